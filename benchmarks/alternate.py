@@ -25,13 +25,12 @@ from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.writer import ResultWriter
-from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
-from dlbench.harness.probe.monitor import Monitor
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
 from dlbench.harness.runner import Runner
-from dlbench.harness.schedule import RunSettings, Side, Task
+from dlbench.harness.schedule import Observer, RunSettings, Side, Task
 
 ROOT = Path(__file__).parent.parent
 WIDTH = 120

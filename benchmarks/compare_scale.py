@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.alternate import python, report, watch
+from dlbench.core.errors import Unknown
 from dlbench.core.measurement import Measurement, Memory, Samples, measurement_to_json
 from dlbench.core.model import Case, Status
 from dlbench.core.store import SCHEMA
 from dlbench.core.units import byte_count
-from dlbench.core.unknown import Unknown
 
 MINUTES = 4
 TARGET_S = 15.0

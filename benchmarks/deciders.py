@@ -9,7 +9,7 @@ from benchmarks.peers import PEERS, Called, Peer
 from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, Placement, Side
 from dlbench.analysis.compare.judge import RankTest, Verdict, rank_tests
 from dlbench.analysis.doctor.selftest import verdicts
-from dlbench.core.rows.rounds import CaseRounds
+from dlbench.core.rows.columns import CaseRounds
 
 GATE = "dlbench ab, 14 rounds"
 BY_RANKS = "dlbench, 14 rounds, by ranks alone"

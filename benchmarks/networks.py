@@ -19,10 +19,10 @@ from benchmarks.alternate import ROOT, environment, python
 from dlbench.analysis.contribute.public import machine_name, public_records
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.core import units
+from dlbench.core.errors import explained
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.core.store import Record, RunFile, load
-from dlbench.core.unknown import explained
 from dlbench.core.writer import as_line
 
 PLUGIN, SUITE = (ROOT / "benchmarks" / f"real_networks.{ending}" for ending in ("py", "toml"))
@@ -77,10 +77,10 @@ def _measured() -> Path:
 def _parameters() -> dict[str, int]:
     """Return the parameters of each network."""
     from benchmarks import real_networks  # noqa: F401  # registers them
-    from dlbench.harness.worker import user_definitions
+    from dlbench.harness.worker import user
     from dlbench.kit.user_networks import built
 
-    networks = {name: user_definitions.find_network(name) for name in user_definitions.names("network")}
+    networks = {name: user.find_network(name) for name in user.names("network")}
     return {name: sum(each.numel() for each in built(network).parameters()) for name, network in networks.items() if network}
 
 

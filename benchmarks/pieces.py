@@ -12,7 +12,8 @@ from dlbench.core.model import Case, Params, Policy, Status, kind_of
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.store import RunFile, load
 from dlbench.harness.plan.cases import estimate
-from dlbench.harness.schedule import Progress, Side, Task
+from dlbench.harness.progress import Progress
+from dlbench.harness.schedule import Side, Task
 
 COMPILE_S, LONGEST_COMPILE_S = 60.0, 90.0
 """A cold compile of a step, usually and at most; in the first round alone."""

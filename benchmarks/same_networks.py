@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForPreTraining, GPT2Config, GPT2LMHeadModel
 
 from benchmarks.networks import Apart
-from dlbench.models import bert, gpt2
+from dlbench.models import language_models
 
 BATCH, SEQ = 2, 128
 Modules = Mapping[str, Sequence[str]]
@@ -39,7 +39,7 @@ def _bert() -> Apart:
         "heads.norm": ["cls.predictions.transform.LayerNorm"],
         "heads.follows": ["cls.seq_relationship"],
     }
-    for at in range(bert.LAYERS):
+    for at in range(language_models.LAYERS):
         layer = f"bert.encoder.layer.{at}"
         modules |= {
             f"layers.{at}.attention.qkv": [f"{layer}.attention.self.{each}" for each in ("query", "key", "value")],
@@ -49,30 +49,40 @@ def _bert() -> Apart:
             f"layers.{at}.down": [f"{layer}.output.dense"],
             f"layers.{at}.norm2": [f"{layer}.output.LayerNorm"],
         }
-    inputs, targets = bert.draw(BATCH, SEQ)
+    inputs, targets = language_models.draw_pretraining(BATCH, SEQ)
     ids, sentences, places = inputs
     labels = torch.full_like(ids, -100).scatter(1, places, targets[0])  # -100: no word to be told
     output = theirs(input_ids=ids, token_type_ids=sentences, labels=labels, next_sentence_label=targets[1])
     encoded = theirs.bert(input_ids=ids, token_type_ids=sentences)
-    words = output.prediction_logits.gather(1, places[..., None].expand(-1, -1, bert.VOCABULARY))
+    words = output.prediction_logits.gather(1, places[..., None].expand(-1, -1, language_models.BERT_VOCABULARY))
     found = [words, output.seq_relationship_logits, encoded.last_hidden_state, encoded.pooler_output]
-    ours = copied(bert.Bert(), theirs, modules)
+    ours = copied(language_models.Bert(), theirs, modules)
     told = ours(*inputs)
-    return compared("bert_base", ours, theirs, modules, (bert.loss(told, inputs, targets), output.loss), [*told, *ours(*inputs[:2])], found)
+    return compared(
+        "bert_base",
+        ours,
+        theirs,
+        modules,
+        (language_models.pretraining_loss(told, inputs, targets), output.loss),
+        [*told, *ours(*inputs[:2])],
+        found,
+    )
 
 
 def _gpt2() -> Apart:
     theirs = GPT2LMHeadModel(GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False))
     modules = {"words": ["transformer.wte"], "positions": ["transformer.wpe"], "norm": ["transformer.ln_f"]}
-    for at in range(gpt2.LAYERS):
+    for at in range(language_models.LAYERS):
         named = {"norm1": "ln_1", "attention.qkv": "attn.c_attn", "attention.out": "attn.c_proj", "norm2": "ln_2"}
         named |= {"up": "mlp.c_fc", "down": "mlp.c_proj"}
         modules |= {f"layers.{at}.{own}": [f"transformer.h.{at}.{other}"] for own, other in named.items()}
-    inputs, targets = gpt2.draw(BATCH, SEQ)
+    inputs, targets = language_models.draw_text(BATCH, SEQ)
     output = theirs(input_ids=inputs[0], labels=inputs[0])
-    ours = copied(gpt2.GPT2(), theirs, modules)
+    ours = copied(language_models.GPT2(), theirs, modules)
     logits = ours(*inputs)
-    return compared("gpt2", ours, theirs, modules, (gpt2.loss(logits, inputs, targets), output.loss), [logits], [output.logits])
+    return compared(
+        "gpt2", ours, theirs, modules, (language_models.next_token_loss(logits, inputs, targets), output.loss), [logits], [output.logits]
+    )
 
 
 def as_ours(name: str, theirs: nn.Module, modules: Modules, of: Callable[[Tensor], Any]) -> Tensor:

@@ -20,8 +20,7 @@ from dlbench.analysis.export.tabular import markdown_table
 from dlbench.core.precision import PRECISIONS, Dtype
 from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.peaks import DevicePeak, peak_of
-from dlbench.core.reference.published import PublishedFigure, published_figures
-from dlbench.core.reference.what_if import TABLE, BytesLine, StepCounts, WhatIfFit
+from dlbench.core.reference.published import WHAT_IF_TABLE, BytesLine, PublishedFigure, StepCounts, WhatIfFit, published_figures
 from dlbench.kit.step_counts import Counts, forward_counts, train_counts
 from dlbench.models import MODELS, RowName
 from dlbench.workloads.cnn import IMAGE, UPDATE_PASSES, cross_entropy
@@ -273,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--check", action="store_true", help="write nothing, and fail where the files are others")
     options = parser.parse_args(arguments)
     found = made()
-    for path, text in ((TABLE, as_toml(found)), (PAGE, as_page(found))):
+    for path, text in ((WHAT_IF_TABLE, as_toml(found)), (PAGE, as_page(found))):
         if options.check and path.read_text() != text:
             raise SystemExit(f"{path.relative_to(ROOT)} is another than python -m benchmarks.what_if writes")
         if not options.check:

@@ -7,7 +7,6 @@ device: docs/workloads.md shows it at work.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
 __all__ = [
     "CLIENT_BOUND",
     "PRECISIONS",
@@ -97,50 +96,43 @@ if TYPE_CHECKING:
         Value,
     )
     from dlbench.core.errors import UsageError
+    from dlbench.core.files import __version__
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
-    from dlbench.core.open_loop import CLIENT_BOUND, OpenRun, overloaded
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, ProductDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
-    from dlbench.core.schema import Unit
-    from dlbench.core.stats import percentile, times_for
-    from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
-    from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
+    from dlbench.core.stats import CLIENT_BOUND, OpenRun, overloaded, percentile, times_for
+    from dlbench.core.units import Unit
+    from dlbench.harness.probe.linux import available_memory, caches_of, cpus_of_nodes, pci_text, too_little_memory, too_much_to_lock
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measuring.measure import median_time
+    from dlbench.harness.worker.parent import metered_window, note_stage, scratch_folder
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
-    from dlbench.harness.worker.scratch import scratch_folder
     from dlbench.harness.worker.serving.ranks import control_group, of_each_rank
-    from dlbench.harness.worker.stages import metered_window, note_stage
-    from dlbench.harness.worker.user_definitions import Data, Network, Tokens, UserDefined, data, find_data, find_network, network
-    from dlbench.kit.cache import before_call
-    from dlbench.kit.copies import Copies, with_copies
+    from dlbench.harness.worker.user import Data, Network, Tokens, UserDefined, data, find_data, find_network, network
+    from dlbench.kit.memory import Copies, before_call, with_copies
     from dlbench.kit.precision import autocast, operands
 
 _HOMES = {
     "dlbench.analysis.read.table": "read",
-    "dlbench.core.declarations": (
-        "CollectiveOp Communicates Feeding Limit Parallel Role Scratch Searched SearchedCores SearchedLast Spread Sweep Switch Value"
-    ),
+    "dlbench.core.declarations": "CollectiveOp Communicates Feeding Limit Parallel Role Scratch Searched SearchedCores SearchedLast "
+    "Spread Sweep Switch Value",
     "dlbench.core.errors": "UsageError",
+    "dlbench.core.files": "__version__",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",
-    "dlbench.core.open_loop": "CLIENT_BOUND OpenRun overloaded",
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS ProductDtype TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
-    "dlbench.core.schema": "Unit",
-    "dlbench.core.stats": "percentile times_for",
-    "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
-    "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
+    "dlbench.core.stats": "CLIENT_BOUND OpenRun overloaded percentile times_for",
+    "dlbench.core.units": "Unit",
+    "dlbench.harness.probe.linux": "available_memory too_little_memory too_much_to_lock caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
-    "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
     "dlbench.harness.worker.measuring.measure": "median_time",
-    "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",
+    "dlbench.harness.worker.parent": "scratch_folder metered_window note_stage",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
-    "dlbench.harness.worker.scratch": "scratch_folder",
-    "dlbench.harness.worker.stages": "metered_window note_stage",
-    "dlbench.kit.cache": "before_call",
-    "dlbench.kit.copies": "Copies with_copies",
+    "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",
+    "dlbench.harness.worker.user": "UserDefined Data Network Tokens data find_data find_network network",
+    "dlbench.kit.memory": "before_call Copies with_copies",
     "dlbench.kit.precision": "autocast operands",
 }
 """Of each module the names that stand here."""

@@ -19,10 +19,9 @@ from typing import Any
 
 from dlbench.analysis.answers import answers as answers_of
 from dlbench.analysis.export.tabular import markdown_table
-from dlbench.analysis.read.merge import merged
-from dlbench.analysis.read.references import ReferenceRun, reference_runs
+from dlbench.analysis.read.runs import ReferenceRun, merged, reference_runs
 from dlbench.analysis.read.table import Results, collect
-from dlbench.analysis.report import ending
+from dlbench.analysis.report import terminal
 from dlbench.core import units
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,8 +132,8 @@ def _points(row: Mapping[str, Any]) -> str:
 
 
 def _end(results: Results) -> str:
-    texts = (f"{label:<{ending.LABEL}}{text}" for label, text in ending.lines(answers_of(results), WIDTH))
-    return "\n".join(("```text", *ending.packed(ending.run_in_words(merged(results)), WIDTH), *texts, "```"))
+    texts = (f"{label:<{terminal.LABEL}}{text}" for label, text in terminal.lines(answers_of(results), WIDTH))
+    return "\n".join(("```text", *terminal.packed(terminal.run_in_words(merged(results)), WIDTH), *texts, "```"))
 
 
 def pairs() -> Iterator[str]:

@@ -14,17 +14,18 @@ from typing import get_args
 import click
 
 import dlbench as offered
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS
-from dlbench.analysis.export import compare_export
+from dlbench.analysis.answers.engine.question import EXPLANATIONS
+from dlbench.analysis.doctor import checks
+from dlbench.analysis.export import verdict_files
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS
-from dlbench.analysis.report import compare_terminal, doctor_text
-from dlbench.analysis.scaling import columns as scaling_columns
+from dlbench.analysis.report import compare_terminal
+from dlbench.analysis.scaling import projection as scaling_columns
 from dlbench.cli.main import dlbench
 from dlbench.core import declarations, model
 from dlbench.core.declarations import Value
 from dlbench.core.model import Parameter, value_text
 from dlbench.core.rows.columns import COLUMNS
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 from dlbench.harness.plan import cases, suite
 from dlbench.harness.worker import registry
 
@@ -77,7 +78,7 @@ TABLES = {
         "What `dlbench compare` and `dlbench ab` write with `--format json|csv|md`, and the rows of `--verdict`: a row a case, the "
         "worst first. Behind these columns come `value.NAME.base`, `new`, `change` and `verdict` of each declared value. See "
         "[compare.md](../compare.md#for-ci).",
-        compare_export.COLUMNS,
+        verdict_files.COLUMNS,
     ),
     "Calibration": (
         "What `dlbench calibrate --format json|csv|md` writes: a row a case. See [ab.md](../ab.md#the-noise-between-sessions).",
@@ -85,7 +86,7 @@ TABLES = {
     ),
     "Fitness of a machine": (
         "What `dlbench doctor --format json|csv|md` writes: a row a check. See [doctor.md](../doctor.md).",
-        doctor_text.COLUMNS,
+        checks.FINDING_COLUMNS,
     ),
 }
 

@@ -53,11 +53,11 @@ def earlier_files(monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
     """Stand for the reference runs that come with dlbench, which are measured anew from time to time."""
     import front_door
 
-    from dlbench.analysis.read.references import ReferenceRun
+    from dlbench.analysis.read.runs import ReferenceRun
     from dlbench.core.store import read_header
 
     runs = tuple(ReferenceRun(path, read_header(path)) for path in sorted(front_door.FILES.glob("*/*.jsonl")))
-    monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.reference_runs", lambda: runs)
+    monkeypatch.setattr("dlbench.analysis.answers.health.reference_runs", lambda: runs)
     return runs
 
 
@@ -110,7 +110,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A folder for what workloads write that are called without a case."""
-    from dlbench.harness.worker.scratch import give_scratch
+    from dlbench.harness.worker.parent import give_scratch
 
     give_scratch(str(tmp_path_factory.mktemp("scratch")))
     yield

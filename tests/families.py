@@ -46,7 +46,7 @@ LOOKUP = {
     "dlbench/analysis/answers/bottleneck/lookup.py": '''
         """Lookups: how many rows a device finds in a second."""
 
-        from dlbench.analysis.answers.parts.base import Section
+        from dlbench.analysis.answers.engine.question import Section
         from dlbench.analysis.presentation.columns import KEY, THROUGHPUT
         from dlbench.analysis.read.table import Results
         from dlbench.core.rows.row import Row

@@ -5,18 +5,18 @@ from typing import Any
 
 import made_up
 
-from dlbench.core import declared_json
+from dlbench.core import model
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import ParamValue, Reported
-from dlbench.core.schema import Unit
+from dlbench.core.units import Unit
 
 SEEDS = tuple(f"seed {at}" for at in range(6))
 OPERANDS = ("random", "columns", "cancelling")
 NO_GAPS = (0.0,) * 6
 FP32 = (0.62, 0.61, 0.63, 0.60, 0.64, 0.62)
 """Accuracies in fp32."""
-CONVERGENCE = declared_json.to_json(
+CONVERGENCE = model.declaration_to_json(
     Declaration(
         values=(
             Value(
@@ -39,7 +39,7 @@ CONVERGENCE = declared_json.to_json(
         parameters={"format": {"format": "fp32"}},
     )
 )
-MATMUL = declared_json.to_json(
+MATMUL = model.declaration_to_json(
     Declaration(
         values=tuple(
             Value(role, Unit.FRACTION, "lower", series=True, points=OPERANDS, role=role)  # type: ignore[arg-type]  # each is a role

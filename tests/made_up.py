@@ -7,14 +7,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dlbench.core import declared_json
+from dlbench.core import model
 from dlbench.core.conditions import RoundState
 from dlbench.core.declarations import Declaration, Value
+from dlbench.core.errors import Reason, Unknown
 from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer, measurement_to_json
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
-from dlbench.core.schema import Unit
 from dlbench.core.store import SCHEMA
-from dlbench.core.unknown import Reason, Unknown
+from dlbench.core.units import Unit
 
 CPU = "AMD EPYC 7B13"
 GPU = "NVIDIA H200"
@@ -141,7 +141,7 @@ def both_kinds(cpu_s: float = 0.4, gpu_s: float = 0.01, rounds: int = 7) -> list
 
 
 SUSTAINED = {
-    f"sustained_{kind}": declared_json.to_json(
+    f"sustained_{kind}": model.declaration_to_json(
         Declaration(
             tags=("cnn", kind, "imagenet", "sustained"),
             values=(

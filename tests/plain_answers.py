@@ -1,6 +1,6 @@
 """Answers as plain text for snapshots: everything that an answer says, whatever screen or page shows it."""
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Table
+from dlbench.analysis.answers.engine.question import Answer, Missing, Table
 
 
 def plain(found: Answer | Missing) -> str:

@@ -23,7 +23,7 @@ from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Status, kind_of
 from dlbench.core.store import load
 from dlbench.harness import pool, runner
-from dlbench.harness.probe import cgroup, processor
+from dlbench.harness.probe import linux, processor
 from dlbench.harness.process.wire import HelloRequest, PrepareRequest, Reply
 from dlbench.harness.process.worker_process import RequestOutcome
 
@@ -83,7 +83,7 @@ class ScriptedCard:
             for module in (session, pool, runner):
                 stack.enter_context(mock.patch.object(module, "WorkerProcess", functools.partial(_Process, self)))
             for module, counter, count in (
-                (cgroup, "cpu_throttling", None),
+                (linux, "cpu_throttling", None),
                 (processor, "thermal_throttle_s", {}),
                 (processor, "cpu_time", None),
             ):

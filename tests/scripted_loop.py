@@ -4,10 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlbench.kit.serving.arrivals import schedule
-from dlbench.kit.serving.loop import Batcher, Stamps, serve
-from dlbench.kit.serving.report import reported
-from dlbench.workloads.open_loop import requests_of
+from dlbench.kit.open_loop import Batcher, Stamps, reported, schedule, serve
+from dlbench.workloads.serving import requests_of
 
 
 class ScriptedServer:

@@ -17,8 +17,8 @@ import front_door
 
 from dlbench.cli import session
 from dlbench.harness import pool, runner
-from dlbench.harness.probe.monitor import Window
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.probe.sampler import Window
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.wire import PrepareRequest, Request
 from dlbench.harness.process.worker_process import START_S, Interpreter, RequestOutcome, WorkerProcess
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dlbench
-from dlbench.analysis.answers.parts.step_kinds import KINDS
+from dlbench.analysis.answers.bottleneck.steps import KINDS
 from dlbench.core.measurement import Measurement
 from dlbench.core.precision import PRECISIONS
 
@@ -20,38 +20,34 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours. A star stands for all others of
 # the room, which take part by being there and do not import each other.
 ROOMS = {
-    "core": "errors modules file_lock toml units precision provenance stats quantities decoding conditions schema thresholds "
-    "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding open_loop",
-    "core.reference": "collectives networks peaks schedules published what_if claims",
-    "core.rows": "rounds columns row rates summary",
-    "harness.plan": "suite selection cases rate_search adaptive known_cases",
-    "harness.probe": "cgroup memory topology processor nvml installed energy devices fingerprint monitor programs",
-    "harness.probe.checks": "__init__ *",
-    "harness.process": "interrupt scratch wire checkout interpreter worker_process",
-    "harness.worker": "lifecycle usage scratch stages user_definitions signature_checks registry failures",
-    "harness.worker.backends": "device_time base torch_build cpu cuda mps xpu __init__",
-    "harness.worker.measuring": "limits stopping measure",
-    "harness.worker.checking": "operations imports correctness",
-    "harness.worker.profiling": "kinds layers composites counts profile",
+    "core": "units errors files precision machine stats decoding conditions thresholds rank_test "
+    "declarations model prices measurement store writer",
+    "core.reference": "networks peaks published claims",
+    "core.rows": "columns row rates summary",
+    "harness.plan": "suite cases rate_search adaptive",
+    "harness.probe": "linux processor nvml energy devices fingerprint sampler programs checks",
+    "harness.process": "wire folders launch worker_process",
+    "harness.worker": "parent usage user signatures registry failures",
+    "harness.worker.backends": "base torch_build builtin __init__",
+    "harness.worker.measuring": "limits measure",
+    "harness.worker.checking": "operations correctness",
+    "harness.worker.profiling": "kinds profile",
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "placement machines rank_group",
-    "harness": "observer rounds schedule pool measurer runner",
-    "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
-    "analysis.ratios": "ratio pairing",
-    "analysis.presentation": "wording names columns figures",
-    "analysis.scaling": "outliers speedup projection columns",
-    "analysis.compare": "calibration judge power values verdict doubts comparison pairs provenance",
-    "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
-    "small_batches elsewhere published sustained convergence money cards training_time",
+    "harness": "schedule progress pool measurer runner",
+    "analysis.read": "pyperf header usability ceilings table runs",
+    "analysis.ratios": "ratio matching",
+    "analysis.presentation": "wording names columns",
+    "analysis.scaling": "outliers speedup projection",
+    "analysis.compare": "calibration judge power values verdict provenance comparison pairs",
+    "analysis.answers.engine": "question making pairs lines costs",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis": "claims",
-    "analysis.report": "figures sentences screen detail_tables case_table ending compare_terminal terminal doctor_text chart machines page",
-    "analysis.export": "tabular cases compare_export answers_export card junit github",
-    "analysis.export.formats": "__init__ *",
-    "analysis.contribute": "names public fitness offer",
-    "analysis.doctor": "selftest",
-    "analysis.doctor.checks": "* __init__",
+    "analysis.report": "sentences screen tables compare_terminal terminal chart page",
+    "analysis.export": "tabular formats answers_export verdict_files",
+    "analysis.contribute": "public offer",
+    "analysis.doctor": "checks selftest",
 }
 
 
@@ -76,7 +72,6 @@ DOORS = {
         "dlbench.harness.worker.serving.ranks",
         "dlbench.harness.worker.checking.correctness",
         "dlbench.harness.worker.checking.operations",
-        "dlbench.harness.worker.checking.imports",
         "dlbench.harness.worker.profiling",
         "dlbench.harness.worker.measuring.limits",
         "dlbench.harness.worker.serving.main",
@@ -84,7 +79,7 @@ DOORS = {
         "dlbench.testing",
     ),
     "msgspec": ("dlbench.core.decoding",),
-    "numpy": ("dlbench.kit.binary", "dlbench.workloads.vectorised"),
+    "numpy": ("dlbench.kit.binary", "dlbench.workloads.primitives"),
     "triton": ("dlbench.kit.binary_triton",),
     "PIL": ("dlbench.workloads.preprocess",),
     "torchcodec": ("dlbench.workloads.preprocess",),
@@ -146,14 +141,14 @@ def within(module, places):
 
 @pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
 def test_a_module_imports_only_what_stands_below_it(module, tree):
-    found = {ours(name) for name in imports(tree) if name.split(".")[0] == "dlbench"} - {"dlbench"}
+    found = {ours(name) for name in imports(tree) if name.split(".")[0] == "dlbench"}
     if module in ORDER:
         below = {each for group in itertools.takewhile(lambda group: module not in group, GROUPS) for each in group}
         allowed = {each for each in below if not (module.startswith("dlbench.analysis") and each.startswith("dlbench.harness"))}
     elif within(module, AUTHORS):
         # Of the rest they know the façade alone, whose names are no modules.
         floor = next(floor for floor, place in enumerate(AUTHORS) if within(module, (place,)))
-        allowed = {each for each, _ in MODULES if within(each, AUTHORS[: floor + 1])}
+        allowed = {"dlbench"} | {each for each, _ in MODULES if within(each, AUTHORS[: floor + 1])}
     else:
         return  # the package, its main module, cli and testing stand on top of everything
     assert found <= allowed, f"{module} must not import {sorted(found - allowed)}"
@@ -278,4 +273,4 @@ def test_files_and_functions_stay_short(path):
         if isinstance(node, ast.FunctionDef)
         and (lines := (node.end_lineno or 0) - node.lineno + 1) > (50 if node.name.endswith("_command") else 60)
     }
-    assert (long, max(350, text.count("\n"))) == ({}, 350)
+    assert (long, max(450, text.count("\n"))) == ({}, 450)

@@ -23,22 +23,21 @@ from dlbench.analysis import answers
 from dlbench.cli.defaults import FILE
 from dlbench.cli.main import dlbench
 from dlbench.cli.options import NETWORK_SUITE
-from dlbench.core import modules
+from dlbench.core import files
 from dlbench.core.decoding import convert
 from dlbench.core.errors import ExitCode
+from dlbench.core.files import MAX_BYTES
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Policy, Signature, Status
 from dlbench.core.stats import median_ranks
-from dlbench.core.toml import MAX_BYTES
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
-from dlbench.harness.plan.selection import compile_expression
-from dlbench.harness.rounds import MOST_BLOCKS
+from dlbench.harness.plan.suite import compile_expression
+from dlbench.harness.progress import MOST_BLOCKS
 from dlbench.harness.runner import ask_hello
 from dlbench.harness.worker import registry
-from dlbench.harness.worker.backends.cpu import CpuBackend
-from dlbench.harness.worker.backends.cuda import CudaBackend
-from dlbench.harness.worker.measuring import measure, stopping
+from dlbench.harness.worker.backends.builtin import CpuBackend, CudaBackend
+from dlbench.harness.worker.measuring import measure
 
 ROOT = front_door.ROOT
 EXAMPLE = ROOT / "examples" / "my-network" / "my_network.py"
@@ -468,7 +467,7 @@ def test_rates_of_tools_are_those_of_the_replay():
 
 def test_pages_name_as_many_questions_as_there_are():
     numbers = ("eight", "nine", "ten", "eleven", "twelve")
-    asked = len(modules.ordered(answers.__name__))
+    asked = len(files.ordered(answers.__name__))
     said = {
         number for page in PAGES if page != "CHANGELOG.md" for number in re.findall(rf"({'|'.join(numbers)}) \[?questions", prose(page))
     }
@@ -495,10 +494,10 @@ def test_the_coverage_of_intervals_is_exact():
         f"if the third is within {measure.WARM_CALLS_AGREE * 100:g} % of it",
         f"at least {CpuBackend.warmup_s} s and {CpuBackend.warmup_calls} calls on a CPU",
         f"{CudaBackend.warmup_s} s and {CudaBackend.warmup_calls} calls on an accelerator",
-        f"medians within {stopping.STEADY_SHIFT * 100:g} % of each other",
-        f"is below {stopping.STEADY_TREND[stopping.WINDOW]}",
+        f"medians within {measure.STEADY_SHIFT * 100:g} % of each other",
+        f"is below {measure.STEADY_TREND[measure.WINDOW]}",
         f"Of blocks longer than {measure.LONG_BLOCK_S * 1e3:g} ms six",
-        f"tau below {stopping.STEADY_TREND[stopping.SHORT_WINDOW]}",
+        f"tau below {measure.STEADY_TREND[measure.SHORT_WINDOW]}",
         f"After {Policy().max_warmup_s:g} s the case is measured all the same",
         f"at least {CpuBackend.block_s * 1e3:g} ms on a CPU and {CudaBackend.block_s * 1e3:g} ms on an accelerator",
         f"and {measure.MOST_CALLS:,} at most",

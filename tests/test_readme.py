@@ -9,7 +9,7 @@ import pytest
 from front_door import ROOT, dlbench
 
 from benchmarks.replay import GATE
-from dlbench.analysis.read.references import ReferenceRun
+from dlbench.analysis.read.runs import ReferenceRun
 
 SHOWS = re.compile(r"```console\n\$ dlbench (show results/reference/[^\n]+)\n(.*?)```", re.DOTALL)
 FROM_RESULTS = runpy.run_path(str(ROOT / "docs" / "from_results.py"))

@@ -8,23 +8,21 @@ from functools import partial
 from statistics import median
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.answers.parts.convergence import trainings
-from dlbench.analysis.answers.parts.money import devices_of
-from dlbench.analysis.answers.parts.training_time import estimates
+from dlbench.analysis.answers.engine.costs import devices_of, estimates
+from dlbench.analysis.answers.engine.pairs import best
+from dlbench.analysis.answers.engine.question import Table, table
+from dlbench.analysis.answers.precision import trainings
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import device_label, several_runs
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, grouped, match_rows, one_device
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.ratios.matching import DEVICE, Match, grouped, match_rows, one_device
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
+from dlbench.core.measurement import OperationKind
 from dlbench.core.reference.claims import Claim, ClaimTest, claims
 from dlbench.core.rows.row import Cells, Row, cell
-from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_interval
-from dlbench.core.step_profile import OperationKind
-from dlbench.core.units import percent
+from dlbench.core.units import Column, Unit, percent
 
 _SPEEDS: Mapping[str, Callable[..., Sequence[float]]] = {
     "time": lambda row, prices: [1 / each for each in row.rounds.median_s if each > 0] or row.paid_rates,  # at one batch they differ alike
@@ -145,7 +143,7 @@ def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
             yield Evidence(pair.sides, f"{wording.short(pair.case)}{sides}", pair.ratio.speedup, pair.ratio.low, pair.ratio.high)
 
 
-def _pairs(test: ClaimTest, results: Results) -> Sequence[Pair]:
+def _pairs(test: ClaimTest, results: Results) -> Sequence[Match]:
     """Return the pairs that test a claim, with the speeds of what it measures; rows without them tell nothing."""
     speeds = partial(_SPEEDS[test.measure], prices=results.prices)
     known = results.where(lambda row: min(speeds(row), default=0) > 0)

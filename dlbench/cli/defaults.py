@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.quantities import Json
-from dlbench.core.units import one_line
+from dlbench.core.units import Json, one_line
 
 FILE = "dlbench.toml"
 
@@ -119,6 +118,6 @@ def _nearest_file() -> Json:
         return {}
     if path is None:
         return {}
-    from dlbench.core.toml import parse_toml, read_text  # not at the top: most calls have no such file
+    from dlbench.core.files import parse_toml, read_text  # not at the top: most calls have no such file
 
     return parse_toml(read_text(path, path.name), path.name)

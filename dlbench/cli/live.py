@@ -16,8 +16,8 @@ from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.summary import per_round, planned_row, summarise
-from dlbench.harness.observer import Observer
 from dlbench.harness.probe.programs import OtherPrograms
+from dlbench.harness.schedule import Observer
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -248,7 +248,7 @@ class _LiveTable(Tracker):
         if not went_well or not self.session.answered or started_s < self._answers_due_s:
             return False
         from dlbench.analysis.answers import answers
-        from dlbench.analysis.answers.parts.base import Answer
+        from dlbench.analysis.answers.engine.question import Answer
         from dlbench.analysis.read.table import of_rows
         from dlbench.analysis.report.terminal import End
 
@@ -292,7 +292,7 @@ class _LiveTable(Tracker):
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that share a line at the end take none."""
-        from dlbench.analysis.report import case_table
+        from dlbench.analysis.report import tables
         from dlbench.analysis.report.screen import fitting, lines_of
         from dlbench.analysis.report.sentences import many_alike
 
@@ -306,7 +306,7 @@ class _LiveTable(Tracker):
 
         def around_current(count: int) -> "ScreenTable":
             first = max(0, min(position - count // 2, len(rows) - count))
-            return case_table.table(list(rows.values())[first : first + count])
+            return tables.cases_table(list(rows.values())[first : first + count])
 
         # Most often as many as last time.
         self._fitting, table = fitting(console, around_current, self._fitting + 1, room)

@@ -11,10 +11,10 @@ from types import ModuleType
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from dlbench import __version__
 from dlbench.cli import BEGAN
 from dlbench.cli.terminal import drop_stdout, make_printable, say, write_notes
 from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
+from dlbench.core.files import __version__
 
 # Static text, so that --help imports none of the commands.
 COMMANDS = {

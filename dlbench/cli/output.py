@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.parts.base import Answer, Missing
-from dlbench.analysis.answers.parts.money import devices_of
-from dlbench.analysis.answers.parts.pair_tables import reported_pairs, same_case
+from dlbench.analysis.answers.engine.costs import devices_of
+from dlbench.analysis.answers.engine.pairs import reported_pairs, same_case
+from dlbench.analysis.answers.engine.question import Answer, Missing
 from dlbench.analysis.claims import claims_table
-from dlbench.analysis.export import answers_export, card, tabular
+from dlbench.analysis.export import answers_export, tabular
 from dlbench.analysis.presentation.columns import pair_frame
-from dlbench.analysis.ratios import pairing
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.ratios import matching
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import all_disturbed
 from dlbench.analysis.report import sentences, terminal
-from dlbench.analysis.scaling import columns, projection, speedup
+from dlbench.analysis.scaling import projection, speedup
 from dlbench.cli.terminal import draw, say_unbroken, unread, write_notes
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
@@ -30,7 +30,7 @@ from dlbench.core.store import read_header
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
-    from dlbench.analysis.answers.parts.base import Answer, Missing
+    from dlbench.analysis.answers.engine.question import Answer, Missing
 
 
 def left_open(found: Sequence["Answer | Missing"], *, with_time: bool) -> str:
@@ -38,7 +38,7 @@ def left_open(found: Sequence["Answer | Missing"], *, with_time: bool) -> str:
 
     The time is that of the suites' budgets, where all have one. Reading suites takes the run tower, which showing a file does without.
     """
-    from dlbench.analysis.report.ending import left_open as lacking
+    from dlbench.analysis.report.terminal import left_open as lacking
 
     topics, command = lacking(found)
     return f"{topics}: {command}{_minutes(command.split()[2:] or ['quick']) if with_time else ''}" if topics else ""
@@ -59,8 +59,8 @@ def after(
 
     Where no command would, that is the one for a page. ``first``: what goes before all these. ``saved``: the files were written just now.
     """
-    from dlbench.analysis.answers.parts.base import Missing
-    from dlbench.analysis.report.ending import LABEL, most_wanted
+    from dlbench.analysis.answers.engine.question import Missing
+    from dlbench.analysis.report.terminal import LABEL, most_wanted
 
     named = one_line(", ".join(map(str, files)))
     command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--topic", "all"]))
@@ -145,8 +145,8 @@ def write_pairs(results: Results, by: str, form: str) -> None:
     if by.removeprefix("param.") == "ranks":
         _write_scaling(results, form)
         return
-    pairs = pairing.match_rows(results, by)
-    unpaired = pairs.unpaired
+    pairs = matching.match_rows(results, by)
+    unpaired = pairs.unmatched
     if form == "table":
         with_values = reported_pairs(results, by)
         draw(terminal.paired(results, pairs, same_case(with_values)))
@@ -185,7 +185,7 @@ def write_claims(results: Results, form: str) -> None:
 @unread()
 def write_card(results: Results) -> None:
     """Write a card to paste to stdout. Raises UsageError where no case went well."""
-    click.echo(card.card(results), nl=False)
+    click.echo(answers_export.card(results), nl=False)
 
 
 def _write_scaling(results: Results, form: str) -> None:
@@ -196,7 +196,7 @@ def _write_scaling(results: Results, form: str) -> None:
     if form == "table":
         draw(terminal.more_devices(results))
     else:
-        click.echo(tabular.render(columns.frame(steps, projection.projected(steps, results)), form), nl=False)
+        click.echo(tabular.render(projection.frame(steps, projection.projected(steps, results)), form), nl=False)
 
 
 def notes_on(results: Results, files: Sequence[Path]) -> list[str]:

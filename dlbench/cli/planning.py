@@ -14,13 +14,11 @@ from dlbench.analysis.export import tabular
 from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.options import PlanOptions, format_option, planning_options, typed_options
 from dlbench.cli.terminal import busy_line, draw, say
-from dlbench.core.declared_json import to_json
 from dlbench.core.decoding import convert
 from dlbench.core.errors import ExitCode, UsageError
-from dlbench.core.model import Case, Policy, Signature
-from dlbench.core.quantities import Json
+from dlbench.core.model import Case, Policy, Signature, declaration_to_json
 from dlbench.core.thresholds import DETECT
-from dlbench.core.units import seconds
+from dlbench.core.units import Json, seconds
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries, usual_tries
 from dlbench.harness.plan.cases import (
     Signatures,
@@ -34,8 +32,7 @@ from dlbench.harness.plan.cases import (
     workload_names,
 )
 from dlbench.harness.plan.cases import plan as all_cases
-from dlbench.harness.plan.selection import compile_expression
-from dlbench.harness.plan.suite import Suite, builtin_names, load, load_all
+from dlbench.harness.plan.suite import Suite, builtin_names, compile_expression, load, load_all
 from dlbench.harness.ranks.placement import NodeCapacity, place_ranks
 
 if TYPE_CHECKING:
@@ -71,7 +68,7 @@ class Plan:
 
     def declarations(self) -> Json:
         """Return the declarations of each workload that takes part, for the header."""
-        return {name: to_json(self.signatures[name].declared) for name in workload_names(self.suites)}
+        return {name: declaration_to_json(self.signatures[name].declared) for name in workload_names(self.suites)}
 
 
 def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
@@ -94,7 +91,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
 
     Raises SuiteError, UsageError or DeviceAbsent for any mistake in an option or a suite, and for a plan without cases.
     """
-    from dlbench.harness.probe import devices, installed  # not at the top, so that --help stays quick
+    from dlbench.harness.probe import devices  # not at the top, so that --help stays quick
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
@@ -103,7 +100,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
     cpu = next((each for each in here if isinstance(each, devices.Processor)), None) or devices.describe_cpu()
     suites = with_core_counts(suites, cpu.usable_threads(), cpu.usable_cpus())
     check(suites, signatures, hello["kinds"])
-    chosen = devices.select(here, options.device_words, installed.why_none(hello["versions"]))
+    chosen = devices.select(here, options.device_words, devices.why_none(hello["versions"]))
     ids = [device.id for device in chosen]
     cases = all_cases(suites, signatures, ids, only=only, include_absent=not options.device_words)
     return Plan(options, suites, tuple(cases), chosen, signatures, hello)
@@ -169,7 +166,7 @@ def write_suites(form: str) -> None:
     """Write every built-in suite to stdout: its name, minutes on the devices here and question. Needs neither torch nor a process."""
     # Not at the top, so that --help stays quick.
     from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
-    from dlbench.harness.probe.installed import Gpus, versions
+    from dlbench.harness.probe.devices import Gpus, versions
 
     devices = Gpus.found(versions()).ids
     rows = [{"suite": suite.name, "minutes": minutes(suite, devices), "about": suite.about} for suite in map(load, builtin_names())]

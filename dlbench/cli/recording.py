@@ -14,9 +14,9 @@ from dlbench.core.errors import DeviceFault
 from dlbench.core.units import seconds
 from dlbench.harness.plan.adaptive import usual_tries
 from dlbench.harness.probe import fingerprint
-from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.probe.programs import OtherPrograms
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.runner import Runner
 from dlbench.harness.schedule import Task

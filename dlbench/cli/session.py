@@ -13,30 +13,29 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.cli.terminal import announce, say
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
+from dlbench.core.files import __version__
+from dlbench.core.machine import differences
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Status
-from dlbench.core.provenance import differences
-from dlbench.core.quantities import Json
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
-from dlbench.core.units import seconds
+from dlbench.core.units import Json, seconds
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.plan.cases import Signatures, check, plan, workload_names
-from dlbench.harness.plan.selection import compile_expression
-from dlbench.harness.plan.suite import Suite
+from dlbench.harness.plan.suite import Suite, compile_expression
 from dlbench.harness.pool import layout_seed
 from dlbench.harness.probe import devices as machine
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.programs import OtherPrograms
-from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.scratch import refuse_unwritable
+from dlbench.harness.process.folders import refuse_unwritable
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
-from dlbench.harness.schedule import Isolation, Progress, RunSettings, Side, Task
+from dlbench.harness.progress import Progress
+from dlbench.harness.schedule import Isolation, RunSettings, Side, Task
 
 
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> RunSettings:

@@ -8,7 +8,7 @@ import click
 
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import Comparison
-from dlbench.analysis.export import compare_export, github, junit, tabular
+from dlbench.analysis.export import tabular, verdict_files
 from dlbench.analysis.presentation.names import paths_of, without_folders
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import compare_terminal, sentences, terminal
@@ -31,7 +31,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
     notes = [
         *results.notes,
         *notes,
-        *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
+        *(line for comparison in comparisons for line in sentences.unpaired(comparison.unmatched)),
         *known(comparison.doubt for comparison in comparisons),
         *([_NO_TIME] if any(each.shown and compare_terminal.times_s(each)[1] is None for each in cases) else []),
         *dict.fromkeys(map(str, results.budgets.values())),
@@ -41,10 +41,10 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
     _write_verdicts(comparisons, conclusion, options.form)
     write_notes([*notes, *paths_of(results.paths)] if options.form == "table" else notes)
     if options.junit:
-        overwrite(options.junit, junit.junit(comparisons))
+        overwrite(options.junit, verdict_files.junit(comparisons))
     for_others = [without_folders(note, results.paths.values()) for note in notes]
     if options.verdict:
-        document = compare_export.verdict(comparisons, code, for_others)
+        document = verdict_files.verdict_document(comparisons, code, for_others)
         overwrite(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
     if options.report:
         from dlbench.analysis.report import page
@@ -74,7 +74,7 @@ def exit_code(comparisons: Sequence[Comparison], strict: bool) -> ExitCode:
 def _write_verdicts(comparisons: Sequence[Comparison], conclusion: str, form: str) -> None:
     """Write the cases to stdout, and what they come to: behind a table there too, else to stderr."""
     if form != "table":
-        click.echo(tabular.render(compare_export.as_table(comparisons), form), nl=False)
+        click.echo(tabular.render(verdict_files.as_table(comparisons), form), nl=False)
         say(conclusion)
         return
     for comparison in comparisons:
@@ -86,11 +86,11 @@ def _write_verdicts(comparisons: Sequence[Comparison], conclusion: str, form: st
 
 def _tell_github(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], path: Path) -> None:
     """Write annotations to stderr, which the runner reads like stdout, and add to the step's summary as much as fits."""
-    for line in github.annotations(comparisons):
+    for line in verdict_files.annotations(comparisons):
         say_unbroken(line)
     with writing(path), path.open("ab") as file:
-        room = github.SUMMARY_LIMIT - file.tell()
-        text = github.step_summary(comparisons, conclusion, notes, room).encode(errors="replace")
+        room = verdict_files.SUMMARY_LIMIT - file.tell()
+        text = verdict_files.step_summary(comparisons, conclusion, notes, room).encode(errors="replace")
         if len(text) <= room:
             file.write(text)
         else:  # what stands there already would be lost as well

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dlbench.core.quantities import Amount, Count, PositiveCount, Quantity
 from dlbench.core.stats import known
-from dlbench.core.units import percent
+from dlbench.core.units import Amount, Count, PositiveCount, Quantity, percent
 
 THROTTLED = 0.01
 """Share of a case's time from which on a slow-down counts: at half the clock it moves a time by 1 %, the precision of a round."""

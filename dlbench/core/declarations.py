@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dlbench.core.errors import nearest
-from dlbench.core.schema import Column, Direction, Unit
+from dlbench.core.units import Column, Direction, Unit
 
 Part = Literal["input", "transfer", "host"]
 """Parts of the time of a call that workloads report: in which it waits for its batch, copies it, or runs code on the host."""
@@ -153,7 +153,7 @@ Scratch = Annotated[T, Role("scratch")]
 """The folder in which `scratch_folder` makes one: ``path: Scratch[str] = "."``. Its files stay until the run ends; after a kill, the next
 run that uses the place removes them."""
 CollectiveOp = Annotated[T, Role("collective_op")]
-"""The operation, one of `core.reference.collectives`: rates are bandwidths."""
+"""The operation, one of `core.reference.peaks`: rates are bandwidths."""
 Communicates = Annotated[T, Role("communicates")]
 """A flag that is false where ranks communicate nothing: such cases only tell what communication costs."""
 Spread = Annotated[T, Role("spread")]

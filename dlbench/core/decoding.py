@@ -6,7 +6,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from dlbench.core.quantities import Bounds
+from dlbench.core.units import Bounds
 
 T = TypeVar("T")
 

@@ -1,14 +1,14 @@
-"""Data classes: a workload's signature, a case, the work it returns, and how to measure it."""
+"""Data classes: a workload's signature, a case, the work it returns, and how to measure it; signatures as JSON."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, Literal, Protocol, Self
 
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import nearest
-from dlbench.core.quantities import Number
+from dlbench.core.units import Json, Number, Unit
 
 ParamValue = str | bool | int | float
 """Type of a workload's parameters."""
@@ -299,3 +299,24 @@ class Policy:
     """Where a case is not steady by then it is flagged and measured all the same."""
     tries: int = 3
     """Most attempts of a case in a round: it is repeated where it was throttled or disturbed, as long as that helps."""
+
+
+def declaration_to_json(declared: Declaration) -> Json:
+    """Return plain data for the pipe and for the header of a result file; its records without what is empty."""
+    return {each.name: _plain(getattr(declared, each.name)) for each in fields(declared)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(type(value)):
+        given = {each.name: getattr(value, each.name) for each in fields(value)}
+        return {name: _plain(each) for name, each in given.items() if each or type(each) in (int, float)}  # a margin of 0 is a mistake
+    if isinstance(value, tuple):
+        return list(map(_plain, value))
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return value.value if isinstance(value, Unit) else value
+
+
+def signature_to_json(signature: Signature) -> Json:
+    """Return plain data for the pipe between the measuring process and its parent."""
+    return {**asdict(signature), "declared": declaration_to_json(signature.declared)}

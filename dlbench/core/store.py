@@ -19,7 +19,7 @@ from dlbench.core.decoding import convert, decode
 from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Policy, Status
-from dlbench.core.quantities import Amount, Count, Json, Number, Quantity
+from dlbench.core.units import Amount, Count, Json, Number, Quantity
 
 SCHEMA = 1
 """Of the format for good: what it gains later are fields that a file may lack."""

@@ -1,4 +1,4 @@
-"""Writing of a result file: by one process at a time, each line on the disk before the next case starts."""
+"""Writing of a result file: by one process at a time, held by a lock, each line on the disk before the next case starts."""
 
 import json
 import os
@@ -9,8 +9,25 @@ from pathlib import Path
 from typing import Self
 
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
-from dlbench.core.file_lock import lock
 from dlbench.core.store import SCHEMA, Record
+
+
+def lock(descriptor: int) -> str | None:
+    """Lock an open file until its descriptor is closed; return why it can't be locked, where the system or the file system has no locks.
+
+    Raises BlockingIOError where another process holds the lock.
+    """
+    try:
+        import fcntl  # Windows has none
+    except ImportError:
+        return "this system has no flock"
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 class ResultWriter:

@@ -10,17 +10,17 @@ from pathlib import Path
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy, Signature, Status, settings_text
-from dlbench.harness.observer import Observer
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries, unsearched
 from dlbench.harness.plan.rate_search import RateSearch
 from dlbench.harness.pool import WorkerPool
-from dlbench.harness.probe.memory import available_memory, oom_kills
-from dlbench.harness.probe.monitor import Monitor, Window
+from dlbench.harness.probe.linux import available_memory, oom_kills
 from dlbench.harness.probe.processor import cpus_of
-from dlbench.harness.process.scratch import ScratchFolders
+from dlbench.harness.probe.sampler import Monitor, Window
+from dlbench.harness.process.folders import ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
+from dlbench.harness.progress import Progress
 from dlbench.harness.ranks.placement import Placement, place_ranks, refusal
-from dlbench.harness.schedule import GRACE_S, BudgetSpent, DeviceQuarantine, Fault, Progress, RunSettings, Side, Task
+from dlbench.harness.schedule import GRACE_S, BudgetSpent, DeviceQuarantine, Fault, Observer, RunSettings, Side, Task
 
 Measured = tuple[Measurement, Fault]
 """A measurement, and whether the device is at fault."""

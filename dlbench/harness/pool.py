@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from dlbench.core.model import Case, Signature, kind_of
-from dlbench.harness.probe.monitor import Window
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.probe.sampler import Window
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.wire import MeasureRequest, PrepareRequest
 from dlbench.harness.process.worker_process import Mode, RequestOutcome, WorkerProcess
 from dlbench.harness.ranks.placement import Placement

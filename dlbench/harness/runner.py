@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Signature, Status
 from dlbench.harness.measurer import Measurer
-from dlbench.harness.observer import Observer
 from dlbench.harness.pool import WorkerPool
-from dlbench.harness.probe.monitor import Monitor
-from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.scratch import ScratchFolders
+from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process.folders import ScratchFolders
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
-from dlbench.harness.schedule import GRACE_S, Attempt, BudgetSpent, Progress, Retries, RunSettings, Task, Try, best_try, in_order
+from dlbench.harness.progress import Progress
+from dlbench.harness.schedule import GRACE_S, Attempt, BudgetSpent, Observer, Retries, RunSettings, Task, Try, best_try, in_order
 
 
 class Outcome(NamedTuple):

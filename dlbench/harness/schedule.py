@@ -1,4 +1,4 @@
-"""Sides of a run and their tasks: which still need a round, the attempts at each in a round, and the devices that are given up."""
+"""Sides of a run and their tasks: their order, the attempts at each in a round, the devices that are given up, and who is told of it."""
 
 import math
 import random
@@ -13,12 +13,11 @@ from typing import Literal, NamedTuple, Self
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Series
-from dlbench.core.model import Case, Policy, Status, kind_of
+from dlbench.core.model import Case, Policy, kind_of
 from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
-from dlbench.harness.process.interpreter import Interpreter
+from dlbench.harness.process.launch import Interpreter
 from dlbench.harness.ranks.machines import RemoteNode
 from dlbench.harness.ranks.placement import NodeCapacity
-from dlbench.harness.rounds import MOST_BLOCKS, SeriesRounds, allocate_rounds
 
 PAUSES_S = (1.0, 4.0)
 """Before the second attempt and before each later one at a throttled case: a control group's quota is filled up every 0.1 s, but a heat
@@ -29,8 +28,6 @@ FEW_CASES = 3
 """Held back in a round, up to which they are tried again even if they are most of its cases: of so few most soon are."""
 GRACE_S = 10.0
 """Beyond the budget, for a case that was begun within it: long enough for most, short enough to wait for."""
-_PLANNED = 0.8
-"""Share of the time left that the policy's rounds may take, as retries want some."""
 _FAULTS_TO_QUARANTINE = 2
 """Device faults in a row, each in a new process, after which the device itself is taken to be at fault."""
 
@@ -137,89 +134,6 @@ def _group(case: Case) -> Hashable:
 def _draw(*of: object) -> float:
     """Return a random number from 0 to 1, the same for the same arguments."""
     return random.Random("/".join(map(str, of))).random()
-
-
-class Progress:
-    """The tasks that still need a round."""
-
-    def __init__(self, tasks: Sequence[Task], policy: Policy, done: Sequence[Measurement]) -> None:
-        self._tasks = tasks
-        self._policy = policy
-        self._series = {task.series: SeriesRounds(policy, length_s=policy.round_s) for task in tasks}
-        self.start_s = 0.0
-        """How long the processes of a round took to start."""
-        self.rounds = 0
-        """Rounds that measured anything, those of the earlier run included."""
-        self._measured: set[tuple[Series, int]] = set()
-        for measurement in done:
-            # A case that was skipped for want of a device or of time can be measured now.
-            if measurement.series in self._series and measurement.status is not Status.SKIPPED:
-                self.add(measurement)
-
-    def add(self, measurement: Measurement) -> None:
-        """Take a case's result of a round."""
-        series, samples = self._series[measurement.series], measurement.samples
-        self._measured.add((measurement.series, measurement.round))
-        self.rounds = max(self.rounds, measurement.round + 1)
-        if measurement.status is not Status.OK:
-            # It would only end the same way, and take its deadline again.
-            series.ended = True
-            return
-        if measurement.found and not samples:
-            # A search is made once; it would only find the same again.
-            series.ended = True
-        spent_s = samples.calls * sum(samples.block_s) if samples else 0.0
-        if samples and not series.took_s:
-            series.took_s = (samples.warmup_s or 0.0) + spent_s
-        series.add(samples.counted_s if samples else (), spent_s)
-
-    def took(self, series: Series, seconds: float) -> None:
-        """Take how long a case took in a round, its set-up included."""
-        self._series[series].took_s = seconds
-
-    def pending(self, number: int, left_s: float) -> list[Task]:
-        """Return what to measure in a round: tasks that lack one of the policy's, else those that the time left buys one more."""
-        needed = [task for task in self._tasks if not self._series[task.series].done() and (task.series, number) not in self._measured]
-        self._set_lengths(needed, left_s)
-        if behind := [task for task in needed if self._series[task.series].lacking]:
-            return behind
-        more = allocate_rounds([self._series[task.series] for task in needed], self._policy.max_rounds, left_s - self.start_s)
-        return [task for task, rounds in zip(needed, more, strict=True) if rounds]
-
-    def _set_lengths(self, tasks: Sequence[Task], left_s: float) -> None:
-        """Decide how long their blocks last in the next round, where a budget pays for it: less if the policy's rounds would not fit."""
-        policy, series = self._policy, [self._series[task.series] for task in tasks]
-        if not tasks or policy.budget_s is None or policy.min_blocks == policy.max_blocks:
-            return
-        best_s = [each.best_length_s() for each in series]
-        room_s = _PLANNED * left_s / self.certain(tasks) - self.start_s - sum(each.took_s - each.length_s for each in series)
-        for each, length_s in zip(series, best_s, strict=True):
-            length_s = max(policy.round_s, length_s * min(1.0, room_s / sum(best_s)))
-            each.took_s += length_s - each.length_s
-            each.length_s = length_s
-
-    def lengthened(self, case: Case, policy: Policy) -> Policy:
-        """Return a policy with the time that a case is given in the next round, the same on each side."""
-        length_s = max(each.length_s for series, each in self._series.items() if series.case == case.id)
-        if length_s <= self._policy.round_s:
-            return policy
-        return replace(policy, round_s=length_s, max_blocks=max(policy.max_blocks, MOST_BLOCKS))
-
-    def certain(self, tasks: Sequence[Task]) -> int:
-        """Return how many rounds there will be for sure with any of these that are pending, at least 1."""
-        return max(1, *(self._series[task.series].lacking for task in tasks))
-
-    def cases_s(self, tasks: Sequence[Task]) -> float:
-        """Return how long these will take once their processes have started; a case that was never measured counts nothing."""
-        return sum(self._series[task.series].took_s for task in tasks)
-
-    def left(self) -> int:
-        """Return how many measurements the policy's rounds still want; what stopped after fewer, as a search does, wants none."""
-        return sum(series.lacking for series in self._series.values() if not series.ended)
-
-    def finished(self) -> bool:
-        """Return whether no task needs another round."""
-        return all(series.done() for series in self._series.values())
 
 
 Try = Sequence[Measurement]
@@ -347,3 +261,25 @@ class DeviceQuarantine:
 
 def _suspect(task: Task) -> _Suspect:
     return task.side.name, task.case.device if task.case.ranks is None else f"a launch of ranks on {kind_of(task.case.device)}"
+
+
+class Observer:
+    """Callbacks of a run. These do nothing."""
+
+    def round_started(self, number: int, pending: Sequence[Series]) -> None:
+        """Round ``number`` (from 0) begins, in which these are measured."""
+
+    def case_started(self, series: Series, number: int) -> None:
+        """A case is about to be measured."""
+
+    def case_tried(self, measurement: Measurement) -> None:
+        """A search has made one of its tries."""
+
+    def case_postponed(self, measurement: Measurement) -> None:
+        """A case is measured again in this round, as it was held back on one of its sides."""
+
+    def case_ended(self, measurement: Measurement) -> None:
+        """A case was measured, or ended otherwise."""
+
+    def case_left_out(self, series: Series) -> None:
+        """A case is not measured in this round, or was not done, as the budget is spent; in the first round it would have a row."""

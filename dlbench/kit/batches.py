@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
-from dlbench.kit.host_memory import page_locked
+from dlbench.kit.memory import page_locked
 
 Batch = tuple[Tensor, ...]
 """Images (batch, …) and labels (batch,), say; of a data set (samples, …) and (samples,)."""

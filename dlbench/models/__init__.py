@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from dlbench import UserDefined
-from dlbench.models import resnet, vgg
-from dlbench.models.alexnet import AlexNet
-from dlbench.models.bert import BertHeads
-from dlbench.models.inception import Auxiliary, ConvNorm, Inception
+from dlbench.models import convnets
+from dlbench.models.convnets import AlexNet, Auxiliary, ConvNorm, Inception
+from dlbench.models.language_models import BertHeads
 
 RowName = Literal["alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 """Networks whose layers run one behind the other."""
@@ -22,8 +21,8 @@ Model = Annotated[ModelName, UserDefined("network")]
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "alexnet": AlexNet,
-    **{name: partial(vgg.VGG, stages) for name, stages in vgg.STAGES.items()},
-    **{name: partial(resnet.ResNet, *stages) for name, stages in resnet.STAGES.items()},
+    **{name: partial(convnets.VGG, stages) for name, stages in convnets.VGG_STAGES.items()},
+    **{name: partial(convnets.ResNet, *stages) for name, stages in convnets.RESNET_STAGES.items()},
     "inception_v3": Inception,
 }
 """As they are trained."""

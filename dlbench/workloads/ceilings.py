@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from dlbench import Size, Work, workload
-from dlbench.kit.cache import last_cache_bytes
-from dlbench.kit.host_memory import fresh_pages, refuse_more_than_left
+from dlbench.kit.memory import fresh_pages, last_cache_bytes, refuse_more_than_left
 from dlbench.kit.precision import filled
 
 TIMES_THE_CACHE = 4

@@ -18,7 +18,7 @@ from dlbench.kit.step_counts import Counts, forward_counts, train_counts
 from dlbench.kit.updates import MakeOptimizer, refuse_other_update
 from dlbench.kit.user_networks import Inputs, Loss, forward_of
 from dlbench.models import MODELS, SIZES, Model, build, for_inference
-from dlbench.models.inception import Inception
+from dlbench.models.convnets import Inception
 from dlbench.models.shapes import tensors_of
 
 TRAINING = "training of a classifier"

@@ -1,22 +1,26 @@
-"""Trainings in formats of numbers, emulated: whether a network still learns where weights, activations and gradients are narrow.
+"""Trainings in narrow precisions: whether a network still learns where weights, activations and gradients are narrow.
 
-Six seeds are one batched training, and draw the same weights and batches whatever the format, so that gaps pair seed by seed. They come
-from generators with seeds of their own: a case ends with the same numbers in each run on a device. The layers compute
-in `dlbench.kit.formats`; ReLU, normalisation, the softmax and its loss stay in fp32 throughout.
+Small networks of dlbench's own are trained in formats that fp32 emulates. Six seeds are one batched training, and draw the same weights
+and batches whatever the format, so that gaps pair seed by seed. They come from generators with seeds of their own: a case ends with the
+same numbers in each run on a device. The layers compute in `dlbench.kit.formats`; ReLU, normalisation, the softmax and its loss stay in
+fp32 throughout. Networks of the user are trained on batches of the user in torch's own precisions, one seed after the other.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, cast, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Clock, Least, Reported, Role, Size, Unit, UserDefined, Value, Work, workload
+from dlbench import Clock, Dtype, Least, Reported, Role, Size, Unit, UserDefined, Value, Work, autocast, find_data, find_network, workload
 from dlbench.kit.formats import FORMATS, Format, FormatName, Layer, LostGradients
+from dlbench.kit.user_batches import Given, OwnBatches
+from dlbench.kit.user_networks import forward_of, main_output, optimizer_of
 from dlbench.models import Model
-from dlbench.workloads.convergence_own import own_training
+from dlbench.models.shapes import tensors_of
+from dlbench.workloads.cnn import build_on, draw_batch, is_classifier, loss_of, training_step
 
 SEEDS, CLASSES, BATCH, MOMENTUM = 6, 10, 64, 0.9
 TRAINED_ON, CHECKED = 32768, 10000
@@ -27,6 +31,12 @@ DIVERGED = 10.0
 """How many times the loss of guessing, ln 10, the mean loss of a point may reach; also what is reported of one that is no number."""
 FIRST_SCALE, GROW_EVERY = 65536.0, 2000
 """As torch's GradScaler has it: the scale halves where a gradient is not finite, and doubles after so many steps without one."""
+
+DRAWN, DRAWN_BYTES = 256, 1 << 30
+"""Batches that are taken of an epoch, and about how much memory they fill, at most."""
+HELD_OUT = 5
+"""One batch of so many is not trained on: accuracy and loss are of those."""
+RATE = 0.02
 
 _SEEDS = tuple(f"seed_{each}" for each in range(SEEDS))
 VALUES = (
@@ -297,3 +307,50 @@ class LossScale:
 def _losses(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the mean cross-entropy of each seed, (seeds,), of logits (seeds, batch, classes) and labels (seeds, batch)."""
     return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
+
+
+def own_training(
+    device: torch.device, model: str, source: str | None, batch: int, precision: str, rate: float | None, steps: int
+) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
+    """Return a function from a seed to the losses of its training, (steps,), and to loss and accuracy in the end.
+
+    Raises ValueError and NotImplementedError for a network, data and precisions that can't be trained so.
+    """
+    data, network = find_data(source or ""), find_network(model)
+    if data is None:
+        raise ValueError(f"model={model} is trained on batches of your own; give source=…, the name of a function below @dlbench.data")
+    if precision not in get_args(Dtype):
+        raise NotImplementedError(f"format={precision} is emulated in dlbench's own networks; yours take fp32, bf16, fp16 and amp_…")
+    if not is_classifier(model):
+        raise NotImplementedError(f"network '{model}' has a loss of its own, and accuracy tells whether it converges; give it classes")
+    dtype = cast("Dtype", precision)
+    torch.manual_seed(0)  # a loader that shuffles does so alike in each precision
+    example = draw_batch(device, model, batch, dtype, "nchw")
+    way = OwnBatches(data, example, True, device, dtype, batch, 0)
+    drawn: list[Given] = [way.fetch()]
+    while len(drawn) < DRAWN and sum(each.nbytes for each in tensors_of(drawn)) < DRAWN_BYTES:
+        taken = way.fetch()
+        if way.whole == 1:  # the next epoch has begun
+            break
+        drawn.append(taken)
+    trained_on = [each for at, each in enumerate(drawn) if at % HELD_OUT]
+    if not trained_on:
+        raise ValueError(f"data '{source}' has 1 batch of {batch} an epoch, and one is held out; give a smaller batch")
+
+    def train(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+        torch.manual_seed(seed)
+        module = build_on(device, model, dtype, "nchw").train()
+        if network and network.optimizer:
+            update = optimizer_of(network, module, rate)
+        else:
+            update = torch.optim.SGD(module.parameters(), lr=rate or RATE, momentum=MOMENTUM)
+        step = training_step(device, update, dtype, loss_of(module, model, example[0]))
+        order = torch.randint(len(trained_on), (steps,), generator=torch.Generator().manual_seed(seed))
+        losses = [step(*way.copy(trained_on[at])) for at in order.tolist()]
+        answer = autocast(device, dtype, forward_of(module.eval(), example[0]))
+        with torch.no_grad():
+            seen = [(main_output(answer(inputs)).float(), targets) for inputs, targets in map(way.copy, drawn[::HELD_OUT])]
+        logits, targets = map(torch.cat, zip(*seen, strict=True))
+        return torch.stack(losses).float(), F.cross_entropy(logits, targets), (logits.argmax(1) == targets).float().mean()
+
+    return train

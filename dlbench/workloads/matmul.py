@@ -20,7 +20,7 @@ from dlbench import (
     with_copies,
     workload,
 )
-from dlbench.kit.cache import before_call
+from dlbench.kit.memory import before_call
 from dlbench.kit.modes import Kernels, take_kernels
 from dlbench.kit.precision import autocast, operands, output
 from dlbench.kit.products import INPUTS, Product, product_errors, refuse_wrong, scaled_product

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dlbench import Clock, Reported, Size, Unit, Value, Work, workload
-from dlbench.kit.host_memory import page_locked
+from dlbench.kit.memory import page_locked
 from dlbench.workloads.transfer import streams_of, warm_up
 
 _REPEATS = 5

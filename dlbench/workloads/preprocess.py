@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from dlbench import Clock, Data, Dtype, Feeding, Size, Work, autocast, workload
-from dlbench.kit.host_memory import refuse_more_than_left
+from dlbench.kit.memory import refuse_more_than_left
 from dlbench.kit.user_batches import OwnBatches, alone
 from dlbench.models import Model
 from dlbench.workloads import feed
 from dlbench.workloads.cnn import build_on, draw_batch
-from dlbench.workloads.fed_networks import network_step
+from dlbench.workloads.feed import network_step
 
 
 @workload(tags=("training",), values=(feed.VALUES[0], *feed.VALUES[-2:]))

@@ -1,14 +1,16 @@
-"""Serving in a closed loop: as many clients as the batch, each of which sends its next request when its last is done.
+"""Serving in a closed loop, where each client waits for its answer, and in an open one, where requests come at a rate.
 
-Without a pause between them all clients move together, so a call is a batch, and its time the latency of each request in it.
-docs/serving.md says how to read it.
+Without a pause between requests all clients of a closed loop move together, so a call is a batch, and its time the latency of each request
+in it. docs/serving.md says how to read both.
 """
 
 import gc
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,18 +23,21 @@ from dlbench import (
     Least,
     Reported,
     Role,
+    Searched,
     Size,
     Switch,
     Unit,
     Value,
     Work,
+    median_time,
     of_each_rank,
     percentile,
     times_for,
     workload,
 )
 from dlbench.kit.modes import INFERENCE_VALUES, InferenceMode
-from dlbench.kit.serving.report import PERCENTS
+from dlbench.kit.open_loop import PERCENTS, Arrivals, Batcher, reported, schedule, serve
+from dlbench.kit.serving_client import Client
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import infer_step
@@ -80,7 +85,7 @@ def closed_loop(
         warm_up(serve, clock)
         latencies = of_each_rank(closed_loop_latencies(serve, clock, seconds))
         compiled = step.report(clock) if step.report else {}
-        return {**compiled, **reported(latencies, batch, None if bound_ms is None else bound_ms / 1000)}
+        return {**compiled, **closed_loop_values(latencies, batch, None if bound_ms is None else bound_ms / 1000)}
 
     return replace(step, call=None, report=None, inputs=(), observe=observe, joins_instances=True)
 
@@ -127,10 +132,110 @@ def closed_loop_latencies(serve: Callable[[], object], clock: Clock, seconds: fl
     return latencies
 
 
-def reported(instances: Sequence[Sequence[float]], batch: int, bound_s: float | None) -> dict[str, Reported]:
+def closed_loop_values(instances: Sequence[Sequence[float]], batch: int, bound_s: float | None) -> dict[str, Reported]:
     """Return the values of calls that each served a batch: throughput of all instances, earned percentiles, and what kept the bound."""
     latencies = sorted(chain(*instances))
     found = {f"p{each}_s": time for each in PERCENTS if (time := percentile(latencies, each)) is not None}
     if bound_s is not None:
         found["within"] = sum(each <= bound_s for each in latencies) / len(latencies)
     return {**found, "items_per_s": sum(batch * len(each) / sum(each) for each in instances), "calls": len(latencies)}
+
+
+CLOSED_S = 1.0
+"""Of the closed loop ahead of the requests."""
+REQUESTS = {"p90": 300, "p99": 2000}
+PER_PERIOD, MOST = 25, 2000
+"""Requests of a run: so many at least, or this over the square of the share that the rate leaves idle, as busy periods grow by that."""
+WARM = 0.1
+"""Of those, so many more are sent ahead: the first meet an empty queue."""
+_SHARES = ("0.25", "0.5", "0.75", "0.9")
+
+
+def _plain(name: str, unit: Unit, role: Any, meaning: str) -> Value:
+    return Value(name, unit, None, meaning, series=role == "missed", optional=True, role=role)
+
+
+OPEN_LOOP_VALUES = (
+    *(replace(each, optional=True) for each in VALUES if each.role in ("p50", "p90", "p99", "within")),
+    _plain("missed", Unit.FRACTION, "missed", "share of them that did not, or failed, in each part of the run"),
+    _plain("requests", Unit.COUNT, "queries", "requests that these rest on"),
+    _plain("late", Unit.FRACTION, "late", "how late 99 % of them were sent at most, over the bound; beyond 5 % the client is bound"),
+    _plain("backlog", Unit.COUNT, "backlog", "requests that waited, beyond a batch, as the last was sent"),
+    _plain("scheduled_per_s", Unit.ITEMS_PER_S, None, "rate at which they were scheduled"),
+    _plain("offered_per_s", Unit.ITEMS_PER_S, None, "rate at which they were sent"),
+    _plain("completed_per_s", Unit.ITEMS_PER_S, None, "rate at which they were done"),
+    _plain("queue_s", Unit.SECONDS, None, "mean time from sending to the beginning of a batch"),
+    _plain("service_s", Unit.SECONDS, None, "mean time of their batches"),
+    _plain("own_cpu", Unit.NUMBER, None, "1 where the server leaves a CPU to the process that sends them, else 0"),
+    _plain("saturation_per_s", Unit.ITEMS_PER_S, "saturation", "requests that a closed loop at the largest batch does in a second"),
+    _plain("failing_per_s", Unit.ITEMS_PER_S, "failing_rate", "lowest rate found that misses the bound, or that of the closed loop"),
+    Value("highest_per_s", Unit.ITEMS_PER_S, "higher", "highest rate found that keeps the bound", optional=True, role="highest_rate"),
+    Value("curve_s", Unit.SECONDS, None, "latency at shares of it", series=True, points=_SHARES, optional=True, role="rate_curve"),
+)
+
+
+@workload(tags=("cnn", "inference", "serving"), values=OPEN_LOOP_VALUES, writes_files=True)
+def open_loop(
+    device: torch.device,
+    *,
+    model: Model,
+    bound_ms: Bound,
+    rate: Searched[Annotated[float, Least(0)]] = None,
+    percentile: Annotated[Literal["p90", "p99"], Role("percentile")] = "p90",
+    batch: Size = 1,
+    wait_ms: float = 0.0,
+    arrivals: Arrivals = "poisson",
+    requests: Annotated[int, Least(100)] | None = None,
+    pattern: Annotated[Size, Role("pattern")] = 1,
+    dtype: Switch[Dtype] = "fp32",
+    layout: Switch[Layout] = "nchw",
+    mode: Switch[InferenceMode] = "eager",
+    copies: RequestCopies = "none",
+) -> Work:
+    """Serve requests that come at a rate, in batches of what waits; find the highest rate within a bound of latency where none is given."""
+    if wait_ms < 0:
+        raise ValueError(f"wait_ms must be 0 or more, not {wait_ms:g}")
+    sizes = sorted({min(1 << at, batch) for at in range(batch.bit_length() + 1)})
+    step = partial(infer_step, device, model=model, dtype=dtype, layout=layout, mode=mode)
+    services = {size: server(device, step(batch=size), copies) for size in sizes}
+    bound_s = bound_ms / 1000
+
+    def service(size: int) -> None:
+        """Serve so many, padded to the next size that there is, as a server of static shapes does."""
+        services[next(each for each in sizes if each >= size)]()
+
+    def observe(clock: Clock) -> dict[str, Reported]:
+        for each in services.values():
+            warm_up(each, clock)
+        if (call_s := median_time(services[1], clock)) >= bound_s:
+            raise NotImplementedError(f"one request alone takes {call_s * 1000:.3g} ms, so that none is done within bound_ms={bound_ms:g}")
+        if rate is None:
+            closed = closed_loop_latencies(services[batch], clock, CLOSED_S)
+            return {"saturation_per_s": batch * len(closed) / sum(closed)}
+        warm, count = requests_of(percentile, rate * median_time(services[batch], clock) / batch, requests)
+        cpus, own = cpus_of_client(1 if device.type != "cpu" else torch.get_num_threads())
+        gc.collect()
+        gc.disable()
+        try:
+            with Client(schedule(arrivals, rate, warm + count, pattern), cpus) as client:
+                stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), service, clock.stamp)
+        finally:
+            gc.enable()
+        return {**reported(stamps, bound_s, batch, warm), "own_cpu": own}
+
+    return Work(observe=observe)
+
+
+def requests_of(percentile: str, load: float, given: int | None) -> tuple[int, int]:
+    """Return how many requests are sent ahead at a load, and how many count."""
+    count = given or max(REQUESTS[percentile], min(MOST, round(PER_PERIOD / max(0.01, 1 - load) ** 2)))
+    return round(WARM * count), count
+
+
+def cpus_of_client(threads: int) -> tuple[Collection[int], bool]:
+    """Return the CPUs to send requests from, none for those of this process, and whether its threads leave it one."""
+    if not hasattr(os, "sched_getaffinity"):  # not Linux, where nothing tells
+        return (), False
+    mine = os.sched_getaffinity(0)
+    spare = os.sched_getaffinity(os.getppid()) - mine if len(mine) <= threads else set()
+    return spare, bool(spare) or len(mine) > threads

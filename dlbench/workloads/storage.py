@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import torch
 
 from dlbench import Role, Scratch, Size, Unit, Value, Work, scratch_folder, workload
-from dlbench.kit.host_memory import gibibytes, refuse_more_than_left
+from dlbench.kit.memory import gibibytes, refuse_more_than_left
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import draw_batch

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, cpus_of_nodes, link_bytes_per_s_of, pci_text, workload
-from dlbench.kit.host_memory import fresh_pages, page_locked, page_locking, refuse_more_than_left
+from dlbench.kit.memory import fresh_pages, page_locked, page_locking, refuse_more_than_left
 from dlbench.kit.precision import filled
 
 Direction = Literal["h2d", "d2h", "d2d", "both", "peer", "numa"]

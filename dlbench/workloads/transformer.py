@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from dlbench import Dtype, Size, Sweep, Switch, Work, operands, workload
-from dlbench.kit.host_memory import refuse_more_than_left
+from dlbench.kit.memory import refuse_more_than_left
 from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution
 from dlbench.kit.precision import storage
 from dlbench.kit.step_counts import forward_counts
 from dlbench.kit.user_networks import Loss, forward_of, on_device
-from dlbench.models import bert, filled, for_inference, gpt2, on_meta
+from dlbench.models import filled, for_inference, language_models, on_meta
 from dlbench.workloads.cnn import UPDATE_PASSES, Implementation, inference_work, optimizer_of, training_execution, training_work
 
 ModelName = Literal["bert_base", "gpt2"]
@@ -44,8 +44,12 @@ class Transformer(NamedTuple):
 
 
 MODELS: dict[str, Transformer] = {
-    "bert_base": Transformer(bert.Bert, bert.POSITIONS, bert.draw, bert.loss, given=2),
-    "gpt2": Transformer(gpt2.GPT2, gpt2.POSITIONS, gpt2.draw, gpt2.loss, given=1),
+    "bert_base": Transformer(
+        language_models.Bert, language_models.BERT_POSITIONS, language_models.draw_pretraining, language_models.pretraining_loss, given=2
+    ),
+    "gpt2": Transformer(
+        language_models.GPT2, language_models.GPT2_POSITIONS, language_models.draw_text, language_models.next_token_loss, given=1
+    ),
 }
 
 
@@ -100,16 +104,16 @@ def decode_step(
     *,
     context: Sweep[Size],
     batch: Size = 1,
-    layers: Size = gpt2.LAYERS,
-    width: Size = gpt2.WIDTH,
-    heads: Size = gpt2.HEADS,
+    layers: Size = language_models.LAYERS,
+    width: Size = language_models.WIDTH,
+    heads: Size = language_models.HEADS,
     dtype: Switch[Dtype] = "fp32",
     attention: Switch[Attention] = "fused",
     mode: Switch[InferenceMode] = "eager",
 ) -> Work:
     """Write one more token of each sequence with GPT-2: it attends to `context` tokens, itself the last, whose keys and values are kept."""
-    refuse_sequence("gpt2", context, gpt2.POSITIONS)
-    network = on_meta(partial(gpt2.GPT2, layers, width, heads))
+    refuse_sequence("gpt2", context, language_models.GPT2_POSITIONS)
+    network = on_meta(partial(language_models.GPT2, layers, width, heads))
     numbers, cached = sum(each.numel() for each in network.parameters()), 2 * batch * context * width * layers
     if device.type == "cpu":
         refuse_more_than_left((numbers + cached) * storage(dtype).itemsize, "weights and kept keys and values take")
@@ -117,9 +121,9 @@ def decode_step(
     execution = Execution(mode, device, f"{device} {context} {batch} {layers} {width} {heads} {dtype} {attention}")
     filled(network).to(device=device, dtype=storage(dtype)).eval()
     caches = operands(device, *[(2, batch, heads, context, width // heads)] * layers, dtype=dtype)
-    ids = torch.randint(gpt2.VOCABULARY, (batch, 1)).to(device)
+    ids = torch.randint(language_models.GPT2_VOCABULARY, (batch, 1)).to(device)
     # Each weight once, but of the table of positions one row; all keys and values once.
-    moved = (numbers - gpt2.POSITIONS * width + cached) * storage(dtype).itemsize
+    moved = (numbers - language_models.GPT2_POSITIONS * width + cached) * storage(dtype).itemsize
     counts = replace(forward_counts(network, "", (ids, caches), dtype), bytes=moved, least_bytes=moved)
     return inference_work(execution, network, lambda ids: network(ids, caches), ids, dtype, counts, items=batch)
 

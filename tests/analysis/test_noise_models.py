@@ -10,7 +10,7 @@ import pytest
 
 from dlbench.analysis.compare.judge import Verdict, rank_tests
 from dlbench.analysis.doctor.selftest import verdicts
-from dlbench.core.rows.rounds import CaseRounds
+from dlbench.core.rows.columns import CaseRounds
 from dlbench.core.rows.summary import per_round
 
 ROUNDS, BLOCKS, CASES, SUITES = 10, 12, 6, 150

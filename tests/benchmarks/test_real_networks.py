@@ -6,9 +6,9 @@ import made_up
 import pytest
 
 from benchmarks import networks
+from dlbench.core.errors import Unknown
 from dlbench.core.model import Status
 from dlbench.core.store import load
-from dlbench.core.unknown import Unknown
 
 pytestmark = pytest.mark.real
 

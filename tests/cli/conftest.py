@@ -7,7 +7,7 @@ import front_door
 import pytest
 
 from dlbench.cli.commands import noise
-from dlbench.harness.plan import known_cases
+from dlbench.harness.plan import cases
 
 
 @pytest.fixture
@@ -17,5 +17,5 @@ def hasty_doctor(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     path: Path = tmp_path_factory.mktemp("suites") / "noise.toml"
     path.write_text(before + front_door.HASTY + behind.partition("\n\n")[2])
     monkeypatch.setattr(noise, "SUITE", str(path))
-    hasty = replace(known_cases.POLICY, round_s=0.01, min_blocks=3, max_blocks=3, warmup_s=0.01, max_warmup_s=0.05)
-    monkeypatch.setattr(known_cases, "POLICY", hasty)
+    hasty = replace(cases.SELFTEST_POLICY, round_s=0.01, min_blocks=3, max_blocks=3, warmup_s=0.01, max_warmup_s=0.05)
+    monkeypatch.setattr(cases, "SELFTEST_POLICY", hasty)

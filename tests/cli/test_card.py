@@ -8,8 +8,8 @@ import made_up
 import pytest
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.parts.base import Answer
-from dlbench.analysis.export.card import card
+from dlbench.analysis.answers.engine.question import Answer
+from dlbench.analysis.export.answers_export import card
 from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Status

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.export.compare_export import COLUMNS
+from dlbench.analysis.export.verdict_files import COLUMNS
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Policy, Status
 from dlbench.core.units import parse_fraction

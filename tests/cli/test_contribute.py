@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import RoundState, Throttling
-from dlbench.core.errors import UsageError
+from dlbench.core.errors import Unknown, UsageError
+from dlbench.core.measurement import KindTime, LayerTime, StepProfile
 from dlbench.core.model import Policy, Status
-from dlbench.core.step_profile import KindTime, LayerTime, StepProfile
 from dlbench.core.store import load
-from dlbench.core.unknown import Unknown
 
 STATE = {
     "cpu": {"load_1min": 0.5, "governor": "performance", "cgroup_throttling": {"throttled_s": 0.0}},
@@ -103,7 +102,7 @@ def test_a_quiet_run_is_copied_without_what_is_private_and_the_copy_can_be_read_
         "by itself it is sent nowhere; three commands offer it, in the top folder of a checkout of the project that you have dlbench from:",
         "  git checkout -b reference-nvidia-h200-quick",
         "  mkdir -p results/reference/nvidia-h200 && "
-        f"cp {tmp_path}/nvidia-h200-quick.jsonl results/reference/nvidia-h200/quick.jsonl && "
+        f"cp -n {tmp_path}/nvidia-h200-quick.jsonl results/reference/nvidia-h200/quick.jsonl && "
         "git add results/reference/nvidia-h200/quick.jsonl && git commit -m 'Add the reference run quick of nvidia-h200'",
         "  git push -u origin reference-nvidia-h200-quick && gh pr create --fill",
     ]
@@ -123,47 +122,30 @@ def test_a_quiet_run_is_copied_without_what_is_private_and_the_copy_can_be_read_
     assert json.loads(tables[1]) == [{**row, "case.run": "nvidia-h200-quick"} for row in json.loads(tables[0])]
 
 
-@pytest.fixture
-def checkout(tmp_path, needs_git):
-    """A checkout with a remote, whose references another machine of that name has begun."""
+def test_the_last_three_lines_offer_it_when_they_are_typed_in_a_checkout(tmp_path, needs_git):
     folder, remote = tmp_path / "my checkout", tmp_path / "remote.git"
-    place = folder / "results" / "reference" / "nvidia-h200"
-    place.mkdir(parents=True)
-    (place / "quick.jsonl").write_text("another's\n")
-    name = ("-c", "init.defaultBranch=main")
-    setting_up = (
-        ["git", *name, "init", "-q", "--bare", remote],
-        ["git", *name, "init", "-q", folder],
-        *(["git", "-C", folder, "config", f"user.{each}", "me@here"] for each in ("name", "email")),
-        ["git", "-C", folder, "remote", "add", "origin", remote],
-        ["git", "-C", folder, "add", "."],
-        ["git", "-C", folder, "commit", "-qm", "Begin"],
-    )
-    for command in setting_up:
-        subprocess.run(command, check=True)
-    return folder
-
-
-@pytest.mark.parametrize("output", [None, "results/reference/nvidia-h200/quick-2.jsonl"])
-def test_the_last_three_lines_offer_it_when_they_are_typed_in_a_checkout(checkout, output):
-    write(checkout, quiet())
-    done = contribute(checkout, *(["-o", output] if output else []))
-    assert done.code == 0, done.err
-    commands = done.err.splitlines()[-3:]
-    assert ("cp " in commands[1]) is (output is None)
-    (checkout / "gh").write_text("#!/bin/sh\necho gh $*\n")
-    (checkout / "gh").chmod(0o755)
-    path = f"{checkout}{os.pathsep}{os.environ['PATH']}"
-    typed = "set -e\n" + "\n".join(commands)
-    shown = subprocess.run(["sh", "-c", typed], cwd=checkout, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True)
+    folder.mkdir()
+    write(folder, quiet())
+    done = contribute(folder)
+    (folder / "gh").write_text("#!/bin/sh\necho gh $*\n")
+    (folder / "gh").chmod(0o755)
+    setting_up = f"""set -e
+        git init -q --bare '{remote}'
+        git init -q
+        git config user.name me
+        git config user.email me@here
+        git remote add origin '{remote}'
+        PATH="$PWD:$PATH"
+    """
+    typed = setting_up + "\n".join(done.err.splitlines()[-3:])
+    shown = subprocess.run(["sh", "-c", typed], cwd=folder, capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines()[-1] == "gh pr create --fill"
-    log = ["git", "-C", checkout.parent / "remote.git", "log", "--name-only", "--format=%s", "reference-nvidia-h200-quick-2", "-1"]
+    log = ["git", "-C", remote, "log", "--name-only", "--format=%s", "reference-nvidia-h200-quick", "-1"]
     assert subprocess.run(log, capture_output=True, text=True, check=True).stdout.split("\n\n") == [
-        "Add the reference run quick-2 of nvidia-h200",
-        "results/reference/nvidia-h200/quick-2.jsonl\n",
+        "Add the reference run quick of nvidia-h200",
+        "results/reference/nvidia-h200/quick.jsonl\n",
     ]
-    contributed = checkout / "results/reference/nvidia-h200/quick-2.jsonl"
-    assert contributed.read_bytes() == (checkout / done.out.strip()).read_bytes()
+    assert (folder / "results/reference/nvidia-h200/quick.jsonl").read_bytes() == (folder / done.out.strip()).read_bytes()
 
 
 DECLARED = {
@@ -288,11 +270,11 @@ def test_a_private_text_anywhere_never_leaves(tmp_path, data, planted, how):
 
 NAMES = {
     ("case", "id"): "the name 'build-host-17' says something else than the case's workload, parameters and device",
-    ("case", "suite"): "a suite is called 'build-host-17', and only plain words",
-    ("case", "workload"): "a workload is called 'build-host-17', and only plain words",
-    ("case", "device"): "a device is called 'build-host-17', and only plain words",
-    ("case", "params", "dtype"): "dtype is called 'build-host-17', and only plain words",
-    ("case", "params", "build-host-17"): "a parameter is called 'build-host-17', and only plain words",
+    ("case", "suite"): "suite 'build-host-17' may be private",
+    ("case", "workload"): "workload 'build-host-17' may be private",
+    ("case", "device"): "device 'build-host-17' may be private",
+    ("case", "params", "dtype"): "params 'dtype=build-host-17' may be private",
+    ("case", "params", "build-host-17"): "params 'build-host-17=build-host-17' may be private",
     ("device_name",): "cpu has several names in it; measure on one machine",
     ("side",): "it is an A/B",
 }
@@ -411,7 +393,7 @@ def test_a_device_that_has_no_number_behind_its_kind_is_refused(tmp_path, device
     path = write(tmp_path, quiet())
     path.write_text(path.read_text().replace("cuda:0", device))
     done = contribute(tmp_path)
-    assert (done.code, f"a device is called '{device}'" in done.err) == (2, True)
+    assert (done.code, f"device '{device}' may be private" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(("name", "code"), DEVICE_NAMES.items())
@@ -451,7 +433,7 @@ UNFIT = {
                      {"policy": Policy(budget_s=60.0), "footer": {"rounds": 6, "seconds": 60.0}},
                      f"{FIRST} had fewer than 6 rounds; add some: dlbench run --resume run.jsonl --budget 70s"),
     "not usable": (lambda: hot(quiet()), {},
-                   "it is not usable: 4 of 4 cases were throttled in most rounds; cool the device or raise its CPU quota, "
+                   "it is not usable: 4 of 4 cases throttled in most rounds; cool the device or raise its CPU quota, "
                    "and measure again: dlbench run quick --device cpu"),
     "throttled": (lambda: [*hot(quiet()[:14]), *quiet()[14:]], {},
                   "2 of 4 cases are throttled, which is more than 25.0 %; cool the machine or raise its quota, and measure again"),
@@ -462,7 +444,7 @@ UNFIT = {
                     "the run was interrupted or is still going on, at 4 of 4 planned cases; "
                     "continue it with: dlbench run --resume run.jsonl"),
     "a path": (lambda: [*quiet(), *made_up.rounds_of(made_up.case("t", file="/home/somebody/x"), made_up.flat(made_up.SEVEN))], {},
-               "file is called '/home/somebody/x', and only plain words (letters, digits and _) are published; measure without that"),
+               "params 'file=/home/somebody/x' may be private: only plain words (letters, digits, _) and numbers are published"),
     "nothing": (lambda: [made_up.ended(made_up.case("matmul", n=9), Status.OOM, "full")], {}, "none of its cases went well"),
 }  # fmt: skip
 

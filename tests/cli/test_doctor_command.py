@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from front_door import PRETEND, dlbench
 
 from dlbench.cli.commands import noise
-from dlbench.core.finding import Finding, Fitness
+from dlbench.core.machine import Finding, Fitness
 
 FINE = Finding("governor", "cpu", Fitness.FIT, "performance")
 NOTED = Finding("power limit", "cuda:0", Fitness.NOTE, "450 W, usual are 700 W", "have it raised", {"watts": 450})

@@ -14,7 +14,7 @@ import pytest
 from front_door import dlbench, in_process
 from test_show import imported_by
 
-from dlbench.analysis.export import formats
+from dlbench.analysis.export.tabular import FILE_FORMATS
 from dlbench.core.measurement import measurement_to_json
 from dlbench.core.writer import ResultWriter
 
@@ -196,7 +196,7 @@ def test_a_bad_file_is_a_sentence(tmp_path: Path) -> None:
     assert (done.code, done.out, done.err) == (2, "", sentence)
 
 
-@pytest.mark.parametrize("form", [form for form in formats.names() if form != "parquet"])
+@pytest.mark.parametrize("form", [form for form in FILE_FORMATS if form != "parquet"])
 def test_text_that_no_encoding_has_stays_out(tmp_path: Path, form: str) -> None:
     """A file of pyperf may hold it; dlbench writes none, and leaves out a line of its own that has it."""
     odd = {"name": "w\ud800\x1b", "cpu_model_name": "a\n\ud800\x1b", "python_version": "\ud800"}
@@ -221,15 +221,15 @@ def test_a_pyperf_file_is_shown_and_exported_like_our_own(run_file: Path) -> Non
 
 def test_the_help_names_every_format_and_both_files(tmp_path: Path) -> None:
     text = " ".join(in_process(tmp_path, "export", "--help").out.split())
-    assert f"Formats: {', '.join(formats.names())}." in text
+    assert f"Formats: {', '.join(FILE_FORMATS)}." in text
     assert all(f"OUT-{each}-is-better.json" in text for each in ("smaller", "bigger"))
-    assert sorted(re.findall(r"^## ([\w-]+)$", PAGE, re.MULTILINE)) == formats.names()
+    assert sorted(re.findall(r"^## ([\w-]+)$", PAGE, re.MULTILINE)) == list(FILE_FORMATS)
 
 
 def test_the_help_imports_no_format(run_file: Path) -> None:
     imported = imported_by("export", "--help")
-    assert "dlbench.analysis.export.formats" in imported
-    assert not [name for name in imported if name.startswith(("dlbench.analysis.export.formats.", "pandas", "dlbench.analysis.read"))]
+    assert "dlbench.analysis.export.tabular" in imported
+    assert not [name for name in imported if name.startswith(("dlbench.analysis.export.formats", "pandas", "dlbench.analysis.read"))]
 
 
 def test_exporting_imports_neither_torch_nor_the_harness(run_file: Path) -> None:

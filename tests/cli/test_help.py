@@ -14,8 +14,7 @@ import pytest
 from dlbench.cli.commands import devices
 from dlbench.cli.main import COMMANDS, load
 from dlbench.harness.plan.suite import builtin_names
-from dlbench.harness.probe.devices import Processor
-from dlbench.harness.probe.installed import Gpus
+from dlbench.harness.probe.devices import Gpus, Processor
 
 
 def examples(name):

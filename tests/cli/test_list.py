@@ -15,13 +15,11 @@ from front_door import ROOT
 
 from dlbench.cli import main as front_door
 from dlbench.cli import session
-from dlbench.core.declared_json import signature_to_json
-from dlbench.core.model import Parameter, Signature
+from dlbench.core.model import Parameter, Signature, signature_to_json
 from dlbench.harness import runner
-from dlbench.harness.probe import installed
+from dlbench.harness.probe import devices
 from dlbench.harness.probe import programs as programs_of_others
-from dlbench.harness.probe.devices import Processor
-from dlbench.harness.probe.installed import Gpus
+from dlbench.harness.probe.devices import Gpus, Processor
 
 MATMUL = Signature(
     "matmul",
@@ -81,7 +79,7 @@ def asked(monkeypatch):
         }
 
     monkeypatch.setattr(runner, "ask_hello", hello)
-    monkeypatch.setattr(installed.Gpus, "found", lambda versions: Gpus())
+    monkeypatch.setattr(devices.Gpus, "found", lambda versions: Gpus())
     return questions
 
 
@@ -114,7 +112,7 @@ def test_its_minutes_are_those_of_the_devices_here(dlbench, monkeypatch):
         return {row["suite"]: row["minutes"] for row in rows if row["suite"] in ("quick", "network", "scaling", "self")}
 
     assert minutes() == {"quick": 3, "network": 10, "scaling": 22, "self": 1}  # of those with a budget that, and of self its rounds
-    monkeypatch.setattr(installed.Gpus, "found", lambda versions: Gpus((("RTX 4090", 24 << 30),) * 2, "580.65"))
+    monkeypatch.setattr(devices.Gpus, "found", lambda versions: Gpus((("RTX 4090", 24 << 30),) * 2, "580.65"))
     assert minutes() == {"quick": 9, "network": 29, "scaling": 66, "self": 3}
 
 
@@ -229,7 +227,7 @@ import sys
 from dlbench.harness import runner
 from dlbench.harness.probe.devices import Processor
 from dlbench.core.model import Parameter, Signature
-from dlbench.core.declared_json import signature_to_json
+from dlbench.core.model import signature_to_json
 noop = Signature("matmul", "", (Parameter("n", "integer", True, minimum=1),))
 cpu = {"kinds": ["cpu"], "devices": [{"id": "cpu", "kind": "cpu"}], "versions": {}}
 runner.ask_hello = lambda plugins, workloads: {"signatures": [signature_to_json(noop)], **cpu}

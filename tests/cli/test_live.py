@@ -25,9 +25,9 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Policy, Signature, Status
-from dlbench.core.schema import Unit
+from dlbench.core.units import Unit
 from dlbench.harness.probe.devices import Accelerator, Processor
-from dlbench.harness.probe.memory import CpuTime
+from dlbench.harness.probe.linux import CpuTime
 from dlbench.harness.probe.programs import OWN, OtherPrograms
 from dlbench.harness.schedule import RunSettings, Side, Task
 

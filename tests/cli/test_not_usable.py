@@ -11,12 +11,12 @@ import pytest
 import shared_hosts
 
 from dlbench.analysis.answers import topics as topics_asked
-from dlbench.analysis.answers.parts.headline import WORTH_IT
+from dlbench.analysis.answers.engine.question import WORTH_IT
 from dlbench.cli import session
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Status
-from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.probe.programs import OtherPrograms
+from dlbench.harness.probe.sampler import Monitor
 
 CALM, LOST, HOT = Throttling(waiting=0.0), Throttling(waiting=0.5), Throttling(thermal=0.5)
 AGAIN = "stop what else runs, and measure again: dlbench run quick"

@@ -16,7 +16,7 @@ import shared_hosts
 from front_door import in_process
 from html_page import Page
 
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS
+from dlbench.analysis.answers.engine.question import EXPLANATIONS
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report.sentences import measuring_command
 from dlbench.cli.output_files import create

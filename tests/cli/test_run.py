@@ -14,8 +14,8 @@ from front_door import FAULTS, PLUGINS, PRETEND, dlbench, lines, measurements
 
 from dlbench.cli import main
 from dlbench.core.conditions import Throttling
-from dlbench.core.unknown import explained
-from dlbench.harness.probe.monitor import Monitor
+from dlbench.core.errors import explained
+from dlbench.harness.probe.sampler import Monitor
 
 
 def statuses(path):

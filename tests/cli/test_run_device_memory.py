@@ -7,7 +7,7 @@ import pytest
 import shared_hosts
 from front_door import measurements
 
-from dlbench.core.unknown import explained
+from dlbench.core.errors import explained
 
 PLUGIN = """
 from typing import Literal

@@ -18,8 +18,8 @@ from front_door import FAULTS, PRETEND, dlbench, lines, measurements, start
 from dlbench.core.conditions import Throttling
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.harness.probe import processor
-from dlbench.harness.probe.monitor import Monitor
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.runner import Runner
 
 THEIRS = '''

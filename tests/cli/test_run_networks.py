@@ -11,7 +11,7 @@ from dlbench.cli import session
 from dlbench.core.errors import UsageError
 from dlbench.core.model import OWN
 from dlbench.core.prices import Prices
-from dlbench.harness.worker import user_definitions
+from dlbench.harness.worker import user
 
 STEPS = (
     'workload = "train_step"\naxes.model = "own"\naxes.optimizer = "own"\naxes.batch = 2',
@@ -281,9 +281,9 @@ def own() -> None:
     ],
 )
 def test_what_a_network_declares_wrongly_is_a_sentence(function, given, sentence):
-    user_definitions.reserve(["resnet18"])
+    user.reserve(["resnet18"])
     with pytest.raises(UsageError) as refused:
-        user_definitions.network(**given)(function)
+        user.network(**given)(function)
     assert str(refused.value) == sentence
 
 
@@ -291,16 +291,16 @@ def test_what_a_network_declares_wrongly_is_a_sentence(function, given, sentence
     ("written", "sentence"),
     [
         (
-            lambda: user_definitions.network(build),
+            lambda: user.network(build),
             "@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)",
         ),
         (
-            lambda: user_definitions.network(inputs=(3,), classes=2)(dict),
+            lambda: user.network(inputs=(3,), classes=2)(dict),
             "@dlbench.network stands above a function, and dict is a class; "
             "write @dlbench.network(…) and below it def my_network(): return dict()",
         ),
-        (lambda: user_definitions.data(lambda size: []), "data '<lambda>': its parameters can be batch and workers, not 'size'"),
-        (lambda: user_definitions.data(own), "data 'own': the name is dlbench's own; give the function another"),
+        (lambda: user.data(lambda size: []), "data '<lambda>': its parameters can be batch and workers, not 'size'"),
+        (lambda: user.data(own), "data 'own': the name is dlbench's own; give the function another"),
     ],
 )
 def test_a_decorator_that_is_written_wrongly_is_told(written, sentence):

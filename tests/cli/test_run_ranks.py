@@ -8,7 +8,7 @@ import front_door
 import pytest
 from front_door import PLUGINS, PRETEND, dlbench, measurements, start
 
-from dlbench.core.unknown import explained
+from dlbench.core.errors import explained
 
 pytestmark = pytest.mark.real
 

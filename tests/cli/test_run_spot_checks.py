@@ -7,7 +7,7 @@ import pytest
 from front_door import PLUGINS, PRETEND, measurements
 from shared_hosts import dlbench
 
-from dlbench.core.unknown import explained
+from dlbench.core.errors import explained
 
 DISHONEST = str(PLUGINS / "dishonest.py")
 PATIENT = front_door.HASTY.replace("timeout_s = 20", "timeout_s = 600")  # a tenth of which a check may take

@@ -11,8 +11,8 @@ import pytest
 import shared_hosts
 from front_door import PLUGINS, measurements, start
 
-from dlbench.core.unknown import Unavailable, Unknown
-from dlbench.harness.probe import monitor
+from dlbench.core.errors import Unavailable, Unknown
+from dlbench.harness.probe import sampler
 from dlbench.harness.probe.energy import CounterMeter
 
 pytestmark = pytest.mark.real
@@ -93,10 +93,10 @@ def rows(folder):
 
 def test_energy_is_what_the_counter_gained_between_both_ends_of_the_window(tmp_path, monkeypatch):
     packages = Packages()
-    monkeypatch.setattr(monitor, "IDLE_READINGS", 2)
-    monkeypatch.setattr(monitor, "LEAST_S", 0.1)
-    monkeypatch.setattr(monitor, "IDLE_S", 0.05)
-    monkeypatch.setattr(monitor, "meter_of_processors", packages.meter)
+    monkeypatch.setattr(sampler, "IDLE_READINGS", 2)
+    monkeypatch.setattr(sampler, "LEAST_S", 0.1)
+    monkeypatch.setattr(sampler, "IDLE_S", 0.05)
+    monkeypatch.setattr(sampler, "meter_of_processors", packages.meter)
     measured = run(tmp_path, patient(tmp_path, rounds=6), plugin="steps.py")
     assert len(packages.told) == 2 + 6, "twice for idle power, and a window in each round"
     for each, told in zip(measured, packages.told[2:], strict=True):
@@ -124,7 +124,7 @@ def test_a_run_whose_meter_fails_meanwhile_keeps_its_throughput(tmp_path, monkey
     def refused():
         raise Unavailable(Unknown.POWERCAP_REFUSED)
 
-    monkeypatch.setattr(monitor, "meter_of_processors", lambda: CounterMeter("rapl", refused))
+    monkeypatch.setattr(sampler, "meter_of_processors", lambda: CounterMeter("rapl", refused))
     measured = run(tmp_path, suite(tmp_path, "sustained_training", rounds=1))
     assert [each["energy"].get("joules") for each in measured] == [None]
     for row in rows(tmp_path).values():

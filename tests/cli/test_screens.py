@@ -23,7 +23,7 @@ from rich.cells import cell_len
 from dlbench.cli.commands import noise
 from dlbench.cli.terminal import wrapped
 from dlbench.core.conditions import Throttling
-from dlbench.core.finding import Finding, Fitness
+from dlbench.core.machine import Finding, Fitness
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Policy, Status
 

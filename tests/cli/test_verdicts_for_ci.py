@@ -15,7 +15,7 @@ from test_compare_command import ONE, PAGE, TEN, WIDE, Folder, environment, time
 
 from dlbench.analysis.compare.judge import RankTest, Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.export import github
+from dlbench.analysis.export import verdict_files
 from dlbench.core.model import Status
 from dlbench.core.stats import Interval
 
@@ -163,7 +163,7 @@ def test_verdicts_take_the_place_of_no_result_file(folder: Folder, option: str) 
 
 
 def test_a_full_summary_is_left_as_it_is(folder: Folder, summary: Path) -> None:
-    full = "x" * (github.SUMMARY_LIMIT - 10)
+    full = "x" * (verdict_files.SUMMARY_LIMIT - 10)
     summary.write_text(full)
     folder.write("base", timed(ONE))
     folder.write("new", timed(ONE))
@@ -190,7 +190,7 @@ def comparison(cases: Sequence[CaseVerdict], title: str = "new against base") ->
 @pytest.mark.parametrize(("cases", "lines"), [(10, 10), (11, 10), (25, 10)])
 def test_of_more_than_ten_annotations_the_last_counts_the_rest(cases: int, lines: int) -> None:
     two = [comparison([slower(f"{side}{number}", number) for number in range(cases, 0, -1) if number % 2 == side]) for side in (0, 1)]
-    found = github.annotations(two)
+    found = verdict_files.annotations(two)
     assert [line.partition("::slower")[0] for line in found[:9]] == [f"::error title={n % 2}{n}" for n in range(cases, cases - 9, -1)]
     assert len(found) == lines
     if cases > 10:
@@ -214,7 +214,7 @@ def as_the_runner_reads(line: str) -> tuple[str, dict[str, str], str]:
 
 @given(st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1), st.text())
 def test_whatever_a_case_is_called_the_runner_reads_it_back(name: str, note: str) -> None:
-    (line,) = github.annotations([comparison([slower(name, note=note)])])
+    (line,) = verdict_files.annotations([comparison([slower(name, note=note)])])
     assert "\n" not in line
     assert "\r" not in line
     kind, properties, data = as_the_runner_reads(line)
@@ -224,7 +224,7 @@ def test_whatever_a_case_is_called_the_runner_reads_it_back(name: str, note: str
 
 @given(st.text(), st.text(), st.integers(1, 3))
 def test_whatever_a_file_holds_is_inert_in_the_summary(name: str, note: str, comparisons: int) -> None:
-    text = github.step_summary([comparison([slower(name, note=note)], name)] * comparisons, "1 slower; exit 3", [note], 1 << 20)
+    text = verdict_files.step_summary([comparison([slower(name, note=note)], name)] * comparisons, "1 slower; exit 3", [note], 1 << 20)
     assert len(text.splitlines()) == 2 + 6 * comparisons + 1
     rows = [line for line in text.splitlines() if "+20.0 %" in line]
     assert [len(re.split(r"\|", row)) for row in rows] == [10] * comparisons
@@ -234,8 +234,10 @@ def test_whatever_a_file_holds_is_inert_in_the_summary(name: str, note: str, com
 
 def test_a_summary_stays_below_its_limit_and_counts_what_it_leaves_out() -> None:
     cases = [slower(f"matmul[n={number}]@cpu", number, "é" * 5000) for number in range(300, 0, -1)] + [same(n) for n in range(20_000)]
-    text = github.step_summary([comparison(cases)], "300 slower; exit 3", [f"note {n} " * 500 for n in range(30)], github.SUMMARY_LIMIT)
-    assert len(text.encode()) <= github.SUMMARY_LIMIT
+    text = verdict_files.step_summary(
+        [comparison(cases)], "300 slower; exit 3", [f"note {n} " * 500 for n in range(30)], verdict_files.SUMMARY_LIMIT
+    )
+    assert len(text.encode()) <= verdict_files.SUMMARY_LIMIT
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert rows[0].startswith("| `matmul[n=300]@cpu` |")
     slow, steady = (sum(line.startswith(f"| `{workload}") for line in rows) for workload in ("matmul", "same"))
@@ -246,8 +248,8 @@ def test_a_summary_stays_below_its_limit_and_counts_what_it_leaves_out() -> None
 
 def test_every_comparison_has_room_for_its_worst_case() -> None:
     many = [comparison([slower("worst", 500), *(same(number) for number in range(20_000))], f"run {each}") for each in range(3)]
-    text = github.step_summary(many, "3 slower; exit 3", [], github.SUMMARY_LIMIT)
-    assert len(text.encode()) <= github.SUMMARY_LIMIT
+    text = verdict_files.step_summary(many, "3 slower; exit 3", [], verdict_files.SUMMARY_LIMIT)
+    assert len(text.encode()) <= verdict_files.SUMMARY_LIMIT
     assert text.count("| `worst` |") == 3
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from front_door import ROOT
 
-from dlbench.core import modules
+from dlbench.core import files
 
 FOUND = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
@@ -28,16 +28,16 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_names_are_those_of_the_folder_and_nothing_is_imported(package: str) -> None:
-    assert modules.names(package) == ["a", "b", "c", "kit"]
+    assert files.names(package) == ["a", "b", "c", "kit"]
     assert [name for name in sys.modules if name.startswith(f"{package}.")] == []
 
 
 def test_those_that_state_a_place_stand_by_it(package: str) -> None:
-    assert [each.__name__.rpartition(".")[2] for each in modules.ordered(package)] == ["c", "b", "a"]
+    assert [each.__name__.rpartition(".")[2] for each in files.ordered(package)] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize("found", FOUND)
 def test_no_two_have_one_place(found: str) -> None:
-    places = [each.ORDER for each in modules.ordered(found)]
+    places = [each.ORDER for each in files.ordered(found)]
     assert len(places) > 1
     assert len({*places}) == len(places)

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dlbench.core.open_loop import OpenRun, RateVerdict, overloaded, verdict
-from dlbench.core.stats import crossing
-from dlbench.workloads.open_loop import WARM, requests_of
+from dlbench.core.stats import OpenRun, RateVerdict, crossing, overloaded, verdict
+from dlbench.workloads.serving import WARM, requests_of
 
 PARTS = 7
 

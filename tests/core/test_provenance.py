@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlbench.core.provenance import differences
+from dlbench.core.machine import differences
 
 
 def test_differences_of_files_that_say_little() -> None:

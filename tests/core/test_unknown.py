@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlbench.core.unknown import Reason, Unavailable, Unknown, explained
+from dlbench.core.errors import Reason, Unavailable, Unknown, explained
 
 FIGURES = {"seconds": 1.5, "seconds_most": 1.0, "bytes": 1024, "bytes_left": 512, "kind": "mps", "precision": "fp16", "text": "no"}
 

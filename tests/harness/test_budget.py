@@ -13,17 +13,16 @@ import shared_hosts
 from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.model import Case, Parameter, Policy, Signature
-from dlbench.core.schema import Unit
+from dlbench.core.units import Unit
 from dlbench.harness import measurer, runner
-from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
-from dlbench.harness.probe.monitor import Monitor
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.wire import PrepareRequest, Reply
 from dlbench.harness.process.worker_process import RequestOutcome, WorkerProcess
 from dlbench.harness.ranks.rank_group import RankGroup
 from dlbench.harness.runner import Runner
-from dlbench.harness.schedule import GRACE_S, RunSettings, Side, Task
+from dlbench.harness.schedule import GRACE_S, Observer, RunSettings, Side, Task
 
 BATCH, SEARCHED = Parameter("batch", "integer", False, minimum=1), {"batch": {"searched": ""}}
 MOST = Value("most", Unit.COUNT, role="largest")

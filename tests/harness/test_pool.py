@@ -7,7 +7,7 @@ import pytest
 
 from dlbench.core.model import Policy
 from dlbench.harness import pool
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.worker_process import RequestOutcome
 from dlbench.harness.ranks.placement import place_ranks
 from dlbench.harness.schedule import Side, Task

@@ -5,13 +5,12 @@ from contextlib import nullcontext
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Policy, Status
 from dlbench.harness import measurer, runner
-from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
-from dlbench.harness.probe.monitor import Monitor
-from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.rounds import LOOK_S
+from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process.launch import Interruption
+from dlbench.harness.progress import LOOK_S
 from dlbench.harness.runner import Runner
-from dlbench.harness.schedule import Fault, RunSettings, Side, Task
+from dlbench.harness.schedule import Fault, Observer, RunSettings, Side, Task
 
 
 class SpentAtOnce(Observer):

@@ -15,12 +15,11 @@ from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Case, Policy
 from dlbench.core.store import load
 from dlbench.harness import pool
-from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
-from dlbench.harness.probe.monitor import Monitor
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.runner import Runner
-from dlbench.harness.schedule import PAUSES_S, RunSettings, Side, Task
+from dlbench.harness.schedule import PAUSES_S, Observer, RunSettings, Side, Task
 
 HASTY = Policy(rounds=1, round_s=0.01, max_blocks=3, warmup_s=0.01, max_warmup_s=0.05)
 """So few blocks that all count, however long threads really waited in them."""

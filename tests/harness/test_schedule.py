@@ -15,8 +15,8 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Policy, Status
 from dlbench.core.stats import median_interval
-from dlbench.harness.rounds import LOOK_S, MOST_BLOCKS, MOST_S, SeriesRounds, allocate_rounds
-from dlbench.harness.schedule import PAUSES_S, DeviceQuarantine, Fault, Progress, Retries, Side, Task, in_order
+from dlbench.harness.progress import LOOK_S, MOST_BLOCKS, MOST_S, Progress, SeriesRounds, allocate_rounds
+from dlbench.harness.schedule import PAUSES_S, DeviceQuarantine, Fault, Retries, Side, Task, in_order
 
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 

@@ -8,7 +8,7 @@ import pytest
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Parameter, Policy, Signature, Status
-from dlbench.core.schema import Unit
+from dlbench.core.units import Unit
 from dlbench.harness.measurer import Measurer
 from dlbench.harness.schedule import BudgetSpent, RunSettings, Side, Task
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dlbench.kit import binary
-from dlbench.kit.binary import BinaryProduct
-from dlbench.kit.c_library import NotBuilt
+from dlbench.kit.binary import BinaryProduct, NotBuilt
 
 np = pytest.importorskip("numpy", reason="it stands in for a compiler")
 counts_bits = pytest.mark.skipif(not hasattr(np, "bitwise_count"), reason=f"NumPy {np.__version__} counts no bits, as 2.0 does")

@@ -8,9 +8,8 @@ import front_door
 import pytest
 import torch
 
-from dlbench.kit import binary, c_library
-from dlbench.kit.binary import BinaryProduct
-from dlbench.kit.c_library import NotBuilt
+from dlbench.kit import binary
+from dlbench.kit.binary import BinaryProduct, NotBuilt
 
 np = pytest.importorskip("numpy", reason="it stands in for a compiler")
 counts_bits = pytest.mark.skipif(not hasattr(np, "bitwise_count"), reason=f"NumPy {np.__version__} counts no bits, as 2.0 does")
@@ -27,7 +26,7 @@ def _each_builds_its_own() -> Iterator[None]:
 
 def compiler_or_skip() -> str:
     try:
-        return c_library._compiler()[0]
+        return binary._compiler()[0]
     except NotBuilt as error:
         pytest.skip(str(error))
 
@@ -70,13 +69,13 @@ def silent(folder: Path, patch: pytest.MonkeyPatch) -> str:
 
 
 def hanging(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(c_library, "PATIENCE_S", 0.5)
+    patch.setattr(binary, "PATIENCE_S", 0.5)
     patch.setenv("CC", script(folder, HANGS))
     return f"the C compiler {folder}/compiler has not ended within 0.5 s"
 
 
 def without_scratch(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.setattr("dlbench.harness.worker.scratch._folder", None)
+    patch.setattr("dlbench.harness.worker.parent._folder", None)
     return "there is no folder to write in: the workload does not declare scratch, or the temporary folder takes no locks"
 
 
@@ -97,7 +96,7 @@ def test_without_a_compiler_that_works_numpy_computes_and_says_why(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: Callable[[Path, pytest.MonkeyPatch], str]
 ) -> None:
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr("dlbench.harness.worker.scratch._folder", tmp_path / "scratch")
+    monkeypatch.setattr("dlbench.harness.worker.parent._folder", tmp_path / "scratch")
     says = broken(tmp_path, monkeypatch)
     made = BinaryProduct(torch.ones(2, 70), -torch.ones(70, 2))
     assert (made.kernel, made.is_numerics) == ("NumPy", True)
@@ -145,7 +144,7 @@ def test_a_compiler_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> N
 
 def test_a_run_compiles_once_and_its_other_processes_load_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     command = compiler_or_skip()
-    monkeypatch.setattr("dlbench.harness.worker.scratch._folder", tmp_path)
+    monkeypatch.setattr("dlbench.harness.worker.parent._folder", tmp_path)
     monkeypatch.setenv("CC", script(tmp_path, f'echo >> {tmp_path}/asked; exec {command} "$@"'))
     for _ in range(2):
         assert BinaryProduct(torch.ones(2, 3), -torch.ones(3, 2))().tolist() == [[-3, -3], [-3, -3]]

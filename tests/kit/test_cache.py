@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dlbench.harness.probe import cgroup
-from dlbench.kit import cache
+from dlbench.harness.probe import linux
+from dlbench.kit import memory
 
 CPU = torch.device("cpu")
 UNKNOWN = 256 << 20
@@ -24,30 +24,30 @@ def cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             folder.mkdir(parents=True)
             for name, text in (("level", level), ("size", size), ("shared_cpu_list", sharing)):
                 (folder / name).write_text(f"{text}\n")
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
+    monkeypatch.setattr(linux, "ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
     return tmp_path
 
 
 def test_last_caches_that_other_cpus_share_add_up_and_each_counts_once(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cache.last_cache_bytes(CPU) == 4 << 20
+    assert memory.last_cache_bytes(CPU) == 4 << 20
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1})
-    assert cache.last_cache_bytes(CPU) == 2 << 20
+    assert memory.last_cache_bytes(CPU) == 2 << 20
 
 
 def test_a_system_without_affinities_has_the_caches_of_all_its_cpus(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert cache.last_cache_bytes(CPU) == 2 << 20
+    assert memory.last_cache_bytes(CPU) == 2 << 20
 
 
 def test_what_is_not_told_is_a_safe_guess(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for cpu in range(3):
         (cpus / f"sys/devices/system/cpu/cpu{cpu}/cache/index2/size").write_text("\n")
-    assert cache.last_cache_bytes(CPU) == 3 * (4 << 20)
-    monkeypatch.setattr(cgroup, "ROOT", cpus / "elsewhere")
-    assert cache.last_cache_bytes(CPU) == UNKNOWN
-    assert cache.last_cache_bytes(torch.device("meta")) == UNKNOWN
+    assert memory.last_cache_bytes(CPU) == 3 * (4 << 20)
+    monkeypatch.setattr(linux, "ROOT", cpus / "elsewhere")
+    assert memory.last_cache_bytes(CPU) == UNKNOWN
+    assert memory.last_cache_bytes(torch.device("meta")) == UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_of_a_card_the_larger_of_what_torch_tells_and_what_is_published(
 ) -> None:
     monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(name=name, L2_cache_size=told))
-    assert cache.last_cache_bytes(torch.device("cuda", 0)) == expected
+    assert memory.last_cache_bytes(torch.device("cuda", 0)) == expected

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from dlbench import Copies, Work, with_copies
-from dlbench.kit import copies as module
-from dlbench.workloads.conv2d import conv2d
+from dlbench.kit import memory as module
 from dlbench.workloads.matmul import matmul
+from dlbench.workloads.primitives import conv2d
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -77,7 +77,7 @@ def test_gradients_of_copied_inputs_are_those_of_resident_ones(
     shape = {"batch": 1, "channels": 2, "size": 5, "filters": 2, "kernel": 3}
     torch.manual_seed(3)
     resident = conv2d(CPU, **shape, direction="forward_backward", layout="channels_last")
-    monkeypatch.setattr("dlbench.workloads.conv2d.with_copies", lambda device, work, wanted: module.with_copies(CUDA, work, wanted))
+    monkeypatch.setattr("dlbench.workloads.primitives.with_copies", lambda device, work, wanted: module.with_copies(CUDA, work, wanted))
     torch.manual_seed(3)
     copied = conv2d(CPU, **shape, direction="forward_backward", layout="channels_last", copies=copies)
     assert all(each.is_contiguous(memory_format=torch.channels_last) for each in copied.inputs)

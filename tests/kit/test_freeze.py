@@ -13,7 +13,7 @@ FREEZING = """
 import sys
 import torch
 from small_classifier import tiny_network
-from dlbench.harness.worker.scratch import give_scratch
+from dlbench.harness.worker.parent import give_scratch
 from dlbench.workloads import cnn
 
 cnn.build = tiny_network

@@ -12,7 +12,7 @@ from small_classifier import tiny_network
 from dlbench.core.model import Case, Status
 from dlbench.harness.pool import process_for
 from dlbench.harness.process.worker_process import RequestOutcome
-from dlbench.harness.worker import registry, scratch, stages
+from dlbench.harness.worker import parent, registry
 from dlbench.harness.worker.backends import torch_build
 from dlbench.kit import compiler, updates
 from dlbench.testing import ManualClock
@@ -44,7 +44,7 @@ def compiles_as(monkeypatch, tmp_path, compiled):
         return call
 
     monkeypatch.setattr(torch, "compile", compile_)
-    monkeypatch.setattr(scratch, "_folder", tmp_path)
+    monkeypatch.setattr(parent, "_folder", tmp_path)
     return frozen
 
 
@@ -145,7 +145,7 @@ def test_what_is_autotuned_shares_no_process_with_what_is_not():
 
 def test_a_case_that_is_killed_says_that_it_was_compiling(tiny, monkeypatch, tmp_path):
     told = []
-    monkeypatch.setattr(stages, "_tell", told.append)
+    monkeypatch.setattr(parent, "_tell", told.append)
     compiles_as(monkeypatch, tmp_path, lambda function: function)
     cnn.infer_step(CPU, model="resnet18", batch=2, mode="compile")
     assert told == [{"stage": "it was compiling"}, {"stage": ""}]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.kit.rounding import (
+from dlbench.kit.formats import (
     DynamicFixedPoint,
     fixed_point,
     nearest,

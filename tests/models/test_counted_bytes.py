@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench.models import MODELS, RowName
+from dlbench.models.convnets import BasicBlock, Bottleneck
 from dlbench.models.operations import count_step
-from dlbench.models.resnet import BasicBlock, Bottleneck
 
 BATCH, CLASSES = 2, 1000
 SCALAR = 4

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dlbench.models import initialise
-from dlbench.models.mlp import WIDTH, mlp, width_for
 from dlbench.models.operations import count_step
+from dlbench.models.splitting import WIDTH, mlp, width_for
 
 
 def on_meta(width: int) -> nn.Module:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dlbench.models import MODELS, RowName, build
-from dlbench.models.mlp import mlp
-from dlbench.models.resnet import BasicBlock, Bottleneck
-from dlbench.models.stages import cut, layers, stages, train_costs
+from dlbench.models.convnets import BasicBlock, Bottleneck
+from dlbench.models.splitting import cut, layers, mlp, stages, train_costs
 
 IMAGE = (3, 224, 224)
 PUBLISHED = json.loads((Path(__file__).parents[1] / "data" / "models.json").read_text())["vision"]

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.models import bert, filled, for_inference, gpt2, on_meta
+from dlbench.models import filled, for_inference, language_models, on_meta
+from dlbench.models.language_models import Attention, TransformerLayer
 from dlbench.models.operations import count_step
-from dlbench.models.transformer import Attention, TransformerLayer
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "data" / "models.json").read_text())["bert"]
 
@@ -21,10 +21,10 @@ def parameters(network: nn.Module) -> int:
 
 
 def test_parameters_are_the_published_ones() -> None:
-    assert parameters(for_inference(on_meta(bert.Bert))) == PUBLISHED["params"]
-    assert parameters(on_meta(bert.Bert)) == PUBLISHED["params_pretraining"]
-    assert parameters(on_meta(gpt2.GPT2)) == 124_439_808
-    assert parameters(on_meta(partial(gpt2.GPT2, 48, 1600, 25))) == 1_557_611_200  # GPT-2 XL, as transformers has it
+    assert parameters(for_inference(on_meta(language_models.Bert))) == PUBLISHED["params"]
+    assert parameters(on_meta(language_models.Bert)) == PUBLISHED["params_pretraining"]
+    assert parameters(on_meta(language_models.GPT2)) == 124_439_808
+    assert parameters(on_meta(partial(language_models.GPT2, 48, 1600, 25))) == 1_557_611_200  # GPT-2 XL, as transformers has it
 
 
 def flops(network: nn.Module, *inputs: torch.Tensor) -> int | None:
@@ -34,11 +34,11 @@ def flops(network: nn.Module, *inputs: torch.Tensor) -> int | None:
 
 @pytest.mark.parametrize("seq", [128, 384, 512])
 def test_operations_of_bert_are_the_published_ones_and_those_of_the_closed_formula(seq: int) -> None:
-    ids, sentences, places = (each.to("meta") for each in bert.draw(1, seq)[0])
+    ids, sentences, places = (each.to("meta") for each in language_models.draw_pretraining(1, seq)[0])
     layers, width, inner, vocabulary = 12, 768, 3072, 30522
     formula = layers * (2 * seq * (4 * width**2 + 2 * width * inner) + 4 * seq**2 * width) + 2 * width**2
     heads = 2 * places.shape[1] * (width**2 + width * vocabulary) + 4 * width
-    network = on_meta(bert.Bert)
+    network = on_meta(language_models.Bert)
     assert flops(network, ids, sentences) == formula == PUBLISHED["forward_flops"][str(seq)]
     assert flops(network, ids, sentences, places) == formula + heads
     if seq == 128:
@@ -48,11 +48,11 @@ def test_operations_of_bert_are_the_published_ones_and_those_of_the_closed_formu
 
 def test_twenty_places_of_a_sequence_are_masked_each_once() -> None:
     torch.manual_seed(0)
-    (ids, sentences, places), (words, follows) = bert.draw(3, 128)
+    (ids, sentences, places), (words, follows) = language_models.draw_pretraining(3, 128)
     assert [tuple(each.shape) for each in (ids, sentences, places, words, follows)] == [(3, 128), (3, 128), (3, 20), (3, 20), (3,)]
     assert all(len(set(row)) == 20 and row == sorted(row) for row in places.tolist())
     assert sentences.sum(1).tolist() == [64, 64, 64]
-    assert bert.draw(1, 8)[0][2].shape == (1, 8)
+    assert language_models.draw_pretraining(1, 8)[0][2].shape == (1, 8)
 
 
 def copied(block: nn.Module, layer: nn.TransformerEncoderLayer) -> nn.TransformerEncoderLayer:
@@ -66,7 +66,7 @@ def copied(block: nn.Module, layer: nn.TransformerEncoderLayer) -> nn.Transforme
 
 def test_a_block_of_bert_is_torchs_layer() -> None:
     torch.manual_seed(0)
-    block = TransformerLayer(768, 12, bert.EPS, is_decoder=False).double()
+    block = TransformerLayer(768, 12, language_models.BERT_EPS, is_decoder=False).double()
     make = partial(nn.TransformerEncoderLayer, 768, 12, 3072, activation="gelu", batch_first=True, dtype=torch.float64)
     layer = copied(block, make(dropout=0.0, layer_norm_eps=1e-12))
     ours, theirs = (torch.randn(2, 9, 768, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_() for _ in "ab")
@@ -78,7 +78,7 @@ def test_a_block_of_bert_is_torchs_layer() -> None:
 
 def test_a_block_of_gpt2_is_torchs_layer_with_a_causal_mask() -> None:
     torch.manual_seed(0)
-    block = TransformerLayer(96, 4, gpt2.EPS, is_decoder=True).double()
+    block = TransformerLayer(96, 4, language_models.GPT2_EPS, is_decoder=True).double()
     make = partial(nn.TransformerEncoderLayer, 96, 4, 384, dropout=0.0, norm_first=True, batch_first=True, dtype=torch.float64)
     layer = copied(block, make(activation=partial(F.gelu, approximate="tanh")))
     x = torch.randn(2, 9, 96, dtype=torch.float64)
@@ -89,8 +89,8 @@ def test_a_block_of_gpt2_is_torchs_layer_with_a_causal_mask() -> None:
 @torch.no_grad()
 def test_a_token_with_the_keys_and_values_of_those_before_it_gives_what_the_whole_sequence_gives() -> None:
     torch.manual_seed(0)
-    network = filled(on_meta(partial(gpt2.GPT2, 2, 64, 4))).double()
-    ids = torch.randint(gpt2.VOCABULARY, (3, 7))
+    network = filled(on_meta(partial(language_models.GPT2, 2, 64, 4))).double()
+    ids = torch.randint(language_models.GPT2_VOCABULARY, (3, 7))
     kept: list[torch.Tensor] = []
     for layer in network.layers:
         layer.attention.qkv.register_forward_hook(lambda _, __, made: kept.append(made))
@@ -105,10 +105,10 @@ def test_a_token_with_the_keys_and_values_of_those_before_it_gives_what_the_whol
 @torch.no_grad()
 def test_the_heads_look_where_they_are_told_and_share_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in (("WIDTH", 32), ("HEADS", 4), ("LAYERS", 1), ("VOCABULARY", 50)):
-        monkeypatch.setattr(bert, name, number)
+        monkeypatch.setattr(language_models, name, number)
     torch.manual_seed(0)
-    network = filled(on_meta(bert.Bert)).double()
-    (ids, sentences, places), targets = bert.draw(2, 9)
+    network = filled(on_meta(language_models.Bert)).double()
+    (ids, sentences, places), targets = language_models.draw_pretraining(2, 9)
     places = places[:, :3]
     tokens, pooled = network(ids, sentences)
     hidden = network.heads.norm(F.gelu(network.heads.dense(tokens)))
@@ -118,7 +118,7 @@ def test_the_heads_look_where_they_are_told_and_share_the_words(monkeypatch: pyt
     torch.testing.assert_close(follows, network.heads.follows(pooled))
     right = targets[0][:, :3], targets[1]
     expected = -words.log_softmax(2).gather(2, right[0][..., None]).mean() - follows.log_softmax(1).gather(1, right[1][:, None]).mean()
-    torch.testing.assert_close(bert.loss((words, follows), (), right), expected)
+    torch.testing.assert_close(language_models.pretraining_loss((words, follows), (), right), expected)
 
 
 def test_heads_that_do_not_divide_a_width_are_refused() -> None:
@@ -127,7 +127,7 @@ def test_heads_that_do_not_divide_a_width_are_refused() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("make", [bert.Bert, gpt2.GPT2])
+@pytest.mark.parametrize("make", [language_models.Bert, language_models.GPT2])
 def test_activations_neither_explode_nor_vanish(make) -> None:
     torch.manual_seed(0)
     network, spread = filled(on_meta(make)).eval(), {}
@@ -135,5 +135,5 @@ def test_activations_neither_explode_nor_vanish(make) -> None:
         if isinstance(layer, nn.Linear):
             layer.register_forward_hook(lambda _, __, y, path=path: spread.update({path: y.std().item()}))
     inputs = (torch.randint(30000, (1, 16)), torch.zeros(1, 16, dtype=torch.int64))
-    network(*inputs[: 2 if isinstance(network, bert.Bert) else 1])
+    network(*inputs[: 2 if isinstance(network, language_models.Bert) else 1])
     assert 0.1 < min(spread.values()) < max(spread.values()) < 100

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 
 from dlbench import Memory, Work, register_backend, workload
-from dlbench.harness.worker.backends.cuda import CudaBackend
+from dlbench.harness.worker.backends.builtin import CudaBackend
 
 CARDS = os.environ["CARDS"].split()
 TELLS = "\nCUDA kernel errors might be asynchronously reported at some other API call.\nCompile with `TORCH_USE_CUDA_DSA`."

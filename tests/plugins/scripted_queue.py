@@ -12,10 +12,10 @@ from dlbench import Least, Role, Searched, Size, Work, workload
 sys.path.append(str(Path(__file__).parent.parent))
 from scripted_loop import queue_values
 
-from dlbench.workloads.open_loop import VALUES
+from dlbench.workloads.serving import OPEN_LOOP_VALUES
 
 
-@workload(values=VALUES)
+@workload(values=OPEN_LOOP_VALUES)
 def queue(
     device: torch.device,
     *,

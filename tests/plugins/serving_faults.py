@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import dlbench
-from dlbench.workloads import open_loop, transfer
+from dlbench.workloads import serving, transfer
 
-open_loop.CLOSED_S = transfer.WARMUP_S = 0.01
+serving.CLOSED_S = transfer.WARMUP_S = 0.01
 NOTE = Path("client")
 """In the folder of the command, of what never returns: the process that sends it requests."""
 

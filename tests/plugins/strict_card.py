@@ -25,7 +25,7 @@ from torch.utils import backend_registration
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from dlbench import Backend, Memory, Unit, Value, Work, register_backend, testing, workload
-from dlbench.harness.worker.backends import device_time
+from dlbench.harness.worker.backends import base
 from dlbench.harness.worker.serving import main
 from dlbench.kit import batches
 from dlbench.workloads import concurrency, sustained, transfer
@@ -238,10 +238,12 @@ def compute(func: Any, name: str, args: Any, kwargs: Any) -> Any:
         raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE} and cpu! ({name})")
     known = {id(each.there): each for each in on_card}
     found = func(*there_args, **there_kwargs)
-    made = tree_map_only(torch.Tensor, lambda each: known[id(each)] if id(each) in known else OnCard(each), found)
+    is_view = any(each.alias_info and not each.alias_info.is_write for each in func._schema.returns)
+    # In inference mode, too, a view of a tensor that was made outside of it is one like that.
+    with torch.inference_mode(torch.is_inference_mode_enabled() and not (is_view and not operands[0].is_inference())):
+        made = tree_map_only(torch.Tensor, lambda each: known[id(each)] if id(each) in known else OnCard(each), found)
     if name.startswith(("empty", "new_empty")):
         poison(made.there)
-    is_view = any(each.alias_info and not each.alias_info.is_write for each in func._schema.returns)
     if not is_view and not name.startswith(NO_KERNEL):
         changed = [value for about, value in zip_arguments(func._schema, args, kwargs) if about.alias_info and about.alias_info.is_write]
         written = [each for each in tree_leaves((changed, made)) if isinstance(each, OnCard)]
@@ -411,7 +413,7 @@ class StrictCard(Backend):
 register_backend(StrictCard())
 main.DeviceClock = lambda synchronize: SimpleNamespace(now=lambda: (CARD.synchronize(), CARD.host_s)[1], stamp=lambda: CARD.host_s)
 main.LostTime = lambda: SimpleNamespace(shares=lambda own_threads: (None, {}))  # this machine may have much to do beside the tests
-device_time.perf_counter = lambda: CARD.host_s
+base.perf_counter = lambda: CARD.host_s
 sustained.WARMUP_S, sustained.BLOCK_S, sustained.FEWEST_POINTS, transfer.WARMUP_S = 0.0, 1e-2, 3, 0.0
 concurrency.WARMUP_S, concurrency.perf_counter = 0.0, lambda: CARD.host_s
 concurrency.main_output = lambda output: output if isinstance(output, OnCard) else taught(output)

@@ -12,18 +12,17 @@ import pytest
 from scripted_card import SET_UP_S, START_S, WARM_UP_S, seconds_on_a_cpu
 
 from dlbench.harness import measurer, runner
-from dlbench.harness.observer import Observer
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import load
 from dlbench.harness.pool import process_for
-from dlbench.harness.probe import cgroup
+from dlbench.harness.probe import linux
 from dlbench.harness.probe.devices import describe_cpu
-from dlbench.harness.probe.monitor import Monitor
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.wire import Reply
 from dlbench.harness.process.worker_process import RequestOutcome
 from dlbench.harness.runner import Runner
-from dlbench.harness.schedule import RunSettings, Side, Task
+from dlbench.harness.schedule import Observer, RunSettings, Side, Task
 from dlbench.harness.worker import registry
 
 LAUNCH_S, NCCL_S = 20.0, 1.5
@@ -91,7 +90,7 @@ def measured(monkeypatch, name, devices, cpu_s=None):
     tasks = [Task(case, side) for case in planning.plan([suite], signatures, list(devices)) if case.device in devices]
     machine = Machine(cpu_s or {}, signatures)
     monkeypatch.setattr(runner, "WorkerPool", lambda *_: machine)
-    monkeypatch.setattr(cgroup, "ROOT", front_door.ROOT / "nowhere")
+    monkeypatch.setattr(linux, "ROOT", front_door.ROOT / "nowhere")
     saved, began = [], time.monotonic()  # a runner reads its start from the real clock
     monkeypatch.setattr(measurer, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
     with Interruption() as interruption, Monitor([describe_cpu()], 1) as watch:

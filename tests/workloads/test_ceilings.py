@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dlbench.core.reference.peaks import DevicePeak, memory_share
-from dlbench.harness.probe import memory
+from dlbench.harness.probe import linux
 from dlbench.workloads import ceilings
 from dlbench.workloads.ceilings import launch_kernel, stream, synchronise
 
@@ -63,7 +63,7 @@ def test_what_a_card_moves_is_enough_for_a_share_of_its_published_bandwidth(op: 
 
 
 def test_buffers_that_no_memory_holds_are_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
+    monkeypatch.setattr(linux, "available_memory", lambda: 2**30)
     with pytest.raises(MemoryError, match=r"^its buffers take 3\.00 GiB, and the host has 1\.00 GiB left$"):
         stream(CPU, op="triad", bytes=2**30)
 

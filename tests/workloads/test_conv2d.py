@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dlbench import Dtype
 from dlbench.kit.precision import output, storage
-from dlbench.workloads.conv2d import conv2d
+from dlbench.workloads.primitives import conv2d
 
 CPU = torch.device("cpu")
 SHAPE = {"batch": 2, "channels": 3, "size": 9, "filters": 4, "kernel": 3}

@@ -10,9 +10,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import dlbench
-from dlbench.harness.worker import user_definitions
+from dlbench.harness.worker import user
 from dlbench.testing import ManualClock, set_up
-from dlbench.workloads import convergence_own
+from dlbench.workloads import convergence
 
 GIVEN = {"model": "signs", "source": "numbers", "batch": 16}
 
@@ -21,7 +21,7 @@ GIVEN = {"model": "signs", "source": "numbers", "batch": 16}
 def own(monkeypatch):
     """A network that learns signs, and 1040 shuffled samples of them: 65 batches, of which 13 are held out."""
     for kind in ("_networks", "_data"):
-        monkeypatch.setattr(user_definitions, kind, {})
+        monkeypatch.setattr(user, kind, {})
     inputs = torch.randn(1040, 2, generator=torch.Generator().manual_seed(0))
 
     @dlbench.network(inputs=(2,), classes=2)
@@ -62,12 +62,12 @@ def test_a_seed_begins_and_goes_on_alike_in_each_precision():
 
 def test_accuracy_is_of_one_batch_in_five_that_no_seed_has_trained_on(monkeypatch):
     taken = []
-    step = convergence_own.training_step
+    step = convergence.training_step
     monkeypatch.setattr(
-        convergence_own, "training_step", lambda *given: lambda inputs, targets: (taken.append(inputs), step(*given)(inputs, targets))[1]
+        convergence, "training_step", lambda *given: lambda inputs, targets: (taken.append(inputs), step(*given)(inputs, targets))[1]
     )
     torch.manual_seed(0)
-    convergence_own.own_training(torch.device("cpu"), "signs", "numbers", 16, "fp32", None, 400)(1)
+    convergence.own_training(torch.device("cpu"), "signs", "numbers", 16, "fp32", None, 400)(1)
     assert len({each.data_ptr() for each in taken}) == 65 - 13
 
 

@@ -8,7 +8,7 @@ from dlbench.core.model import Case
 from dlbench.core.precision import PRECISIONS
 from dlbench.harness.plan.adaptive import AdaptivePlan
 from dlbench.harness.worker import registry
-from dlbench.workloads import cnn, fastest
+from dlbench.workloads import cnn, searched_steps
 
 CPU = torch.device("cpu")
 PLAIN = {"batch": 8, "dtype": "fp32", "layout": "nchw", "mode": "eager"}
@@ -25,7 +25,7 @@ def test_what_is_chosen_runs_as_the_step_of_that_name_and_a_search_begins_at_its
     switches = signature.declared.having("switch")
     assert {name: signature.declared.plain_default(name) for name in switches} == {name: plain[name] for name in switches}
     works = []
-    for function in (getattr(fastest, name), step):
+    for function in (getattr(searched_steps, name), step):
         torch.manual_seed(1)
         works.append(function(CPU, model="resnet18", **plain))
     ours, theirs = works
@@ -42,4 +42,4 @@ def test_what_takes_a_cpu_minutes_is_left_out(name):
     for each in narrow:
         settings = {**PLAIN, "dtype": each, **({"implementation": "default"} if name == "fastest_train_step" else {})}
         with pytest.raises(NotImplementedError, match="some CPUs take 250 times longer in fp16"):
-            getattr(fastest, name)(CPU, model="resnet18", **settings)
+            getattr(searched_steps, name)(CPU, model="resnet18", **settings)

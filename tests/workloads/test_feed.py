@@ -13,10 +13,9 @@ import torch
 from torch.utils.data._utils import worker as torch_worker
 
 from dlbench.analysis.read.header import declaration
-from dlbench.core.declared_json import to_json
+from dlbench.core.errors import explained
 from dlbench.core.measurement import Measurement, Samples
-from dlbench.core.model import Case, Status
-from dlbench.core.unknown import explained
+from dlbench.core.model import Case, Status, declaration_to_json
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.kit import batches
@@ -66,7 +65,7 @@ def test_a_step_sees_each_sample_once_an_epoch_in_another_order_each_time(source
 
 def test_what_says_how_a_step_is_fed_is_declared_at_its_parameters_and_stands_in_the_header():
     declared = registry.get("feed").signature.declared
-    assert declaration(to_json(declared)) == declared
+    assert declaration(declaration_to_json(declared)) == declared
     assert declared.having("feeding") == ("source", "workers")
 
 

@@ -10,10 +10,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import dlbench
-from dlbench.harness.worker import user_definitions
+from dlbench.harness.worker import user
 from dlbench.kit import user_batches
 from dlbench.testing import ManualClock, set_up
-from dlbench.workloads import fed_networks
+from dlbench.workloads import feed
 
 BENCH = 'workload = "feed"\naxes.model = "small"\naxes.batch = 4\naxes.source = '
 
@@ -61,7 +61,7 @@ def test_loaders_feed_or_end_their_own_case_with_a_sentence(tmp_path):
 def registered(monkeypatch):
     """Networks and data of one test."""
     for kind in ("_networks", "_data"):
-        monkeypatch.setattr(user_definitions, kind, {})
+        monkeypatch.setattr(user, kind, {})
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_a_network_is_fed_by_every_way_of_its_own_inputs_and_targets(flat, sourc
 
 def test_inputs_are_taken_apart_along_the_batch_and_put_together_as_they_were():
     drawn = ({"a": torch.arange(6).view(3, 2), "b": (torch.arange(3), "word")}, None)
-    data, together = fed_networks.apart(drawn)
+    data, together = feed.apart(drawn)
     inputs, targets = together(tuple(part[[2, 0]] for part in data))
     assert (inputs["a"].tolist(), inputs["b"][0].tolist(), inputs["b"][1], targets) == ([[4, 5], [0, 1]], [2, 0], "word", None)
 
@@ -292,6 +292,6 @@ def test_what_does_not_go_together_is_refused(flat, monkeypatch):
     for params, error, sentence in refused:
         with pytest.raises(error, match=sentence):
             set_up("feed", **{"batch": 4, "source": "resident", **params})
-    monkeypatch.setattr("dlbench.harness.probe.memory.available_memory", lambda: 1000)
+    monkeypatch.setattr("dlbench.harness.probe.linux.available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match="the data set takes"):
         set_up("feed", model="flat", batch=4, source="resident")

@@ -7,7 +7,7 @@ from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Case, Status
 from dlbench.harness.plan.adaptive import AdaptivePlan
 from dlbench.harness.worker import registry
-from dlbench.workloads.largest_batch import largest_batch
+from dlbench.workloads.searched_steps import largest_batch
 
 CPU = torch.device("cpu")
 MIB = 1 << 20

@@ -8,7 +8,7 @@ import torch
 from dlbench import Dtype, ProductDtype
 from dlbench.core.model import Work
 from dlbench.core.precision import PRECISIONS, SCALED
-from dlbench.kit import cache
+from dlbench.kit import memory
 from dlbench.kit.precision import output, storage
 from dlbench.testing import ManualClock
 from dlbench.workloads.matmul import VALUES, matmul
@@ -37,7 +37,7 @@ def test_the_call_multiplies_its_inputs(dtype: Dtype, batch: int) -> None:
 
 
 def test_a_cold_cache_is_made_so_ahead_of_each_call_and_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "last_cache_bytes", lambda device: 3 << 20)
+    monkeypatch.setattr(memory, "last_cache_bytes", lambda device: 3 << 20)
     written: list[int] = []
     monkeypatch.setattr(torch.Tensor, "zero_", lambda tensor: written.append(tensor.nbytes))
     torch.manual_seed(0)

@@ -14,8 +14,8 @@ import torch
 from front_door import measurements
 
 from dlbench import Work
-from dlbench.workloads import open_loop as module
-from dlbench.workloads.open_loop import cpus_of_client, open_loop, requests_of
+from dlbench.workloads import serving as module
+from dlbench.workloads.serving import cpus_of_client, open_loop, requests_of
 
 pytestmark = pytest.mark.real
 

@@ -16,8 +16,8 @@ from torch import nn
 
 import dlbench
 from dlbench.analysis.read.header import declaration
-from dlbench.core.declared_json import to_json
-from dlbench.harness.worker import registry, user_definitions
+from dlbench.core.model import declaration_to_json
+from dlbench.harness.worker import registry, user
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import preprocess
 
@@ -165,7 +165,7 @@ def test_torchcodec_decodes_where_it_imports(monkeypatch):
 def registered(monkeypatch):
     """Networks of one test."""
     for kind in ("_networks", "_data"):
-        monkeypatch.setattr(user_definitions, kind, {})
+        monkeypatch.setattr(user, kind, {})
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(tin
 
 def test_it_says_how_a_step_is_fed_and_what_its_values_are_for():
     declared = registry.get("preprocess").signature.declared
-    assert declaration(to_json(declared)) == declared
+    assert declaration(declaration_to_json(declared)) == declared
     assert declared.having("feeding") == ("decoder", "where", "workers")
     assert [value.role for value in declared.values] == ["input", "input_alone", "step_alone"]
 
@@ -240,7 +240,7 @@ def test_what_cannot_be_is_refused_before_a_picture_is_drawn(monkeypatch, regist
         return nn.Flatten()
 
     monkeypatch.setattr(preprocess, "draw_files", pytest.fail)
-    monkeypatch.setattr("dlbench.kit.host_memory.too_little_memory", lambda needed: 2**34 if needed > 2**34 else None)
+    monkeypatch.setattr("dlbench.kit.memory.too_little_memory", lambda needed: 2**34 if needed > 2**34 else None)
     with pytest.raises(error, match=sentence):
         set_up("preprocess", **{**SMALL, **params})
 

@@ -10,7 +10,7 @@ from dlbench import workloads
 from dlbench.analysis.contribute.public import public_records
 from dlbench.analysis.read.header import declaration
 from dlbench.core.declarations import Declaration
-from dlbench.core.declared_json import to_json
+from dlbench.core.model import declaration_to_json
 from dlbench.core.store import load
 from dlbench.harness.worker import registry
 
@@ -37,7 +37,7 @@ def test_published_copies_keep_every_field_that_a_workload_declares(tmp_path: Pa
     """But sentences, which may have anything in them."""
     registry.load_builtins()
     declared = {name: each.signature.declared for name, each in builtin().items()}
-    path = made_up.write(tmp_path / "run.jsonl", [], workloads={name: to_json(each) for name, each in declared.items()})
+    path = made_up.write(tmp_path / "run.jsonl", [], workloads={name: declaration_to_json(each) for name, each in declared.items()})
     header, *_ = public_records(load(path))
 
     def without_sentences(each: Declaration) -> Declaration:

@@ -11,7 +11,7 @@ from two_ranks import run_ranks
 
 from dlbench import Work
 from dlbench.workloads import serving
-from dlbench.workloads.serving import LEAST_S, closed_loop, closed_loop_latencies, reported, server
+from dlbench.workloads.serving import LEAST_S, closed_loop, closed_loop_latencies, closed_loop_values, server
 
 CPU = torch.device("cpu")
 
@@ -67,12 +67,12 @@ def test_a_service_that_raises_in_the_middle_leaves_the_garbage_collector_on() -
 
 
 def test_a_bound_below_one_call_is_kept_by_none() -> None:
-    assert reported([[0.25] * 20], batch=1, bound_s=0.2)["within"] == 0
+    assert closed_loop_values([[0.25] * 20], batch=1, bound_s=0.2)["within"] == 0
 
 
 def test_values_of_a_hundred_calls_of_which_eight_are_slow() -> None:
     latencies = [0.5] * 8 + [0.015625] * 92
-    assert reported([latencies], batch=4, bound_s=0.015625) == {
+    assert closed_loop_values([latencies], batch=4, bound_s=0.015625) == {
         "p50_s": 0.015625,
         "p90_s": 0.015625,
         "within": 0.92,
@@ -82,7 +82,7 @@ def test_values_of_a_hundred_calls_of_which_eight_are_slow() -> None:
 
 
 def test_instances_serve_together_what_each_does_at_its_own_pace() -> None:
-    values = reported([[0.25] * 8, [0.5] * 4], batch=2, bound_s=0.25)
+    values = closed_loop_values([[0.25] * 8, [0.5] * 4], batch=2, bound_s=0.25)
     assert values == {"p50_s": 0.25, "within": 8 / 12, "items_per_s": 2 / 0.25 + 2 / 0.5, "calls": 12}
 
 
@@ -96,7 +96,7 @@ print(of_each_rank([0.25 + rank] * (rank + 1)))
 
 @pytest.mark.parametrize(("calls", "earned"), [(10, ""), (11, "p50_s"), (63, "p50_s"), (64, "p50_s p90_s"), (662, "p50_s p90_s p99_s")])
 def test_a_percentile_of_fewer_calls_than_it_takes_is_not_there(calls: int, earned: str) -> None:
-    values = reported([[0.25] * calls], batch=1, bound_s=None)
+    values = closed_loop_values([[0.25] * calls], batch=1, bound_s=None)
     assert [*values] == [*earned.split(), "items_per_s", "calls"]
 
 

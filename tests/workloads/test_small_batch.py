@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from dlbench.harness.worker import registry
-from dlbench.workloads.small_batch import CHANNELS, build, draw
+from dlbench.workloads.small_networks import CHANNELS, build, draw
 
 CPU = torch.device("cpu")
 

@@ -16,8 +16,8 @@ import torch
 
 import dlbench
 from dlbench.analysis.read.header import declaration
-from dlbench.core.declared_json import to_json
-from dlbench.harness.worker import registry, scratch, user_definitions
+from dlbench.core.model import declaration_to_json
+from dlbench.harness.worker import parent, registry, user
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import storage
 
@@ -53,7 +53,7 @@ def folder(disk):
     found = disk / f".storage-{os.getpid()}"
     found.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scratch, "_folder", found)
+        patch.setattr(parent, "_folder", found)
         yield found
     shutil.rmtree(found, ignore_errors=True)
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(folder, params, er
     ],
 )
 def test_samples_of_a_network_are_as_large_as_its_inputs(folder, monkeypatch, params, error, sentence):
-    monkeypatch.setattr(user_definitions, "_networks", {})
+    monkeypatch.setattr(user, "_networks", {})
     dlbench.network(example=lambda batch: {"a": torch.zeros(batch, 3), "b": torch.zeros(batch, 2, dtype=torch.long)})(odd)
     small = {name: value for name, value in SMALL.items() if name != "sample_bytes"}
     for model, size in (("resnet18", 3 * 224 * 224 * 4), ("odd", 3 * 4 + 2 * 8)):
@@ -190,7 +190,7 @@ def test_too_few_files_left_and_too_little_memory_are_said(folder, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda path: room)
     with pytest.raises(NotImplementedError, match=r"5 files would be more than the 3 that the disk can still have"):
         set_up("storage", **{**SMALL, "files": "many"})
-    monkeypatch.setattr("dlbench.harness.probe.memory.available_memory", lambda: 40_000)
+    monkeypatch.setattr("dlbench.harness.probe.linux.available_memory", lambda: 40_000)
     with pytest.raises(MemoryError, match=r"to lie in the page cache, the data takes"):
         set_up("storage", **{**SMALL, "order": "random", "cache": "warm"})
 
@@ -209,7 +209,7 @@ def test_a_file_system_without_direct_reads_is_said(folder, monkeypatch, name):
 
 def test_what_it_supplies_is_declared_and_stands_in_the_header():
     declared = registry.get("storage").signature.declared
-    assert declaration(to_json(declared)) == declared
+    assert declaration(declaration_to_json(declared)) == declared
     assert (declared.tags, declared.parameters["cache"]) == (("storage", "supply", "imagenet"), {"supply": "cold"})
     for odd in (3, {"supply": 3}, ["supply"]):
         with pytest.raises(ValueError, match=r"at `\$\.parameters\["):

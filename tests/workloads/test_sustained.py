@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench import Work
-from dlbench.harness.worker import stages
+from dlbench.harness.worker import parent
 from dlbench.workloads.sustained import sustained, throughput
 
 CPU = torch.device("cpu")
@@ -43,8 +43,8 @@ def observed(
             made_up.begun_s, made_up.calls = made_up.now_s, 0
         told.append((message["window"], made_up.now_s - made_up.begun_s, made_up.calls))
 
-    monkeypatch.setattr(stages, "_tell", tell)
-    monkeypatch.setattr(stages, "time", SimpleNamespace(perf_counter=made_up.now))
+    monkeypatch.setattr(parent, "_tell", tell)
+    monkeypatch.setattr(parent, "time", SimpleNamespace(perf_counter=made_up.now))
     experiment = sustained(Work(call=made_up.call, items=BATCH), device, seconds)
     assert experiment.observe is not None
     return experiment.observe(made_up), told

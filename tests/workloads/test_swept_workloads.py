@@ -5,11 +5,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlbench import Dtype
-from dlbench.workloads.elementwise import elementwise
-from dlbench.workloads.fft import fft
-from dlbench.workloads.inverse import inverse
-from dlbench.workloads.mlp_step import mlp_step
-from dlbench.workloads.reduction import reduction
+from dlbench.workloads.primitives import elementwise, fft, inverse, reduction
+from dlbench.workloads.small_networks import mlp_step
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from machine_fake import write
 
-from dlbench.harness.probe import cgroup, memory
+from dlbench.harness.probe import linux
 from dlbench.harness.worker.failures import failure_of
 from dlbench.harness.worker.measuring.measure import DeviceClock
 from dlbench.testing import ManualClock
@@ -89,14 +89,14 @@ def test_buffers_of_two_nodes_are_filled_from_cpus_of_each_and_the_affinity_come
         folder = tmp_path / "sys/devices/system/node" / node
         folder.mkdir(parents=True)
         (folder / "cpulist").write_text(f"{cpus}\n")
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
+    monkeypatch.setattr(linux, "ROOT", tmp_path)
     assert transfer.numa_nodes() == [{first}, {last}]
     work = transfer.transfer(CPU, bytes=10_000, direction="numa")
     assert (work.bytes, os.sched_getaffinity(0)) == (10_000, allowed)
 
 
 def test_one_node_has_no_other_to_copy_to(monkeypatch, tmp_path):
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
+    monkeypatch.setattr(linux, "ROOT", tmp_path)
     with pytest.raises(NotImplementedError, match="needs CPUs of two"):
         transfer.transfer(CPU, bytes=8, direction="numa")
 
@@ -153,7 +153,7 @@ def test_a_refusal_to_lock_has_its_reason_and_leaves_no_error_to_the_next_case(m
 def test_the_link_is_read_where_linux_has_it_and_left_out_elsewhere(monkeypatch, tmp_path):
     card = SimpleNamespace(pci_domain_id=0, pci_bus_id=0x17, pci_device_id=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
+    monkeypatch.setattr(linux, "ROOT", tmp_path)
     queued = []
     assert transfer._report(lambda: queued.append(1), CUDA, 1, ManualClock()) == {}
     folder = "sys/bus/pci/devices/0000:17:00.0"
@@ -200,7 +200,7 @@ def test_batches_that_are_not_what_was_copied_are_counted(pipeline, monkeypatch)
 
 
 def test_host_memory_that_there_is_not_is_refused_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
+    monkeypatch.setattr(linux, "available_memory", lambda: 2**30)
     with pytest.raises(MemoryError, match=r"^its buffers on the host take 2\.00 GiB, and the host has 1\.00 GiB left$"):
         transfer.transfer(CPU, bytes=2**30, direction="d2d")
     with pytest.raises(MemoryError, match=r"^its buffers on the host take 1\.50 GiB"):

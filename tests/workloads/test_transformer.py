@@ -11,21 +11,26 @@ from torch import nn
 from dlbench import Dtype
 from dlbench.harness.worker.backends.torch_build import set_math
 from dlbench.kit.precision import storage
-from dlbench.models import bert, gpt2
+from dlbench.models import language_models as networks
 from dlbench.workloads import transformer
 
 CPU = torch.device("cpu")
-SMALL = {"WIDTH": 32, "HEADS": 4, "LAYERS": 2, "VOCABULARY": 60, "POSITIONS": 16}
+SMALL = {
+    "WIDTH": 32,
+    "HEADS": 4,
+    "LAYERS": 2,
+    **dict.fromkeys(("BERT_VOCABULARY", "GPT2_VOCABULARY"), 60),
+    **dict.fromkeys(("BERT_POSITIONS", "GPT2_POSITIONS"), 16),
+}
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
     """Make both networks small; the list holds those that were built."""
     built: list[nn.Module] = []
-    for module in (bert, gpt2):
-        for name, number in SMALL.items():
-            monkeypatch.setattr(module, name, number)
-    tiny = transformer.MODELS["gpt2"]._replace(make=partial(gpt2.GPT2, 2, 32, 4))
+    for name, number in SMALL.items():
+        monkeypatch.setattr(networks, name, number)
+    tiny = transformer.MODELS["gpt2"]._replace(make=partial(networks.GPT2, 2, 32, 4))
     monkeypatch.setitem(transformer.MODELS, "gpt2", tiny)
     for name in transformer.MODELS:
         monkeypatch.setitem(transformer.MODELS, name, transformer.MODELS[name]._replace(positions=16))

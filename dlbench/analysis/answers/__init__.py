@@ -2,33 +2,32 @@
 
 from types import ModuleType
 
-from dlbench.analysis.answers.parts import engine
-from dlbench.analysis.answers.parts.base import Answer, Missing
-from dlbench.analysis.answers.parts.headline import CPU_ONLY
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.answers.engine import making
+from dlbench.analysis.answers.engine.question import CPU_ONLY, Answer, Missing
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
-from dlbench.core import modules
+from dlbench.core import files
 
 
 def topics() -> list[str]:
     """Return the topics of the questions, in the order in which they are asked."""
-    return [question.QUESTION.topic for question in modules.ordered(__name__)]
+    return [question.QUESTION.topic for question in files.ordered(__name__)]
 
 
 def answers(results: Results) -> tuple[Answer | Missing, ...]:
     """Return the answer to each question, or what is missing for it, in the order in which they are asked.
 
     What a CPU alone is enough for goes first where there is no accelerator to ask about. Files of one machine and software count as one:
-    see `merge.merged`. No answer rests on cases that are not usable.
+    see `runs.merged`. No answer rests on cases that are not usable.
     """
     results = merged(results)
-    found = [_answer(question, results) for question in modules.ordered(__name__)]
+    found = [_answer(question, results) for question in files.ordered(__name__)]
     return tuple(sorted(found, key=lambda each: not (isinstance(each, Answer) and each.label == CPU_ONLY)))
 
 
 def answer_to(question: ModuleType, results: Results) -> Answer | Missing:
     """Return the answer to the question of one module by all of these rows."""
-    return engine.answer(question.QUESTION, results)
+    return making.answer(question.QUESTION, results)
 
 
 def _answer(question: ModuleType, results: Results) -> Answer | Missing:

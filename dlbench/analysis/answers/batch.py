@@ -6,22 +6,97 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts import small_batches
-from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.answers.parts.lines import MOST_OFF, Line, fit
-from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, medians
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, of_ratio, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
+from dlbench.analysis.answers.engine.pairs import RATIO_TAGS, foremost, medians
+from dlbench.analysis.answers.engine.question import Question, Section, Tag
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, Figure, figure, of_ratio, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
-from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
+from dlbench.analysis.ratios.matching import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
+from dlbench.analysis.ratios.ratio import Ratio, itself, middle, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, as_count
-from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.schema import Column, Unit
-from dlbench.core.units import percent
+from dlbench.core.rows.row import MACHINE, Row, cells
+from dlbench.core.units import Column, Unit, percent
+
+
+class Training(NamedTuple):
+    """A training at one batch."""
+
+    row: Row
+    case: str
+    """The training, whatever its batch."""
+    batch: int
+    largest: int
+    """The largest batch of the same training."""
+    ratio: Ratio
+    """How many times as long as at that a sample takes."""
+
+
+def trainings(results: Results) -> list[Training]:
+    """Return each training at each of its batches, the smallest first."""
+    trained = [row for row in results.rows if row.declared.value("sample") and row.is_sound]
+    found = [each for rows in grouped(trained, lambda row: row.differing_from({BATCH})).values() for each in _of_one(rows)]
+    return flat(by_device(found))
+
+
+def _of_one(rows: Sequence[Row]) -> list[Training]:
+    """Return a training at its batches; nothing where there is only one."""
+    by_batch = {
+        batch: (row, took)
+        for row in rows
+        if (batch := row.batch)
+        and (seconds := row.declared.value("sample"))
+        and min(took := row.rounds.values.get(seconds.name, ()), default=0.0) > 0
+    }
+    if len(by_batch) < 2:
+        return []
+    # A training that diverged ended early, and its numbers were no longer those of others.
+    whole = [batch for batch, (row, _) in by_batch.items() if row.in_role("diverged") is None]
+    largest = max(whole or by_batch)
+    _, base = by_batch[largest]
+    return [
+        Training(row, label(row, (BATCH.name,)), batch, largest, speed_ratio(base, took)) for batch, (row, took) in sorted(by_batch.items())
+    ]
+
+
+def _foremost(found: Sequence[Training]) -> list[Training]:
+    """Return the training in the middle at the smallest batch, and one that diverged there, which was timed over few samples."""
+    alike = foremost(found)
+    smallest = [each for each in alike if each.batch == min(each.batch for each in alike)]
+    whole = [each for each in smallest if each.row.in_role("diverged") is None]
+    return [middle(whole or smallest), *(each for each in smallest if whole and each not in whole)][:2]
+
+
+SECTION = Section(
+    records="trainings",
+    title="Training by batch size",
+    columns=[
+        CASE.headed("training"),
+        place,
+        Column("small.batch", Unit.COUNT, "samples of a step", heading="batch", priority=0),
+        Column("small.sample_s", Unit.SECONDS, "time of a sample", "lower", priority=0).by(
+            lambda each: each.row.in_role("sample"), "a sample"
+        ),
+        RATIO,
+        Column("small.accuracy", Unit.FRACTION, "accuracy when the training has ended", "higher", priority=0).by(
+            lambda each: each.row.in_role("accuracy"), "accuracy"
+        ),
+        Column("small.diverged_at", Unit.COUNT, "samples after which it had diverged", priority=0).by(
+            lambda each: each.row.in_role("diverged"), "diverged after"
+        ),
+    ],
+    notes=["ratio: how many times as long as at the largest batch a sample takes"],
+    whole=lambda each: {**cells(each.row), **of_ratio(each)},
+    foremost=_foremost,
+    by=lambda each: each.ratio.outcome,
+    headline={
+        **dict.fromkeys(("gain", "loss"), "batch {batch} costs {speedup} batch {largest}{span}"),
+        "open": "batch {batch} or {largest}: no difference shown",
+    },
+    tags=RATIO_TAGS,
+)
+
 
 ENOUGH = 0.9
 """Share of the best throughput from which on a larger batch is not worth its memory and its latency."""
@@ -131,7 +206,7 @@ class Batches(NamedTuple):
 
     sweeps: Sequence[BatchSweep]
     demands: Sequence[MemoryDemand]
-    trainings: Sequence[small_batches.Training]
+    trainings: Sequence[Training]
 
 
 def _read(results: Results) -> Batches:
@@ -140,7 +215,7 @@ def _read(results: Results) -> Batches:
     of_sweeps = (MemoryDemand(sweep.sides[0], sweep.sides) for sweep in sweeps)
     searches = sorted(_searches(results), key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
     demands = [*searches, *(each for each in of_sweeps if each.line)]
-    return Batches(sweeps, demands, small_batches.trainings(results))
+    return Batches(sweeps, demands, trainings(results))
 
 
 def _sweep(group: Sequence[Row]) -> Iterator[BatchSweep]:
@@ -276,6 +351,6 @@ QUESTION = Question(
             figures=[_by_batch],
         ),
         _MEMORY,
-        small_batches.SECTION,
+        SECTION,
     ],
 )

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.answers.parts.sustained import series
+from dlbench.analysis.answers.engine.costs import series
+from dlbench.analysis.answers.engine.question import Question, Section, Tag
 from dlbench.analysis.presentation.columns import KEY, RATIO, of_ratio, over_rounds, place, value_columns
-from dlbench.analysis.ratios.pairing import THREADS, grouped
+from dlbench.analysis.ratios.matching import THREADS, grouped
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row, Setting
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.headline import Tag, foremost
+from dlbench.analysis.answers.engine.pairs import foremost
+from dlbench.analysis.answers.engine.question import Question, Section, Tag
 from dlbench.analysis.presentation.columns import CASE, RATIO, of_ratio, place, ratio_column
-from dlbench.analysis.ratios.pairing import THREADS, grouped, label
+from dlbench.analysis.ratios.matching import THREADS, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import CPU_AXES
 from dlbench.core.rows.row import Row, Setting
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 GAINS = 1.02
 """Ratio from which on more cores gain where there are too few rounds for an interval."""

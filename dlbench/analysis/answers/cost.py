@@ -5,28 +5,26 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.convergence import SEE_PRECISION, trainings
-from dlbench.analysis.answers.parts.headline import CPU_ONLY, Tag
-from dlbench.analysis.answers.parts.money import Payment, devices_of
-from dlbench.analysis.answers.parts.training_time import (
+from dlbench.analysis.answers.engine.costs import (
     THOUSAND,
     Cost,
     Estimate,
+    Payment,
+    devices_of,
     estimates,
     inference,
 )
+from dlbench.analysis.answers.engine.question import CONVERGENCE, CPU_ONLY, Question, Section, Tag
 from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.wording import few
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.prices import Prices
 from dlbench.core.reference.networks import PARAMETERS, familiarity
 from dlbench.core.rows.row import Setting, cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _LEFT_OUT = "reading and decoding images, validation, checkpoints and clocks that change over hours are left out"
-_CONVERGES = "whether it converges at that batch and in that precision is open"
 _NO_MONEY = "money is open: give --price, such as cuda=2.50/h"
 _ONLY_DEVICES = "money is that of the devices: hosts that are paid for apart, storage, network, cooling and people are left out"
 _IN_RENT = "--price kwh= changes no amount here, as rent includes electricity: give what a bought device costs, cuda=1600/4y/8h"
@@ -64,7 +62,7 @@ def _cautions(results: Results) -> Iterator[str]:
     found = _read(results)
     every = [*found.wanted, *found.published]
     if every:
-        yield from (_LEFT_OUT, SEE_PRECISION if trainings(results.rows) else _CONVERGES)
+        yield from (_LEFT_OUT, CONVERGENCE)
     else:
         yield "no training step of a published network was measured: dlbench run cnn"
     yield from _what_stays_open(every or found.forward, results.prices)

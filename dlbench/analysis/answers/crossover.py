@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, product, takewhile
 from operator import itemgetter
 
-from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.headline import WORTH_IT, Tag
-from dlbench.analysis.answers.parts.pair_tables import (
+from dlbench.analysis.answers.engine.pairs import (
     has_own_base,
     machines_of,
     no_accelerator,
@@ -17,15 +15,15 @@ from dlbench.analysis.answers.parts.pair_tables import (
     standing,
     with_own_base,
 )
-from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, others, pair_cells
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag
+from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, Figure, figure, others, pair_cells
 from dlbench.analysis.presentation.names import device_label, noun, several_runs
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import DEVICE, OfPair, Pair, grouped, one_device, pair_of, settings_named, unfit
+from dlbench.analysis.ratios.matching import DEVICE, Match, OfMatch, grouped, match, one_device, settings_named, unfit
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _MOST_FIGURES = 12
 """A page has one for each of as many works; the table has all."""
@@ -33,12 +31,12 @@ _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no 
 
 
 @dataclass(frozen=True, slots=True)
-class Race(OfPair):
+class Race(OfMatch):
     """An accelerator against a CPU at all sizes of one work, with one way to get its operands."""
 
-    pair: Pair
+    pair: Match
     """That at the largest size."""
-    points: Sequence[Pair]
+    points: Sequence[Match]
     """One for each size, the smallest first."""
     place: str
     """Where the accelerator is, with its CPU where there are several."""
@@ -56,7 +54,7 @@ class Race(OfPair):
         """The smallest from which on it is ahead at all larger ones, too; None where it is not at the largest."""
         return self.ahead_from(speedup_of)
 
-    def ahead_from(self, speedup: Callable[[Pair], float | None]) -> float | None:
+    def ahead_from(self, speedup: Callable[[Match], float | None]) -> float | None:
         """Return the smallest size from which on a speed-up is above 1 at all larger sizes, too."""
         ahead = takewhile(lambda point: (speedup(point) or 0) > 1, reversed(self.points))
         return min((_size(point.other) for point in ahead), default=None)
@@ -98,7 +96,7 @@ def races(results: Results) -> list[Race]:
     return [*chain.from_iterable(sorted(of_machines, key=lambda alike: standing(_of_one_work(alike)[0].pair), reverse=True))]
 
 
-def _points(work: Sequence[Row]) -> Iterator[Pair]:
+def _points(work: Sequence[Row]) -> Iterator[Match]:
     """Yield each accelerator against each CPU at each size of one work, first with operands that are where the CPU has its own.
 
     One for each size that both were measured at, if there are two or more.
@@ -110,7 +108,7 @@ def _points(work: Sequence[Row]) -> Iterator[Pair]:
     for sides in product(cpus, accelerators):
         bases, raced = ({_size(row): row for row in side} for side in sides)
         sizes = sorted(bases.keys() & raced.keys())
-        yield from (pair_of(bases[size], raced[size], DEVICE, *_names(work[0])) for size in sizes if len(sizes) > 1)
+        yield from (match(bases[size], raced[size], DEVICE, *_names(work[0])) for size in sizes if len(sizes) > 1)
 
 
 def _names(row: Row) -> tuple[str, ...]:

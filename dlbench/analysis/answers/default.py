@@ -9,34 +9,31 @@ from itertools import chain, starmap
 from operator import methodcaller
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Lack, Question, Section
-from dlbench.analysis.answers.parts.headline import Tag, foremost
-from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, mark_of, medians, of_ratios
-from dlbench.analysis.presentation.columns import CASE, RATIO, of_side, pair_cells, place, value_columns
-from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.answers.engine.pairs import RATIO_TAGS, foremost, mark_of, medians, of_ratios
+from dlbench.analysis.answers.engine.question import CONVERGENCE, Lack, Question, Section, Tag
+from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import option, short
-from dlbench.analysis.ratios.pairing import DTYPE, MATH, OfPair, Pair, grouped, match_rows, settings_named
+from dlbench.analysis.ratios.matching import DTYPE, MATH, Match, OfMatch, grouped, match_rows, settings_named
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
 _LACKING = "no step was measured both with its plain defaults and with another tuning option than its precision"
 _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest searches for more"
-_CONVERGES = "whether training still converges in another precision or at another batch is not told here; see --topic precision"
 _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned(OfPair):
+class Tuned(OfMatch):
     """A step with other tuning options, against the same with its plain defaults, or without one of them."""
 
-    pair: Pair
+    pair: Match
 
     @property
     def changed(self) -> dict[str, ParamValue]:
@@ -99,7 +96,7 @@ def _read(results: Results) -> Tunings:
     return found if {*chain.from_iterable(each.changed for each in chain(*found))} - {DTYPE.name} else Tunings()
 
 
-def _pairs(planned: Results, name: str, plain: str | None) -> Sequence[Pair]:
+def _pairs(planned: Results, name: str, plain: str | None) -> Sequence[Match]:
     """Return the pairs of rows that differ in one tuning option of this default; none where no row that went well has it."""
     with suppress(UsageError):
         having = planned.where(lambda row: name in row.declared.having("switch") and row.declared.plain_default(name) == plain)
@@ -137,7 +134,7 @@ def _bests(results: Results) -> Iterator[Tuned]:
         if len(sides) == 2:
             default, other = (max(sides[plain], key=lambda row: row.throughput) for plain in (True, False))  # also of several batches
             speeds = default.rounds.items_per_s, other.rounds.items_per_s
-            yield Tuned(Pair(default, other, None, _free(default), speeds, among=len(sides[False])))
+            yield Tuned(Match(default, other, None, _free(default), speeds, among=len(sides[False])))
 
 
 def _free(row: Row) -> tuple[str, ...]:
@@ -183,7 +180,7 @@ def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
 def _cautions(results: Results) -> Iterator[str]:
     yield from _unfinished(results) or ([] if any(each.searched for each in _read(results).bests) else [_NOT_SEARCHED])
     yield from _left_out(results)
-    yield _CONVERGES
+    yield CONVERGENCE
 
 
 _AT_BEST = "Each step in its fastest other setting against its plain default: how many times the throughput"

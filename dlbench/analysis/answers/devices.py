@@ -3,18 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from dlbench.analysis.answers.parts.base import Question, Section, Table
-from dlbench.analysis.answers.parts.base import table as table_of
-from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.presentation.columns import place, spanned
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.answers.engine.question import Question, Section, Table, Tag
+from dlbench.analysis.answers.engine.question import table as table_of
+from dlbench.analysis.presentation.columns import Figure, figure, place, spanned
 from dlbench.analysis.presentation.wording import plural, short
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling import columns
+from dlbench.analysis.scaling import projection
 from dlbench.analysis.scaling.speedup import Step, scaling
 from dlbench.core import units
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _ON_CPU = (
     "Ranks on a CPU share its cores and its memory, so efficiency is that of its cores: "
@@ -52,18 +50,18 @@ def _foremost(found: Sequence[Step]) -> list[Step]:
 
 def what(found: Sequence[Step]) -> list[Column]:
     """Return the columns that tell steps apart."""
-    return [columns.WORK, place(found), columns.KIND, columns.RANKS, columns.CORES]
+    return [projection.WORK, place(found), projection.KIND, projection.RANKS, projection.CORES]
 
 
 def table(found: Sequence[Step]) -> Table:
     """Return the table of steps, without cases that had nothing to measure."""
     shown = [each for each in found if not each.row.is_unmeasured]
-    return table_of(_TITLE, _COLUMNS, shown, _notes(shown), whole=columns.cells)
+    return table_of(_TITLE, _COLUMNS, shown, _notes(shown), whole=projection.cells)
 
 
 def _notes(found: Sequence[Step]) -> Iterator[str]:
     """Yield what columns mean that have something below them, and why steps have no speed-up."""
-    for column in (columns.MEMORY, columns.EXPOSED, columns.BUBBLE, columns.THEORY):
+    for column in (projection.MEMORY, projection.EXPOSED, projection.BUBBLE, projection.THEORY):
         if any(column.value(each) is not None for each in found):
             yield f"{column.heading}: {column.meaning}"
     if any(each.is_on_cpu for each in found):
@@ -80,7 +78,7 @@ def _figures(found: Sequence[Step]) -> Iterator[Figure]:
         "At 1 every further device brings as much as the first; the lines are 95 % intervals over rounds.",
         "dot",
         gained,
-        spanned(columns.EFFICIENCY, lambda each: [each.per_resource(end) for end in (each.ratio.low, each.ratio.high)]),
+        spanned(projection.EFFICIENCY, lambda each: [each.per_resource(end) for end in (each.ratio.low, each.ratio.high)]),
         Column("scaling.way", Unit.TEXT, "the work, and how its batch is shared out", heading="way").by(
             lambda each: " ".join(filter(None, (short(each.case), each.kind)))
         ),
@@ -93,17 +91,17 @@ def _figures(found: Sequence[Step]) -> Iterator[Figure]:
 _TITLE = "More devices: what all do together, against one"
 _COLUMNS = (
     what,
-    columns.ITEMS_PER_S,
-    columns.SPEEDUP,
-    columns.EFFICIENCY,
-    columns.MEMORY,
-    columns.EXPOSED,
+    projection.ITEMS_PER_S,
+    projection.SPEEDUP,
+    projection.EFFICIENCY,
+    projection.MEMORY,
+    projection.EXPOSED,
     Column("scaling.exposed_share", Unit.FRACTION, "that communication over the step", "lower", heading="of a step").by(
         lambda each: each.exposed_s / each.step_s if each.exposed_s is not None and each.step_s else None
     ),
-    columns.BUBBLE,
-    columns.THEORY,
-    columns.VERDICT,
+    projection.BUBBLE,
+    projection.THEORY,
+    projection.VERDICT,
 )
 ORDER = 60
 QUESTION = Question(
@@ -117,7 +115,7 @@ QUESTION = Question(
             title=_TITLE,
             columns=_COLUMNS,
             notes=_notes,
-            whole=columns.cells,
+            whole=projection.cells,
             rows=lambda each: (each.row, each.base.row) if each.base and _gains(each) else (),
             foremost=_foremost,
             by=lambda each: each.ratio.outcome if each.ratio else "",

@@ -5,20 +5,19 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from operator import mul
 
-from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.answers.parts.training_time import THOUSAND, Estimate
+from dlbench.analysis.answers.engine.costs import THOUSAND, Estimate
+from dlbench.analysis.answers.engine.question import Question, Section, Tag
 from dlbench.analysis.presentation.columns import KEY, RATIO, THROUGHPUT, place, spanned, value_columns
-from dlbench.analysis.ratios.pairing import BATCH, chosen, grouped, settings_named
+from dlbench.analysis.ratios.matching import BATCH, chosen, grouped, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.model import value_text
 from dlbench.core.prices import Prices
-from dlbench.core.reference.schedules import Schedule
+from dlbench.core.reference.networks import Schedule
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval, share_interval, times_for
+from dlbench.core.units import Column, Unit
 
 KEPT = 0.9
 """Share of the requests from which on a bound is kept, where the whole interval lies there: p90 is within it."""

@@ -8,14 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.read.places import began
+from dlbench.analysis.ratios.matching import grouped
+from dlbench.analysis.read.header import began
 from dlbench.analysis.read.table import Results
 from dlbench.core.decoding import decode
 from dlbench.core.errors import ResultFileError
-from dlbench.core.quantities import Bounds
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import MAD_TO_SD, student_p, student_quantile
+from dlbench.core.units import Bounds
 
 STATISTICS = ("median", "p10", "mean")
 """Of a round's blocks, seconds a call: fields of `Noise`, and with ``_s`` of `CaseRounds`."""

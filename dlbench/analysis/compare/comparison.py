@@ -5,17 +5,28 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.compare import doubts, power
+from dlbench.analysis.compare import power
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, by_side, disagreement, judge_family, rank_tests, together
+from dlbench.analysis.compare.provenance import ClockDifference
 from dlbench.analysis.compare.values import judge_values
-from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.ratios.pairing import Unpaired
-from dlbench.analysis.read.readings import ClockDifference
+from dlbench.analysis.compare.verdict import (
+    IN_TURN,
+    CaseVerdict,
+    Comparison,
+    attention,
+    disturbances,
+    exclusion,
+    powerless,
+    summed_up,
+    why_unseen,
+    worsening,
+)
+from dlbench.analysis.ratios.matching import Unmatched
 from dlbench.analysis.read.table import Results
 from dlbench.core.conditions import BUSY, OVERRUN
 from dlbench.core.rank_test import rank_test
-from dlbench.core.rows.rounds import CaseRounds
+from dlbench.core.rows.columns import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import known
 from dlbench.core.units import percent
@@ -79,7 +90,7 @@ class TestFamily(NamedTuple):
 
 
 def comparison(
-    title: str, pairs: Sequence[Matched], settled: Sequence[CaseVerdict], family: TestFamily, unpaired: tuple[Unpaired, ...] = ()
+    title: str, pairs: Sequence[Matched], settled: Sequence[CaseVerdict], family: TestFamily, unmatched: tuple[Unmatched, ...] = ()
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order; ``settled`` are those that no test has to decide, or can."""
     times = judge_family([{} if pair.untimed else family.tests(pair, pair.base.rounds, pair.new.rounds) for pair in pairs])
@@ -87,10 +98,10 @@ def comparison(
     found = zip(pairs, times, judge_values([pair.found.values for pair in pairs]), strict=True)
     pairs = [pair._replace(found=pair.found._replace(tests=tests, values=values)) for pair, tests, values in found]
     budgets = [budget for side in family.sides for budget in side.budgets.values()]
-    powerless = doubts.powerless([pair.found for pair in pairs], budgets)
+    no_power = powerless([pair.found for pair in pairs], budgets)
     judged = [_with_loss(case, family.sides) for case in (*settled, *(_concluded(pair, family) for pair in pairs))]
     cases = tuple(sorted(judged, key=attention))
-    return Comparison(title, cases, powerless, doubts.summed_up(cases, budgets), family.report_only, unpaired)
+    return Comparison(title, cases, no_power, summed_up(cases, budgets), family.report_only, unmatched)
 
 
 def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdict:
@@ -108,7 +119,7 @@ def _concluded(pair: Matched, family: TestFamily) -> CaseVerdict:
     # Where seeds repeat, another round would be the same again: what a single one reports apart from them has not to be excluded.
     seeds, worse = any(each.test and each.test.paired for each in found.values), []
     if detect:
-        worse = [doubts.worsening(each) for each in found.values if not seeds or (each.test and (each.test.paired or each.test.rounds > 1))]
+        worse = [worsening(each) for each in found.values if not seeds or (each.test and (each.test.paired or each.test.rounds > 1))]
     if found.tests:
         found = _by_time(pair, family)
     elif detect and all(each.rounds.median_s for each in pair.sides):
@@ -140,13 +151,13 @@ def _by_time(pair: Matched, family: TestFamily) -> CaseVerdict:
     if detect:
         called = power.rounds_to_call(tests, family.weight, detect)
         planned = max(called, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
-    rounds_to_see, disturbed = power.more_rounds(tests, planned), doubts.disturbances(pair.sides)
+    rounds_to_see, disturbed = power.more_rounds(tests, planned), disturbances(pair.sides)
     found = found._replace(verdict=verdict, detectable=power.detectable(tests, family.weight), rounds_to_see=rounds_to_see)
     clean = _is_clean(pair, family)
     explained = clocks is not None and not (verdict.is_change and _stands(tests, clocks, family))
     if barred := _barred(pair, clean, explained, family):
         implausible = any(row.flag.implausible for row in pair.sides)
-        remedy = "dlbench show says why" if implausible else doubts.IN_TURN if explained else "measure again on a quieter machine"
+        remedy = "dlbench show says why" if implausible else IN_TURN if explained else "measure again on a quieter machine"
         alone, slower = "" if verdict is Verdict.INCONCLUSIVE else f"its times alone would say {verdict}", verdict is Verdict.SLOWER
         found = found.because(barred, alone, remedy, disturbed)._replace(verdict=Verdict.INCONCLUSIVE)
         if not (detect or (slower and not family.report_only)):
@@ -157,12 +168,12 @@ def _by_time(pair: Matched, family: TestFamily) -> CaseVerdict:
         "" if verdict is Verdict.SAME else disagreement(tests),
         "the same without its rounds that were unsteady, throttled or short of CPU time" if clean else "",
         f"{clocks.sentence}, which explains {percent(clocks.share)} at most" if clocks else "",
-        doubts.exclusion(left, detect) if verdict is Verdict.INCONCLUSIVE else "",
+        exclusion(left, detect) if verdict is Verdict.INCONCLUSIVE else "",
         "" if verdict is Verdict.SAME else disturbed,
     )
     if verdict is Verdict.SLOWER or excluded:
         return found
-    why, remedy = doubts.why_unseen(left, planned, bool(rounds_to_see), pair.sides)
+    why, remedy = why_unseen(left, planned, bool(rounds_to_see), pair.sides)
     return found._replace(unseen=why, remedy=remedy)
 
 

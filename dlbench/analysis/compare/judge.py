@@ -25,7 +25,7 @@ from dlbench.core.rank_test import (
     smallest_p,
     smallest_signed_p,
 )
-from dlbench.core.rows.rounds import CaseRounds
+from dlbench.core.rows.columns import CaseRounds
 from dlbench.core.stats import Interval, holm, quantile
 from dlbench.core.units import relative_change
 

@@ -6,14 +6,13 @@ from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import Matched, TestFamily, comparison
-from dlbench.analysis.compare.doubts import summed_up
 from dlbench.analysis.compare.judge import Verdict, by_side
 from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
+from dlbench.analysis.compare.provenance import clock_difference
 from dlbench.analysis.compare.values import compared_values
-from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention, summed_up
+from dlbench.analysis.ratios.matching import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.pyperf import SESSIONS_FOR_A_VERDICT, TOOL
-from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
@@ -89,7 +88,7 @@ def _matched(base: Row, new: Row, limits: Thresholds, detect: float | None, aske
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
-    """Compare the rows of a file that differ in one setting, as `pairing.match_rows` pairs them; thresholds are as in `compare`.
+    """Compare the rows of a file that differ in one setting, as `match_rows` pairs them; thresholds are as in `compare`.
 
     A change has to be detected where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown setting, and as
     `compare`.
@@ -99,9 +98,9 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     pairs = [_matched(base, new, *_limits(results, base, WITHIN_A_RUN, given), asked=True) for base, new in rows]
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
-    unpaired = tuple(each for each in found.unpaired if each.case not in failed)
+    unmatched = tuple(each for each in found.unmatched if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by.name if found.by else by} against {found.base_value}"
-    return comparison(title, pairs, settled, TestFamily((results, results)), unpaired)
+    return comparison(title, pairs, settled, TestFamily((results, results)), unmatched)
 
 
 def are_sides(results: Results) -> bool:

@@ -10,7 +10,7 @@ from functools import cache
 
 from dlbench.analysis.compare.calibration import normal_quantile
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, fraction, statistic_of
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.stats import Interval, known
 

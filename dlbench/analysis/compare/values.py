@@ -12,12 +12,11 @@ from dlbench.analysis.compare.judge import CONSTANT, EQUIVALENCE, LEVEL, RankTes
 from dlbench.analysis.compare.power import MARGINS_TO_SEE, least_rounds
 from dlbench.analysis.presentation.columns import of_row, plain
 from dlbench.analysis.presentation.wording import cell, difference, few, plural, value_name, value_words
-from dlbench.analysis.read import declared
 from dlbench.core.declarations import SEARCH_RESOLUTION, Value
 from dlbench.core.model import Reported
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
 from dlbench.core.thresholds import Thresholds
+from dlbench.core.units import Column, Unit
 
 _HOST_FLOOR = 1 << 20
 """Bytes; what a process takes for itself varies by some pages."""
@@ -134,8 +133,8 @@ def _tested(
 def compared_values(base: Row, new: Row, limits: Thresholds, detect: float) -> list[ValueChange]:
     """Compare memory, energy and each value that both sides report, as each declares it. `judge_values` judges them."""
     found = filter(None, (memory_change(base, new, limits.memory, detect), _energy_change(base, new, limits.energy, detect)))
-    others = {each.name: each for each in declared.columns(new)}
-    columns = [(each, others[each.name]) for each in declared.columns(base) if each.name in others]
+    others = {each.name: each for each in new.value_columns}
+    columns = [(each, others[each.name]) for each in base.value_columns if each.name in others]
     return [*found, *(_value_change(each, base, new, limits.value, detect) for each in columns)]
 
 

@@ -1,14 +1,22 @@
-"""Verdicts of a comparison: of each case, and of all of them together."""
+"""Verdicts of a comparison: of each case and of all of them together, and sentences on what it can't exclude."""
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from dlbench.analysis.compare.judge import RankTest, Tests, Verdict
-from dlbench.analysis.compare.values import ValueChange
-from dlbench.analysis.ratios.pairing import Unpaired
+from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, Verdict, by_side
+from dlbench.analysis.compare.power import MOST_ROUNDS, least_rounds, more_rounds, rounds_to_exclude
+from dlbench.analysis.compare.values import WORDS, ValueChange
+from dlbench.analysis.presentation.wording import amount
+from dlbench.analysis.ratios.matching import Unmatched
+from dlbench.analysis.read.header import SpentBudget
+from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.rows.row import Row
+from dlbench.core.stats import holm
 from dlbench.core.thresholds import Thresholds
+from dlbench.core.units import percent, relative_change
 
 
 class CaseVerdict(NamedTuple):
@@ -91,7 +99,7 @@ class Comparison:
     """Where a slowdown that must be detected is neither called nor excluded."""
     report_only: bool = False
     """Whether the sides are of different machines, so that slower says nothing about the program."""
-    unpaired: tuple[Unpaired, ...] = ()
+    unmatched: tuple[Unmatched, ...] = ()
     """Rows of the same file that stand in no pair."""
     other_occasion: str | None = None
     """For whoever is strict: that the files are of two occasions, and nothing tells how these differ; None where it does."""
@@ -118,3 +126,107 @@ def attention(case: CaseVerdict) -> tuple[int, float]:
     """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""
     changed = case.shown if case.verdict.is_change else None
     return [*Verdict].index(case.verdict), -abs(changed.change) if changed else 0.0
+
+
+IN_TURN = "measure both sides alternately, with dlbench ab"
+"""What helps where sessions differ."""
+
+
+def worsening(change: ValueChange) -> tuple[str, int | None]:
+    """Say how much worse memory or a value may be, ``p99 may be up to 0.4 s worse``, where that is as much as must be called or excluded.
+
+    It is excluded where the upper end of the interval lies below it. Return as well the rounds a side that would probably exclude it; None
+    where there are as many already, and of seeds, which would be the same again.
+    """
+    if (test := change.test) is None:
+        why = f"{change.name} is {change.remark}" if change.verdict is Verdict.INCONCLUSIVE else ""
+        return why, None
+    worst, limit, rounds, tests = test.worst, change.limit, None, {"": test}
+    if not test.paired:
+        rounds = more_rounds(tests, max(least_rounds(tests, change.family), rounds_to_exclude(tests, limit, change.family)))
+    if change.verdict in WORDS:
+        return "", rounds
+    if worst is None:
+        return f"{change.name} has too few {'seeds' if test.paired else 'rounds'}", rounds
+    excluded = worst <= 0 or (worst < limit and not math.isclose(worst, limit))
+    return "" if excluded else f"{change.name} may be up to {amount(worst, change.column.unit)} worse", rounds
+
+
+def exclusion(left: float | None, detect: float | None) -> str:
+    """Say which slowdowns are excluded; ``left`` is what `power.possible` gives."""
+    if left is None:
+        return "too few rounds to exclude any slowdown"
+    if detect is not None and left < detect:
+        return f"a slowdown of {percent(detect)} or more is excluded"
+    return "any slowdown is excluded" if left <= 0 else f"up to {relative_change(left)} is possible"
+
+
+def why_unseen(left: float | None, planned: float, more: bool, sides: Sequence[Row]) -> tuple[str, str]:
+    """Return why a slowdown is neither called nor excluded in a case that was tested, and what helps other than more rounds.
+
+    ``left`` is as in `exclusion`; ``planned``: the rounds that it takes, and whether these are ``more`` than there are.
+    """
+    why = exclusion(left, None)
+    if planned == math.inf:
+        return f"{why}; sessions alone differ by as much", IN_TURN
+    if disturbed := disturbances(sides):
+        return f"{why}; {disturbed}", "stop the other processes, as top shows them"
+    if left is not None:
+        why += f"; its rounds differ by {percent(max(each.time.sd_between or 0.0 for each in sides))}"
+    return why, "" if more else "measure again, in more rounds"
+
+
+def disturbances(sides: Sequence[Row]) -> str:
+    """Say which other processes disturbed each side; empty where none did."""
+    base, new = (each.flag.reason if each.flag.disturbed else None for each in sides)
+    return base or "" if base == new else "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
+
+
+def summed_up(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:
+    """Sum up the cases in which it is neither called nor excluded; None where there are none.
+
+    ``budgets``: those that ended a run before its rounds.
+    """
+    tested = [case for case in cases if case.tests or case.unseen or any(value.verdict for value in case.values)]
+    unseen = [case for case in tested if case.unseen]
+    if not unseen:
+        return None
+    remedies = [*dict.fromkeys(case.remedy for case in unseen if case.remedy)]
+    if rounds := max(case.rounds_to_see or 0 for case in unseen):
+        remedies.append(
+            f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, budgets)}"
+            if rounds <= MOST_ROUNDS
+            else f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine"
+        )
+    decisive = any(case.asked for case in unseen) or len(unseen) == len(tested)
+    if not decisive:
+        remedies.append(f"with --detect {100 * (unseen[0].detect or 0):.3g}% that would end with 4")
+    what = " or ".join(dict.fromkeys(case.what for case in unseen))
+    changes = " or ".join(dict.fromkeys(percent(case.detect or 0) for case in unseen))
+    extent = f"a {what} of {changes} or more is not excluded in {len(unseen):,} of {len(tested):,} case{'s' * (len(tested) != 1)}"
+    return Undetectable(tuple(case.case for case in unseen), "; ".join([extent, *remedies]), decisive)
+
+
+def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> str | None:
+    """Say why no case could have been called slower, if so: with the least p that their rounds allow, Holm's correction spares none.
+
+    The tests of times decide, and where there are none those of values, with memory next to them: memory alone is no comparison, and
+    where seeds or the resolution of a search decide, chance has no part.
+    """
+    times = [test for case in cases for test in case.tests.values()]
+    values = [value for case in cases for value in case.values if value.is_judged]
+    if not times and all(value.is_memory for value in values):
+        return "no case has times that can be compared, so nothing could have been called slower"
+    tests = times or [value.test for value in values if value.test and not value.test.paired]
+    if (not times and len(tests) < len(values)) or min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
+        return None
+    last = max(tests, key=lambda test: (test.paired, test.weight))
+    rounds = rounds_for_gate(sum(test.weight for test in tests) / last.weight, paired=last.paired)
+    none = f"too few rounds: in {len(tests)} tests none could have been called {'slower' if times else 'worse'}"
+    return f"{none}; {rounds} rounds a side would do: {_option(rounds, budgets)}"
+
+
+def _option(rounds: int, budgets: Iterable[SpentBudget]) -> str:
+    """Return what of the command line gives so many rounds: a larger budget where one was the limit."""
+    spent = max(budgets, key=lambda each: each.seconds(each.enough), default=None)
+    return spent.option(rounds) if spent else f"--rounds {rounds}"

@@ -5,20 +5,77 @@ a plain word. The makers' names of devices, and the ids of cases, pass as far as
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, get_args
 
-from dlbench.analysis.contribute.names import SETTING, number
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
 from dlbench.core.declarations import Bounded, Ceiling, Declaration, Parallel, ParameterRole, Value, ValueRole
-from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer, measurement_to_json
-from dlbench.core.model import DEVICE_KINDS, Case, Policy, Status, kind_of
+from dlbench.core.errors import PARTS, Unknown
+from dlbench.core.measurement import (
+    KindTime,
+    Measurement,
+    Memory,
+    MeteredWindow,
+    OperationKind,
+    Samples,
+    SpotCheck,
+    StepProfile,
+    Transfer,
+    measurement_to_json,
+)
+from dlbench.core.model import DEVICE_KINDS, Case, Policy, Status, kind_of, settings_text, value_text
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.schema import Direction, Unit
-from dlbench.core.step_profile import KindTime, OperationKind, StepProfile
 from dlbench.core.store import Record, RunFile
-from dlbench.core.unknown import PARTS, Unknown
+from dlbench.core.units import MOST, Direction, Unit
+
+SETTING = r"[\w+]{0,80}\.?[\w+]{0,80}"
+"""A plain word as a parameter has one: ``adamw``, ``1.5``. With more points it may be a host's name."""
+LONGEST = 80
+MOST_SENTENCES = 3
+
+_PLAIN = f"letters, digits, spaces and ( ) - / + . @, {LONGEST} characters at most, and no path, address or host"
+_DEVICE_NAME = re.compile(rf"[A-Za-z0-9 ()\-/+.@]{{1,{LONGEST}}}")
+_PRIVATE = re.compile(
+    r"""(?:^|\s)/ | \.{2}/ | /.*/                                      # a path
+      | [\w.+-]+@(?!\d+\.\d+GHz)[\w-]                                # somebody somewhere; "CPU @ 2.60GHz" is none
+      | (?:[\w-]+\.){2,}[\w-]+                                         # a host's name or an IPv4 address
+      | \b(?:GPU|MIG)-[0-9a-f]+- | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-   # a UUID
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def refused(measurements: Sequence[Measurement]) -> list[str]:
+    """Return a sentence for each name that rows need, which a copy can't leave out, and that may not be published."""
+    found = list[str]()
+    for case in {id(each.case): each.case for each in measurements}.values():  # rounds of a case share it
+        needed = [(name, getattr(case, name)) for name in ("suite", "workload", "device")]
+        for name, value in (*needed, *(("params", {each: value}) for each, value in case.params.items())):
+            if _public(value, name, {}) != value:
+                shown = str(value) if isinstance(value, str) else settings_text(value)
+                found.append(f"{name} {shown[:LONGEST]!r} may be private: only plain words (letters, digits, _) and numbers are published")
+        words = {case.workload, *case.device.split(":"), *case.params, *map(value_text, case.params.values())}
+        if not words.issuperset(filter(None, re.split(r"[][,=@:]|#\d{1,3}@", case.id))):
+            found.append(f"the name {case.id[:LONGEST]!r} says something else than the case's workload, parameters and device")
+    named = dict.fromkeys((each.case.device, each.device_name) for each in measurements if each.device_name is not None)
+    found += [f"{name[:LONGEST]!r} is not what a maker calls a device, which has {_PLAIN}" for _, name in named if not _is_made(name)]
+    found += [
+        f"{device} has several names in it; measure on one machine" for device, n in Counter(each for each, _ in named).items() if n > 1
+    ]
+    return [*dict.fromkeys(found)][:MOST_SENTENCES]
+
+
+def _is_made(name: str) -> bool:
+    """Whether a maker may call a device so."""
+    return bool(_DEVICE_NAME.fullmatch(name) and not _PRIVATE.search(name))
+
+
+def number(value: object) -> float | bool | None:
+    """Return a finite number or a flag as it is; None for anything else."""
+    return value if isinstance(value, int | float) and -MOST <= value <= MOST else None
+
 
 ENDINGS = {
     Status.SKIPPED: "it was skipped",
@@ -93,7 +150,8 @@ _FORMS: Mapping[str, re.Pattern[str]] = {
         "dlbench python torch cuda hip cudnn nccl triton driver kernel driver_version": _VERSION,
         "machine_key stack_key torch_git sha": r"[0-9a-f]{16}([0-9a-f]{24})?\Z",
         "started utc": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00)?\Z",
-        f"suite workload name params found tags when independent all_reduce pipelines {' '.join(get_args(ParameterRole))}": rf"{SETTING}\Z",
+        "suite workload": r"\w{1,80}\Z",
+        f"name params found tags when independent all_reduce pipelines {' '.join(get_args(ParameterRole))}": rf"{SETTING}\Z",
         "device": r"\w{1,20}(:\d{1,4})?\Z",
         "points": rf"(?:\d{{1,9}}-\d{{1,9}}|{SETTING})\Z",
         "step": rf"(?:training of a classifier|{SETTING})\Z",

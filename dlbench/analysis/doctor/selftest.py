@@ -10,12 +10,12 @@ from itertools import combinations
 from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, judge_family, rank_tests, statistic_name, together
 from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call
 from dlbench.analysis.presentation.wording import plural
-from dlbench.analysis.ratios.pairing import grouped
-from dlbench.core.finding import Finding, Fitness
+from dlbench.analysis.ratios.matching import grouped
+from dlbench.core.machine import Finding, Fitness
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
-from dlbench.core.rows.rounds import CaseRounds
+from dlbench.core.rows.columns import CaseRounds
 from dlbench.core.rows.summary import per_round
 from dlbench.core.stats import proportion_interval, quantile
 from dlbench.core.thresholds import WITHIN_A_RUN

@@ -12,6 +12,10 @@ from dlbench.core.units import one_line
 if TYPE_CHECKING:
     import pandas as pd
 
+FILE_FORMATS = ("bencher", "csv", "github-action-benchmark", "google-benchmark", "parquet", "pyperf")
+"""What a result file is exported to; `formats` makes them."""
+NEEDS_NAME = {"parquet": "is not text", "github-action-benchmark": "makes two files"}
+"""Why files of a format can't go to stdout."""
 Row = Mapping[str, Any]
 """Plain values by column; a group of them is one cell of JSON."""
 

@@ -2,22 +2,20 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter, methodcaller
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name, value_words
-from dlbench.analysis.ratios.pairing import OfPair, Pair, launch_bound, one_device
+from dlbench.analysis.ratios.matching import Match, OfMatch, launch_bound, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, Ratio
-from dlbench.analysis.read import declared
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
-from dlbench.core.rank_test import FEWEST_ROUNDS
 from dlbench.core.rows.columns import BY_NAME
-from dlbench.core.rows.row import Row, cell
-from dlbench.core.schema import Column, Unit
+from dlbench.core.rows.row import Cells, Row, cell
 from dlbench.core.stats import median_interval
+from dlbench.core.units import Column, Unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,17 +52,18 @@ def at(path: str) -> Callable[[Any], Any]:
     return found
 
 
-def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
-    """Return the column of the table that a field of rows is, for records of one: ``of_row(lambda row: row.time.median_s)``."""
+def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1, *ends: Callable[[Row], object]) -> Column:
+    """Return the column that a field of rows is, for records of one: ``of_row(lambda row: row.time.median_s)``; perhaps with its ends."""
     known = BY_NAME[str(field(cast(Row, _Path())))]
-    return replace(known, of=lambda record: field(record.row), heading=heading, priority=priority)
+    both = (of_row(ends[0]), of_row(ends[1])) if ends else None
+    return replace(known, of=lambda record: field(record.row), heading=heading, priority=priority, ends=both)
 
 
 def of_side(side: str, field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
     """Return the column of a side of a pair, or of a record of one: ``of_side("base", lambda row: row.time.median_s)``."""
-    at, known = ("base", "other").index(side), _KNOWN[str(field(cast(Row, _Path())))]
+    place, known = ("base", "other").index(side), _KNOWN[str(field(cast(Row, _Path())))]
     named = replace(known, name=f"{side}.{known.attribute}", meaning=f"{side}: {known.meaning}")
-    return named.by(lambda record: field(record.sides[at])).headed(heading, priority)
+    return named.by(lambda record: field(record.sides[place])).headed(heading, priority)
 
 
 def value_column(column: Column) -> Column:
@@ -74,13 +73,8 @@ def value_column(column: Column) -> Column:
 
 def value_columns(rows: Iterable[HasRow]) -> list[Column]:
     """Return those of the numbers that the workloads of these records declare."""
-    found = {column.name: column for each in rows for column in declared.columns(each.row) if not column.series}
+    found = {column.name: column for each in rows for column in each.row.value_columns if not column.series}
     return [value_column(each) for each in found.values()]
-
-
-def with_ends(column: Column, low: Column, high: Column) -> Column:
-    """Return a column with the ends of its interval."""
-    return replace(column, ends=(low, high))
 
 
 CASE = Column("pair.case", Unit.TEXT, "what both sides have in common", heading="case", priority=0)
@@ -106,38 +100,21 @@ def over_rounds(column: Column, rounds: Callable[[Any], Sequence[float]], stem: 
     return spanned(column.by(lambda record: statistics.median(found) if (found := rounds(record)) else None), ends, stem)
 
 
-def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None]) -> Column:
+def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None], stem: str = "") -> Column:
     """Return a column of that name for a ratio, and two for its interval."""
     column = Column(
         name, Unit.RATIO, meaning, "higher", of=lambda found: (ratio := of(found)) and ratio.speedup, heading=heading, priority=0
     )
-    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else (None, None))
+    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else (None, None), stem)
 
 
-RATIO = with_ends(
-    Column(
-        "ratio.speedup",
-        Unit.RATIO,
-        "how many times as fast the other is: Hodges-Lehmann estimate over the rounds",
-        "higher",
-        of=lambda record: record.ratio and record.ratio.speedup,
-        heading="ratio",
-        priority=0,
-    ),
-    Column("ratio.ci_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side").by(
-        lambda record: record.ratio and record.ratio.low
-    ),
-    Column("ratio.ci_high", Unit.RATIO, "upper end of it").by(lambda record: record.ratio and record.ratio.high),
-)
+_SPEEDUP = "how many times as fast the other is: Hodges-Lehmann estimate over the rounds"
+RATIO = ratio_column("ratio.speedup", _SPEEDUP, "ratio", attrgetter("ratio"), "ratio.ci_")
 """A ratio and its interval."""
-TIME = with_ends(
-    of_row(lambda row: row.time.median_s, "time", 0), of_row(lambda row: row.time.ci_low_s), of_row(lambda row: row.time.ci_high_s)
-)
+TIME = of_row(lambda row: row.time.median_s, "time", 0, lambda row: row.time.ci_low_s, lambda row: row.time.ci_high_s)
 """Seconds of a call, and their interval."""
-THROUGHPUT = with_ends(
-    of_row(lambda row: row.rate.items_per_s, "items/s", 0),
-    of_row(lambda row: row.rate.items_per_s_low),
-    of_row(lambda row: row.rate.items_per_s_high),
+THROUGHPUT = of_row(
+    lambda row: row.rate.items_per_s, "items/s", 0, lambda row: row.rate.items_per_s_low, lambda row: row.rate.items_per_s_high
 )
 """Items a second, and their interval."""
 PLACE = Column("place", Unit.TEXT, "where it ran", heading="device", priority=0)
@@ -238,15 +215,15 @@ _RATIO = (
 PAIR_COLUMNS = {each.name: each for each in with_intervals((*_PAIR, *_RATIO))}
 
 
-def pair_frame(pairs: Iterable[Pair]) -> "pd.DataFrame":
+def pair_frame(pairs: Iterable[Match]) -> "pd.DataFrame":
     """Return a row a pair, columns as in `PAIR_COLUMNS`; ``run`` is the file of a side."""
     rows = [{**pair_cells(each), "base.run": each.base.file, "other.run": each.other.file} for each in pairs]
     return as_frame(rows, PAIR_COLUMNS.values())
 
 
-def pair_cells(found: Pair | OfPair) -> dict[str, ParamValue | None]:
+def pair_cells(found: Match | OfMatch) -> dict[str, ParamValue | None]:
     """Return a pair, or that of a record of one, as cells; of rows that report values those of a ratio are empty."""
-    pair = found.pair if isinstance(found, OfPair) else found
+    pair = found.pair if isinstance(found, OfMatch) else found
     ratio = of_ratio(pair) if pair.speeds else {}
     return {**dict.fromkeys(PAIR_COLUMNS), **cells(_PAIR, [pair])[0], **ratio, "base.file": pair.base.file, "other.file": pair.other.file}
 
@@ -254,3 +231,68 @@ def pair_cells(found: Pair | OfPair) -> dict[str, ParamValue | None]:
 def of_ratio(found: HasRatio) -> dict[str, ParamValue | None]:
     """Return the ratio of a record as cells."""
     return cells(_RATIO, [found])[0]
+
+
+Mark = Literal["bar", "line", "dot", "stack"]
+"""Bars begin at zero or, on a logarithmic axis, at the ``reference``; a stack has those of all series one behind the other. Lines join the
+points of one series in the order of ``x``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Tidy rows and an encoding: enough to draw it, to print it as a table, and to say it to somebody who can't see it."""
+
+    title: str
+    about: str
+    """One or two sentences: what is drawn, and what to read from it."""
+    mark: Mark
+    x: Column
+    """A text or a flag makes a categorical axis, in the order of the rows; any other unit one of numbers."""
+    y: Column
+    rows: tuple[Cells, ...]
+    series: Column | None = None
+    """Tells lines, bars or dots apart, by colour and by shape or dash; a text."""
+    place: Column | None = None
+    """Where each row was measured; where these are several, it tells lines of one series apart by their dash."""
+    interval: tuple[Column, ...] = ()
+    """The ends of an interval around the number of each row, on the axis that has numbers: of two ``y`` for lines, else ``x``."""
+    reference: float | None = None
+    """A value on that axis to hold the others against, such as a ratio of 1."""
+    band: tuple[Column, ...] = ()
+    """The ends of a band around the reference, of each row its own, such as a threshold."""
+    bound: tuple[Cells, ...] = ()
+    """Corners of a line that no row should be beyond, such as a roofline: an ``x`` and a ``y`` each."""
+    clip: tuple[float, float] | None = None
+    """Ends of what is drawn of ``y``, or of ``x`` where ``y`` has words; a number beyond is an arrow at the end."""
+    log: str = ""
+    """The logarithmic axes: ``xy``."""
+
+    @property
+    def axes(self) -> tuple[Column, ...]:
+        """All of them, ``x`` last."""
+        return tuple(axis for axis in (self.y, self.series, self.place, self.x) if axis)
+
+
+def has_words(column: Column) -> bool:
+    """Whether a column makes a categorical axis."""
+    return column.unit in (Unit.TEXT, Unit.FLAG)
+
+
+def figure(
+    title: str,
+    about: str,
+    mark: Mark,
+    found: Sequence[Any],
+    *axes: Column,
+    interval: Sequence[Column] = (),
+    band: Sequence[Column] = (),
+    **more: Any,
+) -> Figure:
+    """Return the figure of records, a row each. Axes are x, y and, if any, series and place; ``more`` are other fields of it.
+
+    ``interval``: its two ends, by default those of x or y; ``band``: those of a band.
+    """
+    interval = interval or axes[0].ends or axes[1].ends or ()
+    rows = cells([replace(each, ends=None) for each in (*axes, *interval, *band)], found)
+    named: dict[str, Any] = dict(zip(("x", "y", "series", "place"), map(plain, axes), strict=False))
+    return Figure(title, about, mark, rows=rows, interval=tuple(map(plain, interval)), band=tuple(map(plain, band)), **named, **more)

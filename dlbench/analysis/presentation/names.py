@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dlbench.analysis.presentation.wording import plural
-from dlbench.analysis.ratios.pairing import STANDARD, chosen, grouped, plain_value
+from dlbench.analysis.ratios.matching import STANDARD, chosen, grouped, plain_value
 from dlbench.core.model import kind_of, value_text
 from dlbench.core.rows.row import Row
 from dlbench.core.units import one_line
@@ -36,7 +36,7 @@ _FOLDERS = re.compile(
 
 
 def several_runs(found: Iterable[HasRow]) -> bool:
-    """Whether rows are of more than one place; see `read.places`, without which each file is one."""
+    """Whether rows are of more than one place; see `header.place_names`, without which each file is one."""
     return len({each.row.case.run for each in found}) > 1
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from dlbench.core import schema, units
+from dlbench.core import units
 from dlbench.core.model import ParamValue, value_text
-from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval
+from dlbench.core.units import Column, Unit
 
 INTERVAL = "95 % interval"
 """Heading of a column of intervals."""
@@ -44,17 +44,17 @@ def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
     if column.unit in (Unit.TEXT, Unit.FLAG):
         return _YES_NO.get(str(value).lower()) or short(str(value))
     if isinstance(value, int | float):
-        return schema.text(value, column.unit)
+        return units.text(value, column.unit)
     points: Sequence[float] = json.loads(value) if isinstance(value, str) else value
     named = column.points and len(points) == len(column.points)
     whole = sum(points) if column.unit is Unit.COUNT else 0  # counts are shown as shares of them all
     if named and (len(points) <= _MOST_NAMED or whole):
-        texts = [units.percent(each / whole) if whole else schema.text(each, column.unit) for each in points]
+        texts = [units.percent(each / whole) if whole else units.text(each, column.unit) for each in points]
         return ", ".join(f"{name}: {text}" for name, text, each in zip(column.points, texts, points, strict=True) if each or not whole)
     if not points:
         return plural(0, "value")
     low, high = (min(points), max(points)) if named else (points[0], points[-1])
-    ends = span(low, high, partial(schema.text, unit=column.unit))
+    ends = span(low, high, partial(units.text, unit=column.unit))
     nouns = {_NUMBERED.sub("", name) for name in column.points} if named else set()
     noun = nouns.pop() if len(nouns) == 1 else ""
     return f"{ends} over {plural(len(points), noun)}" if noun else f"{ends} ({plural(len(points), 'value')})"
@@ -132,7 +132,7 @@ def entry(name: str, value: object) -> tuple[str, str]:
 
 def amount(number: float, unit: Unit) -> str:
     """Return how large a difference is: ``20.0 points`` of fractions, as a share of one would be another number."""
-    return f"{round(100 * number, 1) + 0.0:.1f} points" if unit is Unit.FRACTION else schema.text(number, unit)  # -0.0 + 0.0 has no sign
+    return f"{round(100 * number, 1) + 0.0:.1f} points" if unit is Unit.FRACTION else units.text(number, unit)  # -0.0 + 0.0 has no sign
 
 
 def numberless(text: str) -> str:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from dlbench.analysis.read.places import Environments
+from dlbench.analysis.read.header import Environments
 from dlbench.core.declarations import Ceiling
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.columns import MeasuredCeiling, Rates

@@ -14,9 +14,8 @@ from dlbench.core.decoding import convert
 from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, ParamValue, Status, as_count
-from dlbench.core.quantities import Bounds, Json
 from dlbench.core.store import RunFile
-from dlbench.core.units import one_line
+from dlbench.core.units import Bounds, Json, one_line
 
 FORMAT = "1.0"
 """What pyperf has written since 1.0 (2017): values and warm-ups in seconds a call."""

@@ -17,24 +17,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dlbench.analysis.read import header, pyperf
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
-from dlbench.analysis.read.header import Readings
-from dlbench.analysis.read.places import Environments, keyed, labels, place_names
-from dlbench.analysis.read.trend import trends
-from dlbench.analysis.read.usability import flagged, is_set_aside
+from dlbench.analysis.read.header import Environments, Readings, keyed, labels, place_names
+from dlbench.analysis.read.usability import flagged, is_set_aside, trends
 from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Policy
 from dlbench.core.prices import NO_PRICES, Prices
-from dlbench.core.quantities import MOST
 from dlbench.core.rows.columns import COLUMNS
 from dlbench.core.rows.row import Cells, Row, cells
 from dlbench.core.rows.summary import Origin, summarise
-from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import known
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
+from dlbench.core.units import MOST, Column, Unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +75,7 @@ class Results:
     set_aside: tuple[Row, ...] = ()
     """Rows that `usable` left out."""
     unmerged: "Results | None" = None
-    """The same with each file apart, where `merge.merged` made this of several."""
+    """The same with each file apart, where `runs.merged` made this of several."""
     prices: Prices = NO_PRICES
     """What devices cost, and the training that is asked for, as the user says with the command: no file has any of it."""
     references: bool = True
@@ -86,7 +83,7 @@ class Results:
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """The rows; columns as in `core.schema`, then ``param.*`` and ``value.*``."""
+        """The rows; columns as in `core.rows.columns`, then ``param.*`` and ``value.*``."""
         return as_frame([cells(row) for row in self.rows], COLUMNS)
 
     @cached_property
@@ -132,7 +129,7 @@ _BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lo
 
 
 def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.DataFrame":
-    """Return one result file or several, or a folder of them, as a tidy table; see `core.schema` for the columns, in base units.
+    """Return one result file or several, or a folder of them, as a tidy table; see `core.rows.columns` for the columns, in base units.
 
     ``param.*`` has the parameters (precision and mode are ``case.dtype`` and ``case.mode`` only) and ``value.*`` what
     single workloads report. Warns where a file is incomplete; raises ResultFileError where one can't be read.

@@ -13,12 +13,12 @@ from typing import Any
 
 import vl_convert
 
-from dlbench.analysis.presentation.figures import Axis, Figure, Mark
+from dlbench.analysis.presentation.columns import Figure, Mark, has_words
 from dlbench.analysis.presentation.names import without_folders
 from dlbench.analysis.presentation.wording import cell, plural
 from dlbench.core import units
 from dlbench.core.rows.row import Cells
-from dlbench.core.schema import Unit
+from dlbench.core.units import Column, Unit
 
 Spec = dict[str, Any]
 """A part of Vega-Lite."""
@@ -74,13 +74,13 @@ def chart(figure: Figure) -> Chart:
     lacking, left_out = len(figure.rows) - len(points), list[str]()
     for name, axis, most in (("y", figure.y, _MOST_ROWS), ("series", figure.series, _MOST_SERIES)):
         names = _names(points, name)
-        if axis and axis.has_words and len(names) > most:
-            left_out.append(f"{len(names) - most} of {len(names)} by {axis.title}, evenly spread")
+        if axis and has_words(axis) and len(names) > most:
+            left_out.append(f"{len(names) - most} of {len(names)} by {axis.heading}, evenly spread")
             chosen = {names[step * (len(names) - 1) // (most - 1)] for step in range(most)}
             points = [point for point in points if point[name] in chosen]
     if lacking:
         left_out.append(f"{plural(lacking, 'row')} without a number to draw")
-    widths = ((WIDE, NARROW) if figure.series or figure.y.has_words else (NARROW,)) if points else ()
+    widths = ((WIDE, NARROW) if figure.series or has_words(figure.y) else (NARROW,)) if points else ()
     return Chart(figure, tuple(left_out), tuple(_spec(figure, points, width) for width in widths))
 
 
@@ -94,16 +94,16 @@ def _names(points: Sequence[Spec], field: str) -> list[str]:
     return list(dict.fromkeys(point[field] for point in points if field in point))
 
 
-def _words(row: Cells, axis: Axis) -> str:
-    return brief(cell(row.get(axis.column.name), axis.column)) or "none"
+def _words(row: Cells, axis: Column) -> str:
+    return brief(cell(row.get(axis.name), axis)) or "none"
 
 
-def _place(row: Cells, axis: Axis) -> Any:
+def _at(row: Cells, axis: Column, log: bool) -> Any:
     """Return where a row is on an axis; None where it has no number, or one that a logarithmic axis has no place for."""
-    value = row.get(axis.column.name)
-    if axis.has_words:
+    value = row.get(axis.name)
+    if has_words(axis):
         return _words(row, axis)
-    return None if value is None or (axis.log and value <= 0) else float(value)
+    return None if value is None or (log and value <= 0) else float(value)
 
 
 def _points(figure: Figure) -> list[Spec]:
@@ -111,17 +111,17 @@ def _points(figure: Figure) -> list[Spec]:
     found = list[Spec]()
     told = [axis for axis in (figure.series, figure.place) if axis and len({_words(row, axis) for row in figure.rows}) > 1]
     for rank, row in enumerate(figure.rows):
-        point: Spec = {"x": _place(row, figure.x), "y": _place(row, figure.y), "rank": rank}
+        point: Spec = {name: _at(row, getattr(figure, name), name in figure.log) for name in "xy"} | {"rank": rank}
         if None in point.values():
             continue
         point["hint"] = " · ".join(_words(row, axis) for axis in figure.axes)
         if figure.series:
             point["series"] = " on ".join(_words(row, axis) for axis in told or [figure.series])
         for name, ends in (("y" if figure.mark == "line" else "x", figure.interval), ("band", figure.band)):
-            known = [row.get(end.name) for end in ends or ()]
+            known = [row.get(end.name) for end in ends]
             point |= {} if None in known else dict(zip((f"{name}_low", f"{name}_high"), known, strict=False))
         if figure.mark == "bar":  # what it is of stands at its name as well, so that colour never tells alone
-            point |= {"from": figure.reference if figure.x.log else 0, "words": _words(row, figure.x)}
+            point |= {"from": figure.reference if "x" in figure.log else 0, "words": _words(row, figure.x)}
             point["end"] = max(point["from"], point["x"], point.get("x_high", 0))
             point["y"] = " · ".join([point["y"], *(_words(row, axis) for axis in told)])
         found.append(point)
@@ -130,10 +130,10 @@ def _points(figure: Figure) -> list[Spec]:
 
 def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
     """Return points as Vega-Lite, laid out in so many pixels."""
-    axes = {name: _numbers(name, axis) for name, axis in (("x", figure.x), ("y", figure.y)) if not axis.has_words}
+    axes = {name: _numbers(name, axis, name in figure.log) for name, axis in (("x", figure.x), ("y", figure.y)) if not has_words(axis)}
     if figure.clip:
         list(axes.values())[-1]["scale"] |= {"domain": figure.clip, "clamp": True}
-    rows, height, room = _rows(points, width) if figure.y.has_words else ({}, 220 if figure.series else 150, width)
+    rows, height, room = _rows(points, width) if has_words(figure.y) else ({}, 220 if figure.series else 150, width)
     told = {"color": _series(points, figure.mark, room)} if figure.series else {}
     levels = [] if figure.reference is None else [{"at": figure.reference}]
     parts = {
@@ -158,12 +158,12 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
     }
 
 
-def _numbers(name: str, axis: Axis) -> Spec:
+def _numbers(name: str, axis: Column, log: bool) -> Spec:
     """Return the encoding of an axis of numbers."""
-    form, unit = _VEGA["formats"].get(axis.column.unit.value, ["'.4~s'", axis.column.unit.value])
-    scale: Spec = {"type": "log", "base": 2 if axis.column.unit is Unit.COUNT else 10} if axis.log else {}
+    form, unit = _VEGA["formats"].get(axis.unit.value, ["'.4~s'", axis.unit.value])
+    scale: Spec = {"type": "log", "base": 2 if axis.unit is Unit.COUNT else 10} if log else {}
     label = {"labelExpr": _VEGA["label"].format(form, unit)}
-    return {"field": name, "type": "quantitative", "title": brief(axis.title), "scale": {**scale, "nice": False}, "axis": label}
+    return {"field": name, "type": "quantitative", "title": brief(axis.heading), "scale": {**scale, "nice": False}, "axis": label}
 
 
 def _rows(points: Sequence[Spec], width: int) -> tuple[Spec, int, int]:

@@ -7,18 +7,18 @@ from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
-from dlbench.analysis.answers.parts.base import table
+from dlbench.analysis.answers.engine.question import table
 from dlbench.analysis.compare.calibration import Calibration, Noise
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import status
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable, columns_of
 from dlbench.core import units
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval
+from dlbench.core.units import Column, Unit
 
 _PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2, "p after Holm": 4, "verdict": 0}
 """By heading of the columns of a comparison."""
@@ -42,7 +42,7 @@ _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "inco
 def columns(comparison: Comparison) -> list[ScreenColumn]:
     """Return the columns of the verdicts of a comparison."""
     names = _names(comparison)
-    rows = [(names[case.case], *cells(case)[1:]) for case in comparison.cases]
+    rows = [(names[case.case], *verdict_texts(case)[1:]) for case in comparison.cases]
     found = enumerate(_PRIORITIES.items())
     return [
         ScreenColumn(heading, [row[at] for row in rows], heading not in ("case", "verdict"), priority) for at, (heading, priority) in found
@@ -93,7 +93,7 @@ def count(cases: Iterable[CaseVerdict]) -> str:
     return ", ".join(f"{found[word]:,} {word}" for word in _SUMMARY if found[word]) or "no cases"
 
 
-def cells(case: CaseVerdict) -> tuple[str, ...]:
+def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
     """Return a line of the table, a text for each of the headings.
 
     The change is the shift that was tested; a time of new that does not fit it is left out. A case without times has those of the value

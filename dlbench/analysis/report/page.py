@@ -5,31 +5,104 @@ Nothing is loaded, and no script runs. All text of files goes through autoescapi
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from dlbench import __version__
 from dlbench.analysis.answers import answers as every_answer
-from dlbench.analysis.answers.parts.base import Answer, Missing, Table
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS
+from dlbench.analysis.answers.engine.question import EXPLANATIONS, Answer, Missing, Table
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.presentation.columns import Figure, figure, spanned
+from dlbench.analysis.presentation.names import device_label, several_runs
+from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.ratios.matching import grouped
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, compare_terminal, ending, machines, sentences
+from dlbench.analysis.report import compare_terminal, sentences, tables, terminal
 from dlbench.analysis.report.chart import STYLE, Chart, brief, chart
-from dlbench.analysis.report.figures import forest, samples
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
-from dlbench.core.schema import Unit
-from dlbench.core.stats import known
-from dlbench.core.units import one_line
+from dlbench.core.files import __version__
+from dlbench.core.stats import fences, known
+from dlbench.core.units import Column, Unit, one_line
+
+MOST_CASES = 20
+"""Cases whose samples are drawn."""
+_ABOUT = (
+    "Each dot is the median of one fresh process, over that of all; the line is the 95 % interval, where rounds are enough for one. "
+    "A time far beyond the others is an arrow at the end of the axis."
+)
+_NEAR = (0.98, 1.02)
+"""Times over the median that are never far, however alike the others are."""
+_RELATIVE = Column("sample.relative", Unit.RATIO, "time over the median of the case", "lower", heading="time over the median")
+_ROUNDS = (
+    spanned(_RELATIVE.by(itemgetter(1)), itemgetter(2, 3), "sample.time_"),
+    Column("sample.case", Unit.TEXT, "the case, and where it ran", of=itemgetter(0), heading="case"),
+)
+"""What is drawn of a round, of which come name, time over the median of the case, and the ends of its interval."""
+_CHANGE = Column("compare.times", Unit.RATIO, "1.1 is 10 % more", "lower", heading="time over that of base")
+_CHANGES = (
+    spanned(
+        _CHANGE.by(lambda case: 1 + case.shown.change),
+        lambda case: (1 + ends.low, 1 + ends.high) if (ends := case.shown.change_interval) else (None, None),
+    ),
+    Column("compare.case", Unit.TEXT, "the case", of=lambda case: short(case.case), heading="case"),
+    Column("compare.verdict", Unit.TEXT, "slower, faster, same or undecided", of=lambda case: case.verdict.value, heading="verdict"),
+)
+_BAND = (
+    Column("compare.band_low", Unit.RATIO, "low end", of=lambda case: 1 / (1 + case.thresholds.time)),
+    Column("compare.band_high", Unit.RATIO, "high end", of=lambda case: 1 + case.thresholds.time),
+)
+
+
+def rounds_drawn(results: Results, found: Iterable[Answer | Missing]) -> list[Figure]:
+    """Return the figure of the rounds of some cases, those that most answers rest on; none where nothing was timed."""
+    answered = Counter(case for each in found if isinstance(each, Answer) for case in each.cases)
+    timed = [row for row in results.rows if row.rounds.median_s and (row.time.median_s or 0) > 0]
+    drawn, several = sorted(timed, key=lambda row: -answered[row.case.id])[:MOST_CASES], several_runs(timed)
+    if not drawn:
+        return []
+    rounds = [
+        (
+            f"{short(row.key)} on {device_label(row, several)}",
+            *(end and end / median for end in (seconds, row.time.ci_low_s, row.time.ci_high_s)),
+        )
+        for row in drawn
+        if (median := row.time.median_s)
+        for seconds in row.rounds.median_s
+    ]
+    about = f"{_ABOUT} Drawn are the {len(drawn)} of {len(timed)} cases that most answers rest on." if len(timed) > len(drawn) else _ABOUT
+    return [figure("Rounds and their interval", about, "dot", rounds, *_ROUNDS, reference=1.0, clip=_clip(rounds))]
+
+
+def _clip(rounds: Iterable[tuple[Any, ...]]) -> tuple[float, float]:
+    """Return the ends of what is drawn: all, or less where some numbers of a case are far beyond its others, and would flatten these."""
+    cases = [sorted(map(itemgetter(1), alike)) for alike in grouped(rounds, itemgetter(0)).values()]
+    lows, highs = zip(_NEAR, *map(fences, cases), strict=True)
+    return max(min(cases)[0], min(lows)), min(max(each[-1] for each in cases), max(highs))
+
+
+def forest(comparison: Comparison) -> Figure:
+    """Return the figure of the changes of the cases whose times were tested, the worst first."""
+    return figure(
+        "Change of each case",
+        "Right of 1 takes more time than the base. A line is a 95 % interval; in the band a change is smaller than the threshold.",
+        "dot",
+        [case for case in comparison.cases if case.shown and case.thresholds],
+        *_CHANGES,
+        band=_BAND,
+        reference=1.0,
+        log="x",
+    )
+
 
 _NAMED = 4
 """Devices and suites that the title names, and lines on devices."""
@@ -60,15 +133,14 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
     results = merged(results)
     found, marks = every_answer(results), sentences.marks(results.rows, results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    drawn += [("samples", figure) for figure in samples(results, found)]
+    drawn += [("samples", figure) for figure in rounds_drawn(results, found)]
     charts = {name: chart(figure) for name, (_, figure) in zip(_plot_names([topic for topic, _ in drawn]), drawn, strict=True)}
     views = iter([_plot(name, drawing) for name, drawing in charts.items()])
     html = _rendered(
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
-        lead=[" · ".join(ending.run_in_words(results)), sentences.count(results.rows), *sentences.devices(results.rows, _NAMED)],
-        tiles=_tiles(found),
-        left_open=_left_open(found),
+        lead=[" · ".join(terminal.run_in_words(results)), sentences.count(results.rows), *sentences.devices(results.rows, _NAMED)],
+        left_open=terminal.left_open(found),
         answers=[_answer(each, views, marks) for each in found],
         claims=_view(claims_table(results)),
         samples=list(views),
@@ -134,7 +206,7 @@ _PARTS = {
 
 
 def _rendered(**content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "made_from", "tiles", "left_open"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "made_from", "left_open"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     style = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
@@ -151,14 +223,14 @@ def _head(what: Iterable[str], device_names: Iterable[str | None], results: Resu
     """Return what tells a page from others: suites, or sides of a comparison, and devices; then when and with what it was measured."""
     shown = wording.few(dict.fromkeys(map(brief, what)), _NAMED)
     devices = wording.few(dict.fromkeys(brief(name) for name in device_names if name), _NAMED, "device")
-    return {"title": " on ".join(filter(None, (shown, devices))) or "Results", "facts": machines.measured(results.files.environments)}
+    return {"title": " on ".join(filter(None, (shown, devices))) or "Results", "facts": sentences.measured(results.files.environments)}
 
 
 def _measured(results: Results) -> dict[str, Any]:
     """Return what stands on the page of the runs themselves: which is not usable, where each was measured, and its machine's state."""
     return {
         "not_usable": sentences.not_usable(results),
-        "environments": [view for table in machines.tables(results.files.environments) if (view := _view(table))],
+        "environments": list(filter(None, map(_view, sentences.environment_tables(results.files.environments)))),
     }
 
 
@@ -178,8 +250,8 @@ def _of_columns(title: str, columns: Sequence[ScreenColumn], notes: Sequence[str
 
 def _plot(name: str, drawn: Chart) -> dict[str, Any]:
     figure = drawn.figure
-    columns = [(axis.title, axis.column) for axis in sorted(figure.axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
-    ends = [(heading, column) for heading, pair in ((wording.INTERVAL, figure.interval), ("band", figure.band)) for column in pair or ()]
+    columns = [(each.heading, each) for each in sorted(figure.axes, key=lambda each: each.unit is not Unit.TEXT)]
+    ends = [(heading, each) for heading, pair in ((wording.INTERVAL, figure.interval), ("band", figure.band)) for each in pair]
     return {
         "name": name,
         "figure": figure,
@@ -189,41 +261,27 @@ def _plot(name: str, drawn: Chart) -> dict[str, Any]:
     }
 
 
-def _tiles(found: Sequence[Answer | Missing]) -> list[dict[str, Any]]:
-    """Return the lines of a screen, a tile each: of an answer the headline, and below it what has a line of its own."""
-    shown = [each for each in found if isinstance(each, Answer) and each.lines]
-    return [{"label": each.label or each.question.topic, "found": each, "more": [line[0] for line in each.lines[1:]]} for each in shown]
-
-
-def _left_open(found: Sequence[Answer | Missing]) -> tuple[str, str] | None:
-    """Return what was not asked, and the command for it; None where all is told."""
-    topics, command = ending.left_open(found)
-    return (topics, command) if topics else None
-
-
 def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Mapping[str, str]) -> dict[str, Any]:
     """Return an answer for the page, which takes as many of the views of plots as it has figures; ``marks`` as cases have them."""
     if isinstance(found, Missing):
-        return {"missing": True, "found": found, "tags": []}
+        return {"missing": True, "found": found}
     return {
         "missing": False,
         "found": found,
         "tags": [(tag, marks.get(tag, EXPLANATIONS[tag])) for tag in found.tags],
-        "cases": [f"{case} ({', '.join(found.files[case])})" if case in found.files else case for case in found.cases],
-        "rests_on": f"{wording.plural(len(found.cases), 'case')} it rests on",
         "plots": list(islice(views, len(found.figures))),
-        "tables": [view for table in found.tables if (view := _view(table))],
+        "tables": list(filter(None, map(_view, found.tables))),
     }
 
 
 def _cases(results: Results) -> dict[str, Any] | None:
-    rows = case_table.ordered(results.rows)
-    table = _of_columns(f"{wording.plural(len(rows), 'case')} as a table", case_table.columns(rows))
+    rows = tables.ordered(results.rows)
+    table = _of_columns(f"{wording.plural(len(rows), 'case')} as a table", tables.case_columns(rows))
     environments = results.files.environments
     return table and {
         **table,
         "unmeasured": not any(row.is_ok for row in rows),
-        "trouble": list(map(case_table.trouble, rows)),
+        "trouble": list(map(tables.trouble, rows)),
         "marks": (sentences.marks(rows, results) | sentences.legends(rows)).items(),
         "commands": [sentences.measuring_command([row], environments.get(row.file, {}), row.case.id) for row in rows],
     }

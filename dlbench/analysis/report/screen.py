@@ -9,11 +9,10 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
-from dlbench.core.schema import Unit
-from dlbench.core.units import fold, one_line
+from dlbench.core.units import Unit, fold, one_line
 
 if TYPE_CHECKING:
-    from dlbench.analysis.answers.parts.base import Table
+    from dlbench.analysis.answers.engine.question import Table
 
 _GAP = 2
 """Blanks between columns; under headings one stands before the first."""

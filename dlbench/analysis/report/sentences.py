@@ -5,46 +5,73 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import Any
 
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag, tags_of
+from dlbench.analysis.answers.engine.question import EXPLANATIONS, Table, Tag, table, tags_of
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.ratios.pairing import Unpaired, grouped, launch_bound
-from dlbench.analysis.read.header import ENOUGH_ROUNDS, SpentBudget
-from dlbench.analysis.read.references import part
+from dlbench.analysis.presentation.wording import entry, few
+from dlbench.analysis.ratios.matching import Unmatched, grouped, launch_bound
+from dlbench.analysis.read.header import ENOUGH_ROUNDS, Environments, began
+from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_set_aside, mostly_disturbed
 from dlbench.core import units
+from dlbench.core.machine import leaves
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.rates import NOTHING_STATED
 from dlbench.core.rows.row import Row
+from dlbench.core.units import Column, Unit
+
+_ENTRIES = (
+    Column("entry", Unit.TEXT, "what it is", of=itemgetter(0), heading="entry"),
+    Column("value", Unit.TEXT, "as recorded before the first case", of=itemgetter(1), heading="value"),
+    Column("after", Unit.TEXT, "the same after the last case", of=itemgetter(2), heading="after the run"),
+)
+_PROVENANCE = ("dlbench", "utc", "git")
+
+
+def measured(environments: Environments) -> list[str]:
+    """Return when files were measured, by UTC, and with which versions: ``2026-11-24 23:10 UTC``, ``torch 2.13.0``, ``dlbench 0.2.0``.
+
+    Of files of several days the first day and the last; what no file says is left out.
+    """
+    times = sorted(filter(None, map(began, environments.values())))
+    days = dict.fromkeys(time[:10] for time in (*times[:1], *times[-1:]))
+    found = [f"{times[0][:10]} {times[0][11:16]} UTC" if len({*times}) == 1 else " to ".join(days)] if times else []
+    for name, path in (("torch", ("stack", "versions", "torch")), ("dlbench", ("provenance", "dlbench"))):
+        versions = dict.fromkeys(str(version) for each in environments.values() if (version := part(each, *path)))
+        found += [f"{name} {few(versions, 3)}"] if versions else []
+    return found
+
+
+def environment_tables(environments: Environments) -> list[Table]:
+    """Return a table for each file: its machine and software, when it was measured, and the machine's state before and after."""
+    found = []
+    for run, each in environments.items():
+        provenance = {name: part(each, "provenance", name) for name in _PROVENANCE}
+        before = _entries({**each, "provenance": provenance}, "identity", "stack", "side", "provenance", "state")
+        after = _entries(each, "state_after")
+        found.append(table(run, _ENTRIES, [(name, value, after.get(name, "")) for name, value in before.items()]))
+    return found
+
+
+def _entries(environment: Mapping[str, Any], *blocks: str) -> dict[str, str]:
+    """Return what each leaf of some blocks says, by its name; what is unknown is left out."""
+    found = {name: end for block in blocks for name, end in leaves(block, environment.get(block) or {}).items()}
+    return dict(entry(name.partition(".")[2], end) for name, end in found.items() if end not in (None, {}, []))
+
 
 _UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
 """Limits of a case that no mark tells: its spread, or its status, does."""
 # Closed set of marks that are no limit of an answer: what each means, and what to do about it.
-MARKS: tuple[tuple[Callable[[Row], bool | None], str, str], ...] = (
-    (lambda row: row.flag.power_capped, "power cap", "compare only with runs under the same limit, or raise it"),
-    (
-        lambda row: row.flag.unexpected,
-        "unexpected",
-        "slower than fp32 though native, or faster though emulated",
-    ),
-    (
-        lambda row: row.flag.implausible,
-        "implausible",
-        "impossible in that time and in no ratio; why is below the case",
-    ),
-    (
-        lambda row: row.flag.no_speed,
-        "no speed",
-        "its time is in no ratio; why is below the case",
-    ),
-    (
-        launch_bound,
-        "launch-bound",
-        "it waits for launches a third of the time; larger batch or compile",
-    ),
-)
+MARKS: Mapping[str, tuple[Callable[[Row], bool | None], str]] = {
+    "power cap": (attrgetter("flag.power_capped"), "compare only with runs under the same limit, or raise it"),
+    "unexpected": (attrgetter("flag.unexpected"), "slower than fp32 though native, or faster though emulated"),
+    "implausible": (attrgetter("flag.implausible"), "impossible in that time and in no ratio; why is below the case"),
+    "no speed": (attrgetter("flag.no_speed"), "its time is in no ratio; why is below the case"),
+    "launch-bound": (launch_bound, "it waits for launches a third of the time; larger batch or compile"),
+}
 _ROUNDS_SPREAD = "min–max"
 _BLOCKS_SPREAD = "p10–p90"
 _SPREADS = {
@@ -62,8 +89,8 @@ _OF_SHARES = {
 }
 _REMEDIES = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
 """What to do, by what happened to a run."""
-_REASONS = 3
-"""Reasons of flags that are told in full where there are many."""
+_REASONS = 4
+"""Reasons of flags that are shown in full."""
 _MANY = 4
 """Cases that failed alike, from which on their reason stands below the table."""
 _NAMED = 2
@@ -95,34 +122,27 @@ def devices(rows: Sequence[Row], most: int | None = None) -> list[str]:
 
 
 def not_usable(results: Results) -> list[str]:
-    """Return a line for each run that is not usable, with what to do: ``not usable: 14 of 17 cases were disturbed in most rounds; …``."""
+    """Return a line for each run that is not usable, with what to do: ``not usable: 14 of 17 cases disturbed in most rounds; …``."""
     results = results.files
     several, lines = names.several_runs(results.rows), list[str]()
     for run, rows in grouped((row for row in results.rows if row.flag.not_usable), lambda row: row.case.run).items():
         ok = [row for row in rows if row.is_ok]
         spoiled = [row for row in ok if mostly_disturbed(row)]
         found = {how: remedy for how, remedy in _REMEDIES.items() if any(getattr(row.flag, how) for row in spoiled)}
-        count = f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {'was' if len(spoiled) == 1 else 'were'}"
+        extent = f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {' or '.join(found)} in most rounds"
         command = measuring_command(rows, results.environments.get(run, {}))
-        extent = f"{f'{run}: ' if several else ''}{count} {' or '.join(found)} in most rounds"
-        lines.append(units.one_line(f"not usable: {extent}; {' and '.join(found.values())}, and measure again: {command}"))
+        remedy = f"{' and '.join(found.values())}, and measure again: {command}"
+        lines.append(units.one_line(f"not usable: {f'{run}: ' if several else ''}{extent}; {remedy}"))
     return lines
 
 
 def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_id: str | None = None) -> str:
-    """Return the command that measures the cases of one run again, or one of them, into a file of its own, quoted for a shell.
-
-    It has the options that the run went by, with the rounds that a resumed one has by now; where the file does not say them, the suites.
-    """
-    stated = part(environment, "provenance", "command")
-    words = [list(map(str, each)) for each in stated if each and isinstance(each, list)] if isinstance(stated, list) else []
+    """Return the command that measures the cases of one run again, or one of them, with the options of the run, quoted for a shell."""
+    recorded = part(environment, "provenance", "command")
+    words = [list(map(str, each)) for each in recorded if each and isinstance(each, list)] if isinstance(recorded, list) else []
     command = words or [["run", *dict.fromkeys(row.case.suite for row in rows)]]
     if case_id is not None:
         command = [*(each for each in command if each[0] != "-k"), ["-k", case_id]]
-    most = common_rounds(rows) or 0
-    for each in command:
-        if each[0] == "--rounds" and each[-1].isdecimal():
-            each[-1] = str(max(most, int(each[-1])))
     return shlex.join(map(units.one_line, ("dlbench", *chain.from_iterable(command))))
 
 
@@ -131,8 +151,12 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
     limits = {tag for row in rows for tag in tags_of(row)}
     found: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in limits}
     if Tag.FEW_ROUNDS in found:
-        found[Tag.FEW_ROUNDS] = f"no 95 % interval of a case; {_more_rounds(rows, results.budgets)}"
-    return found | {mark: sentence for is_set, mark, sentence in MARKS if any(map(is_set, rows))}
+        without = {row.file for row in rows if row.is_ok and row.time.ci_low_s is None}
+        spent = [budget for run, budget in results.budgets.items() if run in without]
+        longest = max(spent, key=lambda each: each.seconds(ENOUGH_ROUNDS), default=None)
+        option = longest.option(longest.enough) if longest else f"--rounds {ENOUGH_ROUNDS}"
+        found[Tag.FEW_ROUNDS] = f"no 95 % interval of a case; give {option}"
+    return found | {mark: sentence for mark, (is_set, sentence) in MARKS.items() if any(map(is_set, rows))}
 
 
 def shared_marks(rows: Sequence[Row]) -> set[str]:
@@ -151,18 +175,6 @@ def legends(rows: Sequence[Row]) -> dict[str, str]:
     if any(row.transfer.share is not None for row in rows):
         found["copies"] = _COPIES
     return found
-
-
-def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str:
-    """Say what gives an interval to the runs without one: more rounds, or where a budget ended them the one that would do.
-
-    Of several files, the one that it is about is named.
-    """
-    several = len({row.file for row in rows}) > 1
-    without = dict.fromkeys(row.file for row in rows if row.is_ok and row.time.ci_low_s is None)
-    longest = max((run for run in without if run in budgets), key=lambda run: budgets[run].seconds(ENOUGH_ROUNDS), default=None)
-    option = f"--rounds {ENOUGH_ROUNDS}" if longest is None else budgets[longest].option(budgets[longest].enough)
-    return f"give {option}{f' to {wording.few(without if longest is None else [longest])}' if several and without else ''}"
 
 
 def many_alike(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
@@ -193,15 +205,13 @@ def reasons(rows: Sequence[Row]) -> list[str]:
     """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took 0.2…0.8 CPUs' time in 2 of 7 rounds``."""
     alike = grouped((reason for row in rows if (reason := row.flag.reason)), wording.numberless)
     groups = sorted(alike.values(), key=len, reverse=True)
-    # On a busy machine each case has lost a share of its own, and as many lines as the table has would hide it.
-    shown = groups if len(groups) <= _REASONS + 1 else groups[:_REASONS]
-    lines = [units.one_line(f"{wording.plural(len(each), 'case')}: {wording.merged(each)}") for each in shown]
-    if more := sum(map(len, groups[len(shown) :])):
+    lines = [units.one_line(f"{wording.plural(len(each), 'case')}: {wording.merged(each)}") for each in groups[:_REASONS]]
+    if more := sum(map(len, groups[_REASONS:])):
         lines.append(f"{wording.plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
     return lines
 
 
-def unpaired(rows: Iterable[Unpaired]) -> list[str]:
+def unpaired(rows: Iterable[Unmatched]) -> list[str]:
     """Return a line for each reason, with the rows that stand in no pair because of it."""
     return [
         units.one_line(f"{len(alike)} not paired, {reason}: {wording.few((f'{each.case} ({each.run})' for each in alike), _NAMED)}")
@@ -246,7 +256,7 @@ def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
     mean_over_median = units.relative_change((row.time.mean_s or 0.0) / (row.time.median_s or math.nan) - 1)
     limits = [f"{tag} {mean_over_median}" if tag == Tag.TAIL else tag for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
-    return found + limits + [mark for is_set, mark, _ in MARKS if is_set(row)]
+    return found + limits + [mark for mark, (is_set, _) in MARKS.items() if is_set(row)]
 
 
 def share_of(what: str, row: Row) -> str:

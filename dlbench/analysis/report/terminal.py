@@ -1,32 +1,172 @@
 """Screens of result files: cases, the end, answers and details, on a terminal or in a pipe."""
 
 import re
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from dlbench.analysis.answers import answer_to, devices, speedup
 from dlbench.analysis.answers import answers as every_answer
-from dlbench.analysis.answers.parts.base import Answer, Missing, Table
-from dlbench.analysis.answers.parts.pair_tables import same_case
+from dlbench.analysis.answers.engine.pairs import same_case
+from dlbench.analysis.answers.engine.question import DOUBTS, EXPLANATIONS, GAIN, Answer, Missing, Table, Tag, cut
+from dlbench.analysis.answers.health import standing
 from dlbench.analysis.claims import claims_table
-from dlbench.analysis.presentation import wording
-from dlbench.analysis.ratios.pairing import DEVICE, Pairs
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.presentation import names, wording
+from dlbench.analysis.presentation.wording import few, plural
+from dlbench.analysis.ratios.matching import DEVICE, Matches
+from dlbench.analysis.read.runs import merged, part
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, detail_tables, ending, sentences
+from dlbench.analysis.report import sentences, tables
 from dlbench.analysis.report.screen import Note, ScreenTable, columns_of, fitting, lines_of
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
-from dlbench.core.units import fold
+from dlbench.core.units import clock_time, fold, one_line
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
+
+LABEL = 11
+"""Columns of a label, with the gap behind it."""
+MOST = 24
+"""Lines of a small screen, which an ending does not exceed."""
+_WITH_TAGS = 60
+"""Columns of a screen from which on a line has more than doubts behind it."""
+_NAMED = 2
+"""Devices and suites that are named."""
+_RUN = "dlbench run"
+_PLAIN = "quick"
+"""The suite of a run that names none."""
+_MOST_TOPICS, _MOST_SUITES = 4, 3
+"""That are named as open: nobody asks twelve questions at once."""
+_HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_DOT = " · "
+
+
+def run_in_words(results: Results) -> list[str]:
+    """Return what was measured on, what and for how long, and whether the numbers are usable: a part each of one line."""
+    rows = results.rows
+    ended = Counter(names.status(row) for row in rows if row.case.status and row.case.status is not Status.OK)
+    outcomes = f" ({', '.join(f'{count} {status}' for status, count in ended.items())})" if ended else ""
+    files = results.files
+    took = clock_time(sum(files.seconds.values())) if len(files.seconds) == len({*files.paths.values()}) > 0 else ""
+    suites = few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
+    asked = ", ".join(filter(None, (suites, f"{plural(len(rows), 'case')}{outcomes}", took)))
+    return [one_line(each) for each in (_machines(results), asked, standing(results)) if each]
+
+
+def _machines(results: Results) -> str:
+    """Return what was measured on, with the reason where there is no accelerator: ``RTX 4090 against Ryzen 7950X, 16 threads``."""
+    devices = {(row.case.run, row.case.device): row for row in names.most_threads_last(results.rows)}
+    cpus, accelerators = (
+        Counter(names.described(row) if on_cpu else str(row.case.device_name) for row in devices.values() if row.is_on_cpu is on_cpu)
+        for on_cpu in (True, False)
+    )
+    counted = [few([name if count == 1 else f"{count} × {name}" for name, count in each.items()], _NAMED) for each in (accelerators, cpus)]
+    if cpus and accelerators:
+        return " against ".join(counted)
+    environments = [*results.environments.values()]
+    why = "" if accelerators or len(environments) != 1 else _no_accelerator(environments[0])
+    return f"{''.join(counted)}{f', no GPU: {why}' if why else ''}"
+
+
+def _no_accelerator(environment: Mapping[str, Any]) -> str:
+    """Return why torch had no accelerator; empty where a file does not say, or there is one that nobody asked for."""
+    versions, hidden = part(environment, "stack", "versions"), part(environment, "stack", "environ") or {}
+    if not versions or part(environment, "identity", "accelerators"):
+        return ""
+    if name := next((name for name in _HIDING if hidden.get(name) in ("", "-1")), ""):
+        return f"hidden by {name}"
+    if not any(versions.get(each) for each in ("cuda", "hip", "xpu")):
+        return "a CPU build of torch"
+    return "torch finds none" if part(environment, "stack", "driver") else "no driver"
+
+
+def packed(parts: Sequence[str], width: int) -> list[str]:
+    """Return parts with a dot between them, on as few lines as they fit on."""
+    lines = [""]
+    for each in parts:
+        longer = f"{lines[-1]}{_DOT}{each}" if lines[-1] else each
+        if len(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(each)
+    return [folded for line in lines for folded in fold(line, width, cell=True)]
+
+
+def hanging(label: str, text: str, width: int) -> list[str]:
+    """Return a text behind its label, folded below itself where that leaves most of the screen."""
+    if width < 3 * LABEL:
+        return fold(f"{label}: {text}", width)
+    folded = fold(text, max(1, width - LABEL), cell=True)
+    return [f"{'' if number else label:<{LABEL}}{line}" for number, line in enumerate(folded)]
+
+
+def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
+    """Return the topics that nothing was measured for, and the command that measures most of them; both empty where all is told."""
+    lacking = [each for each in found if isinstance(each, Missing) and each.commands]
+    suites, left = list[str](), lacking
+    while left:
+        command = most_wanted(left)
+        suites.append(command.removeprefix(_RUN).strip() or _PLAIN)
+        left = [each for each in left if command not in each.commands]
+    command = " ".join((_RUN, *suites[:_MOST_SUITES])).removesuffix(f" {_PLAIN}" if suites == [_PLAIN] else "")
+    return (few((each.question.topic for each in lacking), _MOST_TOPICS), command) if suites else ("", "")
+
+
+def most_wanted(lacking: Sequence[Missing]) -> str:
+    """Return the command that answers most of what is missing."""
+    return Counter(command for each in lacking for command in each.commands).most_common(1)[0][0]
+
+
+def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
+    """Return label and text of each line that is answered, together at most as wide as the screen where that is wider than a label.
+
+    A line says as much as it has room for with all its tags, but for those that all cases have (``shared``), then without the last of
+    them. Its doubts stay at any width, or the worst run would have the cleanest lines. A label stands once; an answer under the label of
+    the one before goes on in its line where there is room.
+    """
+    room, told = max(1, width - LABEL), list[tuple[str, str]]()
+    before = ""
+    for each in found:
+        if not isinstance(each, Answer):
+            continue
+        label = each.label or each.question.topic
+        for number, texts in enumerate(each.lines):
+            tags = [] if number else [tag for tag in each.tags if tag in DOUBTS or (tag not in shared and width >= _WITH_TAGS)]
+            text = _fitting(texts, tags, room)
+            if told and label == before and not number and len(joined := f"{told[-1][1]}; {text}") <= room:
+                told[-1] = told[-1][0], joined
+            else:
+                told.append(("" if label == before else label, text))
+            before = label
+    return told
+
+
+def _fitting(texts: Sequence[str], tags: Sequence[Tag], room: int) -> str:
+    """Return the text, with the most tags behind it, and its doubts at least, that says the most of those with room; else the last, cut.
+
+    Tags stand in their order, doubts first.
+    """
+    ends = [", ".join(tags[:most]) for most in range(len(tags), sum(tag in DOUBTS for tag in tags) - 1, -1)]
+    made = [*("  ".join(filter(None, (text, end))) for text in texts for end in ends), texts[-1]]
+    return next((text for text in made if len(text) <= room), cut(made[-1], room))
+
+
+def explanations(used: Container[str], marks: Mapping[str, str], shared: Container[str] = ()) -> list[str]:
+    """Return a line for each tag that is ``used``, and for each of the ``marks`` of cases: its meaning, and what to do about it.
+
+    ``shared``: marks that all cases have, which no line repeats.
+    """
+    gain = {"gain": GAIN} if "(gain " in used or "gain: " in used else {}
+    told: dict[str, str] = gain | {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in used} | dict(marks)
+    return [f"{mark}{' (all cases)' if mark in shared else ''}: {meaning}" for mark, meaning in told.items()]
+
 
 _TABLE_LINES = 6
 """Lines that the table of cases has on a screen that is too small for all."""
@@ -50,33 +190,33 @@ def overview(
     results = merged(results)
     found = every_answer(results) if found is None else found
     answered = [each for each in found if isinstance(each, Answer)]
-    tables: list[Table] = []
+    detailed = list[Table]()
     if details:
-        tables = [
+        detailed = [
             *(table for each in answered for table in each.tables),
-            detail_tables.slowest_layers(results),
-            detail_tables.projection(projected(scaling(results), results)),
-            *detail_tables.values(results),
-            detail_tables.bandwidths(results),
+            tables.slowest_layers(results),
+            tables.projection(projected(scaling(results), results)),
+            *tables.values(results),
+            tables.bandwidths(results),
         ]
     rows, folded = results.rows, None if details else height
     many, shared = sentences.many_alike(rows), sentences.shared_marks(rows)
-    shown = case_table.ordered([row for row in rows if row.ending not in many])
+    shown = tables.ordered([row for row in rows if row.ending not in many])
     failures = sentences.many_alike(shown, failed=True)
     machines = [] if folded and rows else [Note(sentences.count(rows), ""), *_notes(sentences.devices(rows))]
-    above = [*_not_usable(results), *machines]
+    above = [*_notes(sentences.not_usable(results), "bold red"), *machines]
     notes = [*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
-    below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(tables)]
+    below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(detailed)]
     if rows and (folded or any(row.case.status is not Status.SKIPPED for row in rows)):  # else the count says it all
         below += [End(results, found, sentences.marks(shown, results), shared, left_open, folded)]
 
     def chosen(rows: Sequence[Row]) -> ScreenTable:
         legends = None if folded else sentences.legends(shown)
-        return case_table.table(rows, legends=legends, shared=shared, reasons_below=failures)
+        return tables.cases_table(rows, legends=legends, shared=shared, reasons_below=failures)
 
     if not (folded and shown):
         return Group(*above, *([chosen(shown)] if shown else []), *below)
-    console, first = Console(), sorted(shown, key=lambda row: not case_table.trouble(row))
+    console, first = Console(), sorted(shown, key=lambda row: not tables.trouble(row))
     room = max(_TABLE_LINES, folded - sum(lines_of(console, part) for part in (*above, *below)) - 1)
     place = {id(row): at for at, row in enumerate(shown)}
     count, table = fitting(console, lambda count: chosen(sorted(first[:count], key=lambda row: place[id(row)])), len(first), room)
@@ -96,11 +236,11 @@ def more_devices(results: Results) -> RenderableType:
     """Return what more devices bring, the table behind it, and what it would be on more of them than were measured."""
     found, steps = answer_to(devices, results.usable), scaling(results)
     answer = _reasons(results, found) if isinstance(found, Answer) else []
-    projection = detail_tables.projection(projected(steps, results))
+    projection = tables.projection(projected(steps, results))
     return _screen(results, answer, [devices.table(steps), projection])
 
 
-def paired(results: Results, pairs: Pairs, values: Table) -> RenderableType:
+def paired(results: Results, pairs: Matches, values: Table) -> RenderableType:
     """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
     where = _notes(sentences.devices(results.rows))
     if not (pairs.rows or values.rows):
@@ -127,11 +267,7 @@ def verdicts(comparison: "Comparison", several: bool) -> RenderableType:
 
 def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[Table]) -> RenderableType:
     """Return the parts and the tables behind a line for each run that is not usable."""
-    return Group(*_not_usable(results), *parts, *_drawn(tables))
-
-
-def _not_usable(results: Results) -> list[RenderableType]:
-    return _notes(sentences.not_usable(results), "bold red")
+    return Group(*_notes(sentences.not_usable(results), "bold red"), *parts, *_drawn(tables))
 
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?: ?[×%])?(?!\w)")
@@ -150,8 +286,8 @@ class Lines:
 
     def texts(self, width: int) -> Iterator[Text]:
         """Yield each line."""
-        for label, text in ending.lines(self.found, width, self.shared):
-            line = Text(f"{label:<{ending.LABEL}}{text}", no_wrap=True, overflow="crop")
+        for label, text in lines(self.found, width, self.shared):
+            line = Text(f"{label:<{LABEL}}{text}", no_wrap=True, overflow="crop")
             if number := _NUMBER.search(line.plain):
                 line.stylize("bold cyan", *number.span())
             yield line
@@ -170,16 +306,16 @@ class End:
     height: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        run = ending.run_in_words(self.results)
+        run = run_in_words(self.results)
         lines = [
-            *(Text(each, style="bold") for each in ending.packed(run, options.max_width)),
+            *(Text(each, style="bold") for each in packed(run, options.max_width)),
             *Lines(self.found, self.shared).texts(options.max_width),
-            *(Text(each) for each in (ending.hanging("open", self.left_open, options.max_width) if self.left_open else ())),
+            *(Text(each) for each in (hanging("open", self.left_open, options.max_width) if self.left_open else ())),
         ]
         yield from lines
-        room = None if self.height is None else min(self.height, ending.MOST) - len(lines)
+        room = None if self.height is None else min(self.height, MOST) - len(lines)
         used = "\n".join(line.plain for line in lines)
-        for each in () if self.marks is None else ending.explanations(used, self.marks, self.shared):
+        for each in () if self.marks is None else explanations(used, self.marks, self.shared):
             folded = fold(each, options.max_width)
             if room is not None and (room := room - len(folded)) < 0:
                 break
@@ -201,7 +337,7 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
         parts.append(Text())
     of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
     marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in of_answers}
-    return [*parts, *_notes(ending.explanations(of_answers, marks))]
+    return [*parts, *_notes(explanations(of_answers, marks))]
 
 
 def _drawn(tables: Iterable[Table]) -> Iterator[RenderableType]:

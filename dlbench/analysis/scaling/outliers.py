@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import chain
 
 from dlbench.analysis.presentation.wording import few, plural
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
+from dlbench.core.machine import differences
 from dlbench.core.model import Status, settings_text
-from dlbench.core.provenance import differences
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import MAD_TO_SD
 from dlbench.core.units import one_line

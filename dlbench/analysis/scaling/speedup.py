@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from dlbench.analysis.ratios.pairing import MATH, RANKS, THREADS, label, settings_named
+from dlbench.analysis.ratios.matching import MATH, RANKS, THREADS, label, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
-from dlbench.analysis.read.references import part
+from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Parallel
 from dlbench.core.model import ParamValue, kind_of
 from dlbench.core.rank_test import shift_interval
 from dlbench.core.rows.row import Row, Setting
-from dlbench.core.schema import Unit
 from dlbench.core.stats import Interval, theil_sen
+from dlbench.core.units import Unit
 
 SCALES_FROM = 0.9
 """Efficiency from which on more devices are called well used."""

@@ -30,16 +30,15 @@ from dlbench.cli.recording import LEAST_ROUNDS, Recording, announce_gate, furthe
 from dlbench.cli.session import OpenSide, open_side
 from dlbench.cli.terminal import say, write_notes
 from dlbench.core.errors import DlbenchError, ExitCode, SuiteError, UsageError
+from dlbench.core.machine import differences
 from dlbench.core.measurement import CONFIRMING
-from dlbench.core.provenance import differences
-from dlbench.core.quantities import Json
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings, overridden
+from dlbench.core.units import Json
 from dlbench.harness.plan.cases import Signatures, check
 from dlbench.harness.plan.suite import Bench, Suite
-from dlbench.harness.process import checkout
-from dlbench.harness.process.interpreter import Interpreter, own_variables
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process import folders
+from dlbench.harness.process.launch import Interpreter, Interruption, own_variables
 from dlbench.harness.ranks.machines import refuse_several
 from dlbench.harness.schedule import RunSettings, Side, Task
 
@@ -183,7 +182,7 @@ def _code_in_place(
         return
     option = f"--{side.name} ref={options.reference}"
     files = {plugin: Path(plugin).resolve() for plugin in plugins}
-    root = next(filter(None, map(checkout.root_of, files.values())), None)
+    root = next(filter(None, map(folders.root_of, files.values())), None)
     if root is None:
         raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
     with (
@@ -193,7 +192,7 @@ def _code_in_place(
         folder = Path(temporary).resolve() / "checkout"
         folder.mkdir()
         try:
-            commit = checkout.write_reference(root, options.reference, folder)
+            commit = folders.write_reference(root, options.reference, folder)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from error
         for plugin, path in files.items():

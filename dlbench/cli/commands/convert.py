@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from dlbench.analysis.export import formats
+from dlbench.analysis.export.tabular import FILE_FORMATS, NEEDS_NAME
 from dlbench.cli.options import OUTPUT_FILE, PATH, file_argument, files_argument, price_options
 from dlbench.cli.output_files import check_writable, create, is_page_of, made_from, page_of, writing
 from dlbench.cli.prices import check_devices
@@ -67,7 +67,7 @@ def report_command(files: tuple[Path, ...], output: Path | None, figures: Path |
 
 @click.command("export")
 @file_argument
-@click.option("--to", "form", type=click.Choice(formats.names()), metavar="FORMAT", required=True, help="One of the above.")
+@click.option("--to", "form", type=click.Choice(FILE_FORMATS), metavar="FORMAT", required=True, help="One of the above.")
 @click.option("-o", "--output", metavar="OUT", type=PATH, help="File to write, never overwritten (default: stdout).")
 def export_command(file: Path, form: str, output: Path | None) -> None:
     """Write a result file, or one of pyperf, in the format of another tool.
@@ -89,8 +89,10 @@ def export_command(file: Path, form: str, output: Path | None) -> None:
       dlbench export run.jsonl --to pyperf -o run.json
       dlbench export run.jsonl --to github-action-benchmark -o run
     """
-    if output is None and (reason := getattr(formats.load(form), "NEEDS_NAME", None)):
-        raise UsageError(f"{form} {reason}, so it needs a name: add -o OUT")
+    from dlbench.analysis.export import formats  # --help does without
+
+    if output is None and form in NEEDS_NAME:
+        raise UsageError(f"{form} {NEEDS_NAME[form]}, so it needs a name: add -o OUT")
     parts, notes = formats.export(form, file)
     contents: dict[Path | None, bytes] = {}
     for part, content in parts.items():
@@ -143,8 +145,7 @@ def contribute_command(file: Path, output: Path | None) -> None:
       dlbench contribute quick.jsonl -o reference.jsonl
     """
     # Here and not at the top, so that --help stays quick.
-    from dlbench.analysis.contribute.fitness import doubts
-    from dlbench.analysis.contribute.offer import offer
+    from dlbench.analysis.contribute.offer import doubts, offer
     from dlbench.analysis.contribute.public import file_name, machine_name, public_records
     from dlbench.analysis.presentation.wording import plural
     from dlbench.analysis.read.table import collect

@@ -12,11 +12,9 @@ from dlbench.analysis.report.screen import Note, ScreenColumn, ScreenTable
 from dlbench.cli.options import NETWORK_SUITE, device_files_argument
 from dlbench.cli.planning import DEFAULT_SUITE, minutes
 from dlbench.cli.terminal import draw
-from dlbench.core.quantities import Json
-from dlbench.core.units import byte_count
+from dlbench.core.units import Json, byte_count
 from dlbench.harness.plan.suite import load
-from dlbench.harness.probe.devices import Processor, describe_cpu
-from dlbench.harness.probe.installed import Gpus, versions
+from dlbench.harness.probe.devices import Gpus, Processor, describe_cpu, versions
 from dlbench.harness.probe.programs import OtherPrograms
 
 if TYPE_CHECKING:
@@ -72,8 +70,7 @@ def devices_command(plugins: tuple[str, ...], form: str) -> None:
       dlbench devices
       dlbench devices --format json
     """
-    from dlbench.harness.probe.devices import describe
-    from dlbench.harness.probe.installed import why_none
+    from dlbench.harness.probe.devices import describe, why_none
     from dlbench.harness.runner import ask_hello
 
     hello = ask_hello(plugins)

@@ -25,11 +25,11 @@ from dlbench.cli.planning import Plan, load_suites, plan_suites
 from dlbench.cli.recording import Recording, record
 from dlbench.cli.terminal import draw, say, write_notes
 from dlbench.core.errors import ExitCode, UsageError
-from dlbench.core.finding import Finding, Fitness
+from dlbench.core.machine import Finding, Fitness
 from dlbench.core.model import Policy
 from dlbench.core.store import load
 from dlbench.harness.probe.checks import examine
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.ranks.machines import refuse_several
 from dlbench.harness.schedule import Side, Task
 
@@ -106,16 +106,16 @@ def _twice(plan: Plan, here: Side, rounds: int | None) -> tuple[list[Task], Poli
 
 def _selftest(plan: Plan, here: Side, rounds: int | None) -> tuple[list[Task], Policy]:
     """Return tasks and policy of the self-test."""
-    from dlbench.harness.plan import known_cases as selftest
+    from dlbench.harness.plan import cases
 
-    policy = replace(selftest.POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else selftest.POLICY
-    return [Task(case, here) for case in selftest.cases(plan.signatures)], policy
+    policy = replace(cases.SELFTEST_POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else cases.SELFTEST_POLICY
+    return [Task(case, here) for case in cases.selftest_cases(plan.signatures)], policy
 
 
 def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> ExitCode:
     """Write findings to stdout, the worst first, and the conclusion; return the exit code."""
+    from dlbench.analysis.doctor import checks
     from dlbench.analysis.export import tabular
-    from dlbench.analysis.report import doctor_text
 
     fit, unfit = ("self-test passed", "self-test not passed") if selftest else ("fit to measure on now", "unfit to measure on now")
     ordered = sorted(findings, key=lambda each: list(Fitness).index(each.fitness))
@@ -123,9 +123,9 @@ def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> Ex
     code = ExitCode.UNDECIDABLE if bad else ExitCode.OK
     conclusion = f"{unfit}: {bad} of {len(ordered)} checks failed" if bad else fit
     if form == "table":
-        draw(doctor_text.table(ordered), "")
+        draw(checks.table(ordered), "")
     else:
-        click.echo(tabular.render(doctor_text.as_table(ordered), form), nl=False)
+        click.echo(tabular.render(checks.as_table(ordered), form), nl=False)
     click.echo(f"{conclusion}; exit {code.value}", err=form != "table")
     return code
 

@@ -35,8 +35,8 @@ from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
-from dlbench.harness.probe.installed import why_none
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.probe.devices import why_none
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.ranks.machines import Node, RemoteNode, connected_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.schedule import RunSettings, Side

@@ -10,7 +10,7 @@ from typing import Literal
 
 from dlbench.core.decoding import convert
 from dlbench.core.model import ParamValue
-from dlbench.core.schema import Unit
+from dlbench.core.units import Unit
 
 _TABLE = Path(__file__).with_name("claims.toml")
 _UNITS: Mapping[str, tuple[str, float, Unit]] = {

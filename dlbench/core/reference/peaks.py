@@ -1,16 +1,16 @@
-"""Published peaks of devices, and the share of them that a case reaches."""
+"""Published peaks of devices, the share of them that a case reaches, and what collectives cost on a link."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from dlbench.core import units
 from dlbench.core.errors import SuiteError, UsageError, did_you_mean
+from dlbench.core.files import parse_toml, read_text
 from dlbench.core.precision import ARITHMETIC
-from dlbench.core.quantities import Json
-from dlbench.core.toml import parse_toml, read_text
+from dlbench.core.units import Json
 
 TABLE = "dlbench/core/reference/peaks.toml"
 """Name of the file for users, who may add to it."""
@@ -172,3 +172,32 @@ def _check(device: Json, number: int) -> None:
 def name_words(name: str) -> tuple[str, ...]:
     """Return the words of a device's name that tell it from others."""
     return tuple(word for word in re.findall(r"[a-z0-9]+", name.casefold()) if word not in _BRANDS)
+
+
+_COSTS: Mapping[str, Callable[[int], tuple[float, int]]] = {
+    "all_reduce": lambda n: (2 * (n - 1) / n, 2 * (n - 1)),
+    **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: ((n - 1) / n, n - 1)),
+    **dict.fromkeys(("broadcast", "reduce"), lambda n: (1.0, n - 1)),
+    "send_recv": lambda n: (1.0, 1),
+}
+"""Bus factor and ring steps of each operation among n ranks, two at least."""
+
+OPERATIONS = tuple(_COSTS)
+
+
+def bus_factor(operation: str, ranks: int) -> float:
+    """Return bus bandwidth over algorithm bandwidth (bytes over time): how often each byte crosses the slowest link.
+
+    The sizes are those of nccl-tests, and so are the factors (its doc/PERFORMANCE.md): of all_gather and reduce_scatter the whole
+    that all ranks hold together, else what one rank hands in. Zero for one rank. Raises KeyError for another operation.
+    """
+    return _COSTS[operation](ranks)[0] if ranks > 1 else 0.0
+
+
+def ring_steps(operation: str, ranks: int) -> int:
+    """Return how many messages follow each other on a ring of so many ranks: how often the latency counts. Raises KeyError as above.
+
+    Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, Journal of Parallel and
+    Distributed Computing 69, 2009.
+    """
+    return _COSTS[operation](ranks)[1] if ranks > 1 else 0

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 
 from dlbench.core import units
 from dlbench.core.measurement import Measurement, MeteredWindow, SpotCheck
-from dlbench.core.reference.collectives import OPERATIONS, bus_factor
-from dlbench.core.reference.peaks import TABLE, Share, arithmetic_share, memory_share, peak_of
+from dlbench.core.reference.peaks import OPERATIONS, TABLE, Share, arithmetic_share, bus_factor, memory_share, peak_of
 from dlbench.core.rows.columns import Energy, Rates, Times
 from dlbench.core.stats import known, known_median, median_interval
 

@@ -8,12 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from dlbench.core.declarations import Declaration, Value, ValueRole
+from dlbench.core.measurement import StepProfile
 from dlbench.core.model import Params, ParamValue, Reported, Status, as_count, settings_text
 from dlbench.core.reference.peaks import Share
-from dlbench.core.rows.columns import COLUMNS, Checks, Copies, Energy, Flags, Identity, MeasuredCeiling, Peaks, Rates, Record, Times
-from dlbench.core.rows.rounds import CaseRounds, per_second
-from dlbench.core.schema import Column
-from dlbench.core.step_profile import StepProfile
+from dlbench.core.rows.columns import (
+    COLUMNS,
+    CaseRounds,
+    Checks,
+    Copies,
+    Energy,
+    Flags,
+    Identity,
+    MeasuredCeiling,
+    Peaks,
+    Rates,
+    Record,
+    Times,
+    per_second,
+)
+from dlbench.core.units import Column, Unit
 
 Cells = Mapping[str, Any]
 """Plain values by the name of their column, None where there is none: text, numbers and flags."""
@@ -192,6 +205,18 @@ class Row(Record):
         """What its workload declares of values that such a case reports."""
         settings = {**self.params, "dtype": self.case.dtype, "mode": self.case.mode}
         return tuple(each for each in self.declared.values if each.applies(settings))
+
+    @property
+    def value_columns(self) -> tuple[Column, ...]:
+        """Columns of its values: as declared, then as plain numbers those that nothing describes."""
+        described = {each.name: each.column for each in self.described if each.name in self.values}
+        about = "nothing is declared of it"
+        others = (
+            Column(f"value.{name}", Unit.NUMBER, about, series=not isinstance(value, int | float), declared=False)
+            for name, value in self.values.items()
+            if name not in described
+        )
+        return (*described.values(), *others)
 
     def value(self, name: str) -> float | None:
         """Return a number that was reported; None where there is none that can be a time or a rate."""

@@ -10,19 +10,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from dlbench.core.conditions import Circumstances, RoundState, Throttling, circumstances
 from dlbench.core.declarations import Declaration
+from dlbench.core.errors import explained
 from dlbench.core.measurement import STEADY_SHIFT, Measurement, Transfer
 from dlbench.core.model import Case, Params, Policy, Reported, Status
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.quantities import Json
 from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
-from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Times
+from dlbench.core.rows.columns import CaseRounds, Checks, Copies, Flags, Identity, Peaks, Times
 from dlbench.core.rows.rates import joules_per_item, metered, rated, reported
-from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
 from dlbench.core.stats import known, known_median, median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
-from dlbench.core.units import byte_rate
-from dlbench.core.unknown import explained
+from dlbench.core.units import Json, byte_rate
 
 T = TypeVar("T")
 

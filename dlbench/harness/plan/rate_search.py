@@ -9,7 +9,7 @@ from typing import Any
 from dlbench.core.declarations import ValueRole
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Signature, Status
-from dlbench.core.open_loop import CLIENT_BOUND, RUNS, OpenRun, RateVerdict, verdict
+from dlbench.core.stats import CLIENT_BOUND, RUNS, OpenRun, RateVerdict, verdict
 
 FIRST, LEAST = 1 / 4, 1 / 64
 """Of the rate of a closed loop, which no try reaches: where a search begins, and where it gives up."""

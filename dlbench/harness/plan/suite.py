@@ -1,16 +1,17 @@
-"""Suites: found by name or path, read from TOML, and checked as far as their text alone allows."""
+"""Suites: found by name or path, read from TOML, and checked as far as their text alone allows; and ``-k``, which selects their cases."""
 
+import ast
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-import dlbench
-from dlbench.core.errors import SuiteError, nearest
+from dlbench.core.errors import SuiteError, UsageError, nearest
+from dlbench.core.files import packaged, parse_toml, read_text
 from dlbench.core.model import ParamValue, Policy, value_text
 from dlbench.core.thresholds import ThresholdSettings, check
-from dlbench.core.toml import parse_toml, read_text
 
 MAX_POWER = 40
 """2**40 bytes is a tebibyte: no size in a suite is meant beyond it."""
@@ -18,7 +19,6 @@ MAX_POWER = 40
 Table = Mapping[str, Any]
 """One of a TOML file, or of the suites in the header of a result file."""
 
-_PACKAGE = Path(dlbench.__file__).resolve().parent
 _COUNTS = ("rounds", "max_rounds", "min_blocks", "max_blocks", "tries")
 
 
@@ -63,14 +63,18 @@ class Suite:
         return cls(**_contents({key: value for key, value in data.items() if key != "name"}, f"suite {name}"), name=name)
 
 
+def _builtin() -> Path:
+    return packaged("suites", "suites")
+
+
 def builtin_names() -> list[str]:
     """Return the names of the suites that come with dlbench."""
-    return sorted(path.stem for path in _builtin_folder().glob("*.toml"))
+    return sorted(path.stem for path in _builtin().glob("*.toml"))
 
 
 def names_in_full() -> list[str]:
     """Return the names of the built-in suites that state their place among all, in that order."""
-    heads = {name: parse_toml((_builtin_folder() / f"{name}.toml").read_text(encoding="utf-8"), name) for name in builtin_names()}
+    heads = {name: parse_toml((_builtin() / f"{name}.toml").read_text(encoding="utf-8"), name) for name in builtin_names()}
     places = {name: place for name, head in heads.items() if (place := _place_in_full(head, f"{name}.toml")) is not None}
     return sorted(places, key=places.__getitem__)
 
@@ -85,7 +89,7 @@ def load(argument: str) -> Suite:
     names = builtin_names()
     if argument not in names:
         raise SuiteError(f"no suite is called '{argument}'{nearest(argument, names)} (a suite of your own is a path that ends in .toml)")
-    path = _builtin_folder() / f"{argument}.toml"
+    path = _builtin() / f"{argument}.toml"
     return parse(read_text(path, path.name), path.name)
 
 
@@ -123,12 +127,6 @@ def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
     if not checked:
         raise SuiteError(f"{where}: the list is empty; give it a value, or leave the axis out")
     return tuple(checked.values())
-
-
-def _builtin_folder() -> Path:
-    # Inside the package first: that is the wheel, where a folder beside the package would be a stranger's.
-    inside = _PACKAGE / "suites"
-    return inside if inside.is_dir() else _PACKAGE.parent / "suites"
 
 
 def _contents(data: Table, origin: str) -> dict[str, Any]:
@@ -255,3 +253,43 @@ def _check_keys(data: Table, valid: tuple[str, ...], where: str) -> None:
 
 def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value not in ("", (), [], {})}
+
+
+Matcher = Callable[[str], bool]
+
+_WORD = re.compile(r"[\w.:@\[\],=+-]+")
+_MAX_DEPTH = 100
+"""Parentheses and ``not`` within each other: far more than a person writes, far less than Python's stack."""
+
+
+def compile_expression(text: str) -> Matcher:
+    """Return a function that says of a case's id whether the expression selects it.
+
+    A word selects the ids that contain it, whatever the case of the letters; ``not`` binds before ``and``, and ``and`` before ``or``.
+    Raises UsageError that names the column.
+    """
+    # Python's own grammar, with a name in place of each word that is as long, so that columns stay those of the text.
+    named = _WORD.sub(lambda word: word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0]), re.sub(r"\s", " ", text))
+    begun = named.lstrip()
+    try:
+        matcher = _matcher(ast.parse(begun, mode="eval").body, text[len(text) - len(begun) :], 0)
+    except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # ValueError: a null byte
+        column = len(text) - len(begun) + (getattr(error, "offset", None) or len(begun) + 1)
+        rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+"
+        raise UsageError(f"-k '{text}', column {column}: {rule}") from error
+    return lambda case_id: matcher(case_id.lower())
+
+
+def _matcher(node: ast.expr, text: str, depth: int) -> Matcher:
+    """Return what a part of the expression selects, of ids in small letters. Raises SyntaxError for one that Python alone knows."""
+    match node:
+        case ast.BoolOp(op, values) if depth <= _MAX_DEPTH:
+            terms, decide = [_matcher(value, text, depth + 1) for value in values], any if isinstance(op, ast.Or) else all
+            return lambda case_id: decide(term(case_id) for term in terms)
+        case ast.UnaryOp(ast.Not(), operand) if depth <= _MAX_DEPTH:
+            inner = _matcher(operand, text, depth + 1)
+            return lambda case_id: not inner(case_id)
+        case ast.Name():
+            word = text[node.col_offset : node.end_col_offset].lower()
+            return lambda case_id: word in case_id
+    raise SyntaxError("", ("", 1, node.col_offset + 1, ""))

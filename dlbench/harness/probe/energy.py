@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlbench.core.unknown import Reason, Unavailable, Unknown
-from dlbench.harness.probe import cgroup, nvml, processor
+from dlbench.core.errors import Reason, Unavailable, Unknown
+from dlbench.harness.probe import linux, nvml, processor
 
 MOST_WATTS = 2000.0
 """No package or card takes more, so a counter that would have gained more, by wrapping around, has jumped back instead."""
@@ -106,7 +106,7 @@ def meter_of_card(ask: Callable[[tuple[str, ...]], nvml.Readings]) -> CounterMet
 
 def meter_of_processors() -> CounterMeter:
     """Return what meters the machine's processors: nothing in most virtual machines, and often for root alone."""
-    zones = {zone: name for zone in cgroup.matching(_ZONES) if (name := cgroup.read_text(zone / "name") or "").startswith(_COUNTED)}
+    zones = {zone: name for zone in linux.matching(_ZONES) if (name := linux.read_text(zone / "name") or "").startswith(_COUNTED)}
     if not zones:
         return no_meter(Unknown.NO_POWERCAP_IN_VM if processor.is_virtual() else Unknown.NO_POWERCAP)
     most = {zone.name: found for zone in zones if (found := _joules(zone / "max_energy_range_uj")) is not None}
@@ -122,5 +122,5 @@ def meter_of_processors() -> CounterMeter:
 
 
 def _joules(file: Path) -> float | None:
-    text = cgroup.read_text(file)
+    text = linux.read_text(file)
     return int(text) * _MICRO if text and text.isdecimal() else None

@@ -19,8 +19,8 @@ from typing import Any
 
 import psutil
 
-import dlbench
-from dlbench.harness.probe import cgroup, nvml, processor
+from dlbench.core.files import PACKAGE, __version__
+from dlbench.harness.probe import linux, nvml, processor
 from dlbench.harness.probe.devices import Accelerator, Device, Devices, Processor, read_accelerators, usable_accelerators
 
 _ENVIRON = re.compile(
@@ -128,7 +128,7 @@ def _cpu_state(devices: Devices) -> Block:
         "affinity": cpu.affinity if cpu else None,
         "measured_on": len(processor.cpus_to_measure_on() or ()) or None,
         "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
-        "cgroup_throttling": cgroup.cpu_throttling(),
+        "cgroup_throttling": linux.cpu_throttling(),
     }
 
 
@@ -149,8 +149,8 @@ def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> Block:
 
 def _provenance(accelerators: Sequence[Accelerator]) -> Block:
     return {
-        "dlbench": dlbench.__version__,
-        "git": _checkout(Path(dlbench.__file__).parent.parent),
+        "dlbench": __version__,
+        "git": _checkout(PACKAGE.parent),
         "argv": [without_folders(argument) for argument in sys.argv],
         "cards": {device.id: device.uuid_hash for device in accelerators if device.uuid_hash},
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -14,9 +14,18 @@ from contextlib import suppress
 import psutil
 
 from dlbench.core.precision import PRECISIONS
-from dlbench.harness.probe.cgroup import matching, read_text
-from dlbench.harness.probe.memory import CpuTime, available_memory, cpu_times, memory_field
-from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, parse_cpu_list, pci_text
+from dlbench.harness.probe.linux import (
+    CpuTime,
+    available_memory,
+    caches_of,
+    cpu_times,
+    cpus_of_nodes,
+    matching,
+    memory_field,
+    parse_cpu_list,
+    pci_text,
+    read_text,
+)
 
 _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's technical reference manuals: Linux gives no name there
     ("0x41", "0xd0c"): "Arm Neoverse N1",

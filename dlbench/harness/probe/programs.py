@@ -12,7 +12,7 @@ import psutil
 from dlbench.core.conditions import BUSY, OVERRUN
 from dlbench.core.units import percent
 from dlbench.harness.probe import processor
-from dlbench.harness.probe.memory import CpuTime
+from dlbench.harness.probe.linux import CpuTime
 
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
 """Between two looks: CPU time is counted in ticks of 10 ms, and what began a moment ago does not show in the mean of a minute. A case

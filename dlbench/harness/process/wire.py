@@ -16,10 +16,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
-from dlbench.core.errors import Interrupted
+from dlbench.core.errors import Interrupted, Unknown
 from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Case, Policy, Status
-from dlbench.core.unknown import Unknown
 
 Message = dict[str, Any]
 

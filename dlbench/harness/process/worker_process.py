@@ -15,9 +15,8 @@ from typing import Any, Literal
 from dlbench.core.decoding import convert
 from dlbench.core.errors import DeviceFault, Interrupted, WorkerError
 from dlbench.core.model import Status
-from dlbench.harness.probe.monitor import Window
-from dlbench.harness.process.interpreter import Interpreter, exit_description, kill_group, own_variables, start
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.probe.sampler import Window
+from dlbench.harness.process.launch import Interpreter, Interruption, exit_description, kill_group, own_variables, start
 from dlbench.harness.process.wire import ForeignLine, HelloRequest, Reader, Reply, Request, send, wait
 
 _WORKER = """

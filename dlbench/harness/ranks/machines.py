@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.errors import DeviceFault, Interrupted, UsageError, WorkerError
-from dlbench.harness.process.interpreter import Interpreter, exit_description, kill_group, own_variables, start, start_code
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.launch import Interpreter, Interruption, exit_description, kill_group, own_variables, start, start_code
 from dlbench.harness.process.wire import ForeignLine, Message, Reader, call_parent, send
 from dlbench.harness.process.worker_process import IMPORT_S
 from dlbench.harness.ranks.placement import NodeCapacity
@@ -39,7 +38,7 @@ _DUMP_S = 1.0
 """For ranks that are out of time to dump their tracebacks."""
 
 _LAUNCHER = """
-from dlbench.harness.worker.lifecycle import die_with_parent
+from dlbench.harness.worker.parent import die_with_parent
 die_with_parent([])
 from torch.distributed.run import main
 main(sys.argv[1:])

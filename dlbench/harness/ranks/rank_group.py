@@ -12,8 +12,7 @@ from itertools import accumulate, groupby
 from pathlib import Path
 
 from dlbench.core.errors import Interrupted, WorkerError
-from dlbench.harness.process.interpreter import Interpreter, kill_group
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.launch import Interpreter, Interruption, kill_group
 from dlbench.harness.process.wire import ForeignLine, Reader
 from dlbench.harness.process.worker_process import IMPORT_S, Channel, MeasuringProcess, RequestOutcome
 from dlbench.harness.ranks.machines import RankSpec, RemoteNode, Torchrun

@@ -4,7 +4,7 @@ import re
 
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Status
-from dlbench.harness.worker.user_definitions import place_of
+from dlbench.harness.worker.user import place_of
 
 NO_ENGINE = "unable to find an engine"
 """In torch's error where none of cuDNN's plans for a convolution ran, be it for want of support or of memory."""

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, overload
 from dlbench.core.declarations import Ceiling, Declaration, Parallel, ParameterRole, Role, Value
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import CPU_AXES, Parameter, ParamValue, Signature, Work
-from dlbench.harness.worker.signature_checks import misfits
-from dlbench.harness.worker.user_definitions import Kind, UserDefined, names, refuse_second, reserve
+from dlbench.harness.worker.signatures import misfits
+from dlbench.harness.worker.user import Kind, UserDefined, names, refuse_second, reserve
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
 """Of installed packages: an entry point for each workload, of the workload's name."""

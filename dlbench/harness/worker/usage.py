@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.unknown import Reasons, Unknown
-from dlbench.harness.probe import cgroup
-from dlbench.harness.probe.memory import TICK_S, cpu_times, memory_field
+from dlbench.core.errors import Reasons, Unknown
+from dlbench.harness.probe import linux
+from dlbench.harness.probe.linux import TICK_S, cpu_times, memory_field
 
 SHORTEST_S = 0.1
 """Another thread's time slice lasts some milliseconds: more than 5 % of a shorter time."""
@@ -134,7 +134,7 @@ class ThreadWaits:
 def thread_waits() -> ThreadWaits | None:
     """Return what tells how long threads of this process wait for a CPU; None where nothing does."""
     with suppress(OSError, ValueError):  # not Linux, or hidden by a sandbox
-        waits = ThreadWaits(os.open(cgroup.ROOT / "proc/self/task", os.O_RDONLY))
+        waits = ThreadWaits(os.open(linux.ROOT / "proc/self/task", os.O_RDONLY))
         if waits.counts():
             return waits
     return None

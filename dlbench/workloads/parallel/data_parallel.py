@@ -20,10 +20,8 @@ from dlbench.kit.step_counts import train_counts
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import TRAINING, build_on, draw_batch, loss_of, optimizer_of, training_step, usual_optimizer
-from dlbench.workloads.parallel import data_parallel_async, data_parallel_hogwild, data_parallel_local, data_parallel_tower
-from dlbench.workloads.parallel.data_parallel_learning import OUTCOME, STALENESS, Experiment, Learner
-from dlbench.workloads.parallel.data_parallel_local import AVERAGINGS
-from dlbench.workloads.parallel.data_parallel_tower import STEPS
+from dlbench.workloads.parallel import asynchronous, experiments
+from dlbench.workloads.parallel.experiments import AVERAGINGS, OUTCOME, STALENESS, STEPS, Experiment, Learner
 
 Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "local", "replicas"]
 Sent = Literal["full", "bf16", "fp16"]
@@ -32,10 +30,10 @@ Percent = Annotated[int, Least(0)]
 Rate = Annotated[float, Least(0)]
 
 EXPERIMENTS = {
-    "tower": data_parallel_tower.tower,
-    "async": data_parallel_async.asynchronous,
-    "hogwild": data_parallel_hogwild.hogwild,
-    "local": data_parallel_local.local,
+    "tower": experiments.tower,
+    "async": asynchronous.asynchronous,
+    "hogwild": asynchronous.hogwild,
+    "local": experiments.local,
 }
 """Forms that train for a time and report the outcome."""
 ANY_LAYOUT = ("ddp", "replicas")

@@ -18,8 +18,7 @@ from dlbench import Dtype, Parallel, Size, Spread, Work, workload
 from dlbench.kit.precision import autocast, operands, scales_gradients, storage
 from dlbench.kit.step_counts import train_counts
 from dlbench.models import MODELS, RowName, initialise
-from dlbench.models.mlp import EXPANSION, WIDTH, mlp, width_for
-from dlbench.models.stages import stages
+from dlbench.models.splitting import EXPANSION, WIDTH, mlp, stages, width_for
 from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, TRAINING, cross_entropy, training_step
 
 Form = Literal["layers", "tensor", "gpipe", "1f1b"]

@@ -10,12 +10,12 @@ import made_up
 import pytest
 
 from dlbench.analysis import answers
-from dlbench.analysis.answers.parts.base import Question, Section
+from dlbench.analysis.answers.engine.question import Question, Section
 from dlbench.analysis.presentation.columns import TIME
 from dlbench.analysis.read.table import collect
-from dlbench.core import modules
+from dlbench.core import files
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 EXAMPLE = re.search(r"## Adding an answer\n.*?```python\n(.*?)```", (front_door.ROOT / "docs" / "design.md").read_text(), re.DOTALL)
 
@@ -27,9 +27,9 @@ def with_launches(tmp_path, monkeypatch):
     (folder / "launches").mkdir(parents=True)
     (folder / "launches" / "__init__.py").write_text(EXAMPLE[1])
     monkeypatch.setattr(answers, "__path__", [*answers.__path__, str(folder)])
-    modules.ordered.cache_clear()
+    files.ordered.cache_clear()
     yield
-    modules.ordered.cache_clear()
+    files.ordered.cache_clear()
     sys.modules.pop("dlbench.analysis.answers.launches", None)
 
 

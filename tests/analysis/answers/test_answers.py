@@ -15,7 +15,7 @@ from dlbench.analysis.report.terminal import overview
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
-from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.sampler import Monitor
 
 TOPICS = [
     "speed-up",

@@ -6,7 +6,7 @@ import front_door
 import pytest
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.parts.base import Answer
+from dlbench.analysis.answers.engine.question import Answer
 from dlbench.analysis.read.table import collect
 
 REFERENCES = front_door.ROOT / "results" / "reference"

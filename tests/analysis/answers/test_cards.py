@@ -7,7 +7,7 @@ import front_door
 import made_up
 import pytest
 
-from dlbench.core.reference.what_if import BytesLine, StepCounts, WhatIfFit
+from dlbench.core.reference.published import BytesLine, StepCounts, WhatIfFit
 
 STEP = StepCounts(1e10, BytesLine(1e8, 0), BytesLine(5e7, 0), operators=100)
 FIT = WhatIfFit(1.0, 0.5, 2.0, dict.fromkeys(("resnet18", "alexnet"), STEP), {"resnet18": replace(STEP, flops=2e9, fp32=BytesLine(2e7, 0))})
@@ -18,7 +18,7 @@ TITAN_X = 16_000 / 31.54
 @pytest.fixture(autouse=True)
 def constants(monkeypatch):
     """Stand for the fitted constants, which a new figure changes."""
-    monkeypatch.setattr("dlbench.analysis.answers.parts.cards.fitted", lambda: FIT)
+    monkeypatch.setattr("dlbench.analysis.answers.speedup.fitted", lambda: FIT)
 
 
 def steps(rate, device="cpu", batch=8, dtype="fp32", model="resnet18", workload="train_step", **counts):
@@ -78,7 +78,7 @@ def test_the_best_of_several_settings_is_the_base_and_a_tuned_cpu_has_no_tag(ask
 
 def test_launches_bound_what_a_card_does(asked, monkeypatch):
     slow = replace(FIT, training={"resnet18": replace(STEP, operators=10**6)})
-    monkeypatch.setattr("dlbench.analysis.answers.parts.cards.fitted", lambda: slow)
+    monkeypatch.setattr("dlbench.analysis.answers.speedup.fitted", lambda: slow)
     last = cards(asked(steps(10))["speed-up"])["rows"][-1]
     assert (last["card.basis"], last["card.low"], last["card.high"]) == ("estimate, launch-bound", 6.4, 6.4)
 

@@ -1,11 +1,11 @@
 import made_up
 import pytest
 
-from dlbench.core import declared_json
+from dlbench.core import model
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Status
-from dlbench.core.schema import Unit
+from dlbench.core.units import Unit
 
 TOLD = (
     Value("all", Unit.ITEMS_PER_S, "higher", role="at_once"),
@@ -14,7 +14,7 @@ TOLD = (
     Value("gained", Unit.FRACTION, "higher", role="efficiency"),
 )
 PARAMETERS = {"networks": {"spread": ""}, "launch": {"spread": ""}}
-WORKLOADS = {"several": declared_json.to_json(Declaration(tags=("training",), values=TOLD, parameters=PARAMETERS))}
+WORKLOADS = {"several": model.declaration_to_json(Declaration(tags=("training",), values=TOLD, parameters=PARAMETERS))}
 
 
 def several(gain, number, device="cuda:0", rounds=7, **params):

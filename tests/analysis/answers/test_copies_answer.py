@@ -3,9 +3,9 @@
 import made_up
 import pytest
 
-from dlbench.analysis.answers.bottleneck import roofline
-from dlbench.analysis.answers.parts import engine
-from dlbench.analysis.answers.parts.base import Missing, Question
+from dlbench.analysis.answers.bottleneck import ceilings
+from dlbench.analysis.answers.engine import making
+from dlbench.analysis.answers.engine.question import Missing, Question
 from dlbench.analysis.read.table import collect
 
 WORKLOAD = {
@@ -30,7 +30,7 @@ def copied(device="cuda:0", latency_s=1e-5, bytes_per_s=5e10, sizes=SIZES, link=
 
 
 def answer(results):
-    return engine.answer(Question("copies", "How fast?", sections=roofline.SECTIONS), results)
+    return making.answer(Question("copies", "How fast?", sections=ceilings.SECTIONS), results)
 
 
 @pytest.fixture

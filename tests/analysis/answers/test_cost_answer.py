@@ -55,7 +55,7 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
     assert [row["train.low"] for row in table["rows"]] == [pytest.approx(0.97 * 19_200), pytest.approx(0.97 * 41 * 86_400)]
     assert answer["weaknesses"] == [
         "reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
-        "whether it converges at that batch and in that precision is open",
+        "whether training converges in another precision or at another batch is open: see --topic precision",
         "energy is open: nothing metered these steps: dlbench run sustained",
         "money is open: give --price, such as cuda=2.50/h",
     ]

@@ -155,7 +155,7 @@ def test_an_accelerator_races_the_cpu_of_its_own_machine_alone_where_that_was_me
 def test_the_speed_up_is_drawn_against_the_size_around_one(crossover):
     (figure,) = crossover([*cpu(8, 16), *by_speedup({8: 0.5, 16: 2}), *by_speedup({8: 0.2, 16: 0.3}, "pinned")])["figures"]
     assert (figure["title"], figure["mark"], figure["reference"]) == ("Speed-up by size: product fp32", "line", 1.0)
-    assert (figure["x"]["title"], figure["x"]["log"], figure["y"]["log"]) == ("n", True, True)
+    assert (figure["x"]["heading"], figure["log"]) == ("n", "xy")
     assert [(row["crossover.line"], row["crossover.at"], round(row["ratio.speedup"], 3)) for row in figure["rows"]] == [
         ("copies=none", 8, 0.5), ("copies=none", 16, 2), ("copies=pinned", 8, 0.2), ("copies=pinned", 16, 0.3),
     ]  # fmt: skip

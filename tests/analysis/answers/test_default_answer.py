@@ -5,7 +5,7 @@ from dataclasses import replace
 import made_up
 import pytest
 
-from dlbench.analysis.answers.parts.headline import cut
+from dlbench.analysis.answers.engine.question import cut
 from dlbench.core.model import Status
 
 DECLARED = {

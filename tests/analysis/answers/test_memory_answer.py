@@ -7,9 +7,8 @@ import made_up
 import pytest
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.declared_json import to_json
 from dlbench.core.measurement import Measurement, Memory
-from dlbench.core.model import Status
+from dlbench.core.model import Status, declaration_to_json
 from dlbench.harness.worker import registry
 
 MIB = 1 << 20
@@ -41,7 +40,7 @@ def ended(found=25, status=Status.OK, reason=None, device="cpu", gib=1.0):
 def answered(tmp_path, asked, monkeypatch):
     """The answer on batches of measurements and tries."""
     registry.load_builtins()
-    declared = to_json(registry.get("largest_batch").signature.declared)
+    declared = declaration_to_json(registry.get("largest_batch").signature.declared)
 
     def answer(measurements, tries):
         write = made_up.write

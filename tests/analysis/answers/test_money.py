@@ -7,7 +7,7 @@ import made_up
 import pytest
 from costs import IMAGENET, IMAGES, OWN, SUSTAINED, rows_of, steps, sustained
 
-from dlbench.analysis.answers.parts.money import Hour
+from dlbench.analysis.answers.engine.costs import Hour
 from dlbench.core import units
 
 PARALLEL = {"values": [], "parallel": {"step": "training", "independent": ["replicas"]}, "tags": ["training"]}

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.parts.base import Answer, Table
+from dlbench.analysis.answers.engine.question import Answer, Table
 from dlbench.analysis.presentation.columns import PLACE
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import page
 from dlbench.cli.main import dlbench

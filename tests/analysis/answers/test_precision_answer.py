@@ -2,7 +2,7 @@ import made_up
 import pytest
 from plain_answers import plain
 
-from dlbench.analysis.answers.parts.headline import cut
+from dlbench.analysis.answers.engine.question import cut
 from dlbench.core.measurement import SpotCheck
 
 CHECKS = {"fp32": SpotCheck(True, 3e-7, 1e-5, 1e-7), "bf16": SpotCheck(True, 0.004, 0.02, 1e-7)}

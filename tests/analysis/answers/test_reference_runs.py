@@ -6,7 +6,7 @@ import front_door
 import made_up
 import pytest
 
-from dlbench.analysis.read.references import ReferenceRun
+from dlbench.analysis.read.runs import ReferenceRun
 from dlbench.core.model import Status
 
 REFERENCE = front_door.FILES / "intel-xeon-processor" / "quick.jsonl"
@@ -99,7 +99,7 @@ def test_another_torch_is_said(health):
 
 def test_a_reference_run_is_not_held_against_itself(monkeypatch, health, earlier_files):
     own = tuple(run for run in earlier_files if run.machine == REFERENCE.parent.name)
-    monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.reference_runs", lambda: own)
+    monkeypatch.setattr("dlbench.analysis.answers.health.reference_runs", lambda: own)
     began = front_door.lines(REFERENCE)[0]["environment"]["provenance"]["utc"]
     answer = health(began=began)
     assert not [table for table in answer["tables"] if table["title"].startswith("Beside reference runs")]
@@ -117,7 +117,7 @@ def test_a_header_that_holds_anything_stands_beside_the_reference_all_the_same(h
 
 
 def test_of_another_kind_of_device_or_other_workloads_the_first_line_alone_is_read(monkeypatch, asked):
-    monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.rows_of", lambda runs: pytest.fail("read"))
+    monkeypatch.setattr("dlbench.analysis.answers.health.rows_of", lambda runs: pytest.fail("read"))
     on_gpu = made_up.rounds_of(made_up.case("matmul", "cuda:0", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
     other_work = made_up.rounds_of(made_up.case("mine", "cpu", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
     weakness = "no reference run has a case of cuda:0 (NVIDIA H200) and 1 more; dlbench contribute makes one"
@@ -129,14 +129,14 @@ def test_of_a_damaged_reference_what_is_whole_counts(monkeypatch, health, tmp_pa
     path.parent.mkdir()
     header, *rest = REFERENCE.read_text().splitlines(keepends=True)
     path.write_text("".join([header, "no JSON\n", *rest]))
-    monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.reference_runs", lambda: (ReferenceRun(path, json.loads(header)),))
+    monkeypatch.setattr("dlbench.analysis.answers.health.reference_runs", lambda: (ReferenceRun(path, json.loads(header)),))
     whole = health(began="2026-12-02T00:00:00+00:00")
     assert beside(whole)["rows"]
 
 
 def test_the_rows_alone_read_no_reference(monkeypatch, tmp_path):
     """Comparisons and plain tables shall not pay for them."""
-    monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.reference_runs", lambda: pytest.fail("read"))
+    monkeypatch.setattr("dlbench.analysis.answers.health.reference_runs", lambda: pytest.fail("read"))
     for arguments in (
         ["show", str(REFERENCE), "--format", "csv"],
         ["show", str(REFERENCE), "--by", "dtype"],

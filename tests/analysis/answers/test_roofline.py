@@ -3,9 +3,9 @@
 import made_up
 import pytest
 
-from dlbench.analysis.answers.bottleneck import roofline
-from dlbench.analysis.answers.parts import engine
-from dlbench.analysis.answers.parts.base import Missing, Question
+from dlbench.analysis.answers.bottleneck import ceilings
+from dlbench.analysis.answers.engine import making
+from dlbench.analysis.answers.engine.question import Missing, Question
 from dlbench.analysis.read.table import collect
 
 DECLARED = {
@@ -38,7 +38,7 @@ def found(tmp_path):
     def read(*files):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         paths = [made_up.write(folder / f"run{number}.jsonl", each, **header) for number, each in enumerate(files)]
-        return engine.answer(Question("roof", "What at most?", sections=roofline.SECTIONS), collect(paths))
+        return making.answer(Question("roof", "What at most?", sections=ceilings.SECTIONS), collect(paths))
 
     return read
 

@@ -7,14 +7,14 @@ import made_up
 import pytest
 from plain_answers import plain
 
-from dlbench.core import declared_json
+from dlbench.core import model
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.harness.worker import registry
 from dlbench.workloads import serving
 
 registry.load_builtins()
-DECLARED = {name: declared_json.to_json(registry.get(name).signature.declared) for name in ("closed_loop", "open_loop")}
+DECLARED = {name: model.declaration_to_json(registry.get(name).signature.declared) for name in ("closed_loop", "open_loop")}
 NAMES = {"cpu": made_up.CPU, "cuda:0": made_up.GPU}
 
 

@@ -27,7 +27,7 @@ def test_it_names_the_case_in_the_middle_and_each_at_its_best(asked, told, snaps
     assert [(row["family.name"], row["family.cases"], row["place"]) for row in kinds["rows"]] == [("training", 4, "cuda:0")]
     assert [row["ratio.speedup"] for row in same["rows"]] == pytest.approx([40, 80, 50, 100])
     assert [row["ratio.speedup"] for row in best["rows"]] == pytest.approx([100])
-    assert [figure["series"]["title"] for figure in answer["figures"]] == ["device", "device"]
+    assert [figure["series"]["heading"] for figure in answer["figures"]] == ["device", "device"]
 
 
 def test_of_three_accelerators_the_first_is_told_and_the_others_are_in_the_table(asked, told, snapshot):

@@ -10,12 +10,11 @@ import pytest
 
 from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.bottleneck import QUESTION
-from dlbench.analysis.answers.bottleneck.steps import steps
-from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE
-from dlbench.analysis.answers.parts.step_kinds import KINDS
+from dlbench.analysis.answers.bottleneck.steps import KINDS, steps
+from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE
 from dlbench.analysis.read.table import collect
+from dlbench.core.measurement import KindTime, LayerTime, OperationKind, StepProfile
 from dlbench.core.model import Status
-from dlbench.core.step_profile import KindTime, LayerTime, OperationKind, StepProfile
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = [*sorted((ROOT / "results" / "reference").glob("*/*.jsonl")), *sorted((ROOT / "tests" / "files").glob("*/*.jsonl"))]

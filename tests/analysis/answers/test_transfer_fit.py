@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.answers.bottleneck.roofline import latency_and_bandwidth
-from dlbench.analysis.answers.parts.lines import fit
-from dlbench.core.rows.rounds import CaseRounds
+from dlbench.analysis.answers.bottleneck.ceilings import latency_and_bandwidth
+from dlbench.analysis.answers.engine.lines import fit
+from dlbench.core.rows.columns import CaseRounds
 
 SIZES = [4.0**power for power in range(6, 16)]  # 4 KiB to 1 GiB
 

@@ -10,10 +10,9 @@ import front_door
 import made_up
 import pytest
 
-from dlbench.core.measurement import Memory, MeteredWindow
+from dlbench.core.measurement import KindTime, Memory, MeteredWindow, StepProfile
 from dlbench.core.model import Status
 from dlbench.core.reference.claims import claims
-from dlbench.core.step_profile import KindTime, StepProfile
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import load
 from dlbench.harness.worker import registry

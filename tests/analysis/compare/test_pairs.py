@@ -372,5 +372,5 @@ def test_within_a_file_an_implausible_row_stands_in_no_pair_and_is_named() -> No
     doubted = made_up.rounds_of(narrow, made_up.flat(TEN), flops=0)
     comparison = compare_by(results([*scaled(1), *doubted]), "dtype", {})
     assert comparison.cases == ()
-    reasons = {each.case: each.reason for each in comparison.unpaired}
+    reasons = {each.case: each.reason for each in comparison.unmatched}
     assert reasons[narrow.id] == "implausible: it states 0 operations; leave a count out where it means nothing"

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.compare.doubts import worsening
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.values import ValueChange, compared_values, judge_values, memory_change
+from dlbench.analysis.compare.verdict import worsening
 from dlbench.analysis.read.table import named
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import summarise
-from dlbench.core.schema import Unit
 from dlbench.core.thresholds import Thresholds
+from dlbench.core.units import Unit
 
 OPPOSITE = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}
 MARGIN = 0.5

@@ -5,10 +5,10 @@ from pathlib import Path
 import made_up
 import pytest
 
-from dlbench.analysis.doctor.checks import load, same_code, throttling
+from dlbench.analysis.doctor import checks
 from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import RoundState, Throttling
-from dlbench.core.finding import Fitness
+from dlbench.core.machine import Fitness
 from dlbench.core.store import RunFile
 
 CASE = made_up.case("matmul", n=512)
@@ -45,13 +45,13 @@ def states(*others, stolen=0.0):
     ],
 )
 def test_load(others, fitness, found):
-    finding, _ = load.findings(run_of(states=states(*others)), 2)
+    finding, _ = checks.load(run_of(states=states(*others)), 2)
     assert (finding.check, finding.fitness, finding.found) == ("load", fitness, found)
     assert bool(finding.advice) == (fitness is not Fitness.FIT)
 
 
 def test_stolen_time():
-    used, stolen = load.findings(run_of(states=states(0.0, 0.0, stolen=1.0)), 2)
+    used, stolen = checks.load(run_of(states=states(0.0, 0.0, stolen=1.0)), 2)
     assert (used.fitness, stolen.check, stolen.fitness) == (Fitness.FIT, "stolen time", Fitness.UNFIT)
     assert stolen.values == {"cpus": 1.0, "cpus_most": 1.0}
 
@@ -80,7 +80,7 @@ def test_throttling(kept, again, fitness, found):
     measurements = [made_up.rounds_of(CASE, [[1.0]], throttling=each)[0] for each in kept]
     discarded = [made_up.rounds_of(CASE, [[1.0]], throttling=Throttling(thermal=share))[0] for share in again]
     discarded += made_up.rounds_of(CASE, [[1.0]], throttling=Throttling(waiting=0.5))  # disturbed, which is not throttled
-    (finding,) = throttling.findings(run_of(measurements, discarded), 2)
+    (finding,) = checks.throttling(run_of(measurements, discarded))
     assert (finding.check, finding.device, finding.fitness, finding.found) == ("throttling", "cpu", fitness, found)
 
 
@@ -90,7 +90,7 @@ def judged(folder, one, other):
     for name, seconds in (("a", one), ("b", other)):
         path = made_up.write(folder / f"{name}.jsonl", made_up.rounds_of(CASE, made_up.flat(seconds)))
         sides.append(collect((path,)))
-    (finding,) = same_code.compared(*sides)
+    (finding,) = checks.compared(*sides)
     assert (finding.check, finding.device, finding.case) == ("same code", "cpu", CASE.id)
     return finding
 
@@ -132,5 +132,5 @@ def test_too_few_rounds_say_so(tmp_path):
 def test_a_case_that_failed_is_unfit(tmp_path):
     ended = made_up.ended(CASE, made_up.Status.FAILED, "no such thing")
     sides = [collect((made_up.write(tmp_path / f"{side}.jsonl", [ended]),)) for side in "ab"]
-    (finding,) = same_code.compared(*sides)
+    (finding,) = checks.compared(*sides)
     assert (finding.fitness, finding.found) == (Fitness.UNFIT, "matmul n=512: failed: no such thing; in the base it was failed")

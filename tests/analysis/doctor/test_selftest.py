@@ -6,7 +6,7 @@ import made_up
 from made_up import case, rounds_of
 
 from dlbench.analysis.doctor.selftest import judge_selftest
-from dlbench.core.finding import Fitness
+from dlbench.core.machine import Fitness
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 

@@ -2,8 +2,7 @@
 
 import json
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question
-from dlbench.analysis.answers.parts.headline import Tag
+from dlbench.analysis.answers.engine.question import Answer, Missing, Question, Tag
 from dlbench.analysis.export.answers_export import as_json, as_markdown
 
 FOUND = (

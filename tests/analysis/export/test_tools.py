@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.export import formats
-from dlbench.analysis.export.cases import Timed, split, untaken
-from dlbench.analysis.export.formats import bencher, github_action_benchmark
+from dlbench.analysis.export.formats import DOCUMENTS, Timed, split, untaken
+from dlbench.analysis.export.tabular import NEEDS_NAME
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Status
 from dlbench.core.store import RunFile
@@ -30,15 +29,15 @@ def timed(measurements: list[Measurement]) -> list[Timed]:
     return split(run_of(measurements))[0]
 
 
-ONE_FILE = [tool for tool in map(formats.load, formats.names()) if hasattr(tool, "document") and not hasattr(tool, "NEEDS_NAME")]
+ONE_FILE = [document for name, document in DOCUMENTS.items() if name not in NEEDS_NAME]
 
 
 def both_directions(cases: list[Timed]) -> Any:
-    return github_action_benchmark.document(run_of([]), cases)
+    return DOCUMENTS["github-action-benchmark"](run_of([]), cases)
 
 
 def exported(to: str, measurements: list[Measurement]) -> Any:
-    return formats.load(to).document(run_of(measurements), timed(measurements))
+    return DOCUMENTS[to](run_of(measurements), timed(measurements))
 
 
 def test_what_a_header_does_not_say_is_untaken() -> None:
@@ -56,7 +55,7 @@ def test_from_six_rounds_on_the_range_is_the_interval() -> None:
     (entry,) = both_directions(cases)["smaller-is-better"]
     assert (entry["value"], entry["range"]) == (5000.0, "± 3000.0")  # the second of nine to the second last
     assert entry["extra"].endswith("\nrange: half of the 95 % interval")
-    assert bencher.document(run_of([]), cases)[ID]["latency"] == {"value": 5e9, "lower_value": 2e9, "upper_value": 8e9}
+    assert DOCUMENTS["bencher"](run_of([]), cases)[ID]["latency"] == {"value": 5e9, "lower_value": 2e9, "upper_value": 8e9}
 
 
 def test_one_round_has_no_range() -> None:
@@ -64,7 +63,7 @@ def test_one_round_has_no_range() -> None:
     assert both_directions(cases)["smaller-is-better"] == [
         {"name": ID, "unit": "ms", "value": 500.0, "extra": f"rounds: 1\ndevice: {made_up.CPU}"}
     ]
-    assert bencher.document(run_of([]), cases)[ID]["latency"] == {"value": 5e8}
+    assert DOCUMENTS["bencher"](run_of([]), cases)[ID]["latency"] == {"value": 5e8}
 
 
 @pytest.mark.parametrize(
@@ -81,12 +80,12 @@ def test_throughput_is_of_items_or_else_of_operations(counts: dict[str, Any], th
     cases = timed(made_up.rounds_of(CASE, [[0.5]], memory=Memory(), **counts))
     bigger = both_directions(cases)["bigger-is-better"]
     assert [(entry["unit"], entry["value"]) for entry in bigger] == throughputs
-    assert list(bencher.document(run_of([]), cases)[ID]) == measures
+    assert list(DOCUMENTS["bencher"](run_of([]), cases)[ID]) == measures
 
 
 def test_peak_memory_is_that_of_the_accelerator_where_there_is_one() -> None:
     cases = timed(made_up.rounds_of(made_up.case("noop", "cuda:0"), [[0.5]]))
-    assert bencher.document(run_of([]), cases)["noop[]@cuda:0"]["peak-memory"] == {"value": 5.0 * (1 << 20)}
+    assert DOCUMENTS["bencher"](run_of([]), cases)["noop[]@cuda:0"]["peak-memory"] == {"value": 5.0 * (1 << 20)}
 
 
 def test_only_ok_cases_with_times_are_exported_in_the_order_of_the_table() -> None:
@@ -131,6 +130,6 @@ json_values = st.recursive(
 def test_whatever_a_file_holds_is_exported_as_json_or_untaken(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
     run = run_of(made_up.rounds_of(made_up.case("w", p=parameter), blocks, items=items), {"environment": environment, "dlbench": parameter})
     cases, _ = split(run)
-    exports = [tool.document(run, cases) for tool in ONE_FILE]
+    exports = [document(run, cases) for document in ONE_FILE]
     for data in (*exports, both_directions(cases)):
         json.dumps(data, allow_nan=False)

@@ -1,7 +1,7 @@
 import pytest
 
 from dlbench.analysis.presentation.wording import cell, option
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 
 @pytest.mark.parametrize(("value", "text"), [(True, "yes"), (False, "no"), (None, ""), ("true", "yes"), ("trueish", "trueish")])

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.export.cases import split
-from dlbench.analysis.export.formats import bencher, github_action_benchmark, google_benchmark, pyperf
+from dlbench.analysis.answers.engine.pairs import best
+from dlbench.analysis.export.formats import DOCUMENTS, split
 from dlbench.analysis.presentation import wording
-from dlbench.analysis.ratios.pairing import match_rows
+from dlbench.analysis.ratios.matching import match_rows
 from dlbench.analysis.read import pyperf as pyperf_file
 from dlbench.analysis.read import table
 from dlbench.analysis.report import sentences
@@ -79,7 +78,7 @@ def test_the_table_has_what_pyperf_says_and_null_for_the_rest(tmp_path: Path) ->
 def test_what_dlbench_exported_is_read_back(tmp_path: Path) -> None:
     measurements = made_up.both_kinds()
     run = table.load(made_up.write(tmp_path / "run.jsonl", measurements))
-    back = table.collect([written(tmp_path / "run.json", pyperf.document(run, split(run)[0]))])
+    back = table.collect([written(tmp_path / "run.json", DOCUMENTS["pyperf"](run, split(run)[0]))])
     own = table.collect([tmp_path / "run.jsonl"])
     for name in (
         "case.id",
@@ -220,12 +219,12 @@ def test_any_value_anywhere(tmp_path_factory: pytest.TempPathFactory, path: tupl
         assert str(error).startswith(str(file))
         return
     overview(results)
-    sentences.unpaired(match_rows(results, "device").unpaired)
+    sentences.unpaired(match_rows(results, "device").unmatched)
     best(results)
     run = table.load(file)
     timed, _ = split(run)
-    for tool in (pyperf, google_benchmark, bencher, github_action_benchmark):
-        json.dumps(tool.document(run, timed), allow_nan=False)
+    for document in DOCUMENTS.values():
+        json.dumps(document(run, timed), allow_nan=False)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyperf") is None, reason="needs pyperf")

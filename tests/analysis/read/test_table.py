@@ -13,11 +13,10 @@ import pytest
 
 import dlbench
 from dlbench.analysis.read.table import collect, read, records
-from dlbench.core.errors import ResultFileError, UsageError
+from dlbench.core.errors import Reasons, ResultFileError, UsageError
 from dlbench.core.measurement import Memory, Transfer, measurement_to_json
 from dlbench.core.model import Policy, Status
 from dlbench.core.rows.columns import COLUMNS
-from dlbench.core.unknown import Reasons
 
 
 def test_a_row_a_case_and_the_columns_of_the_schema_in_order(tmp_path: Path) -> None:

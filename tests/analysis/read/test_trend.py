@@ -9,7 +9,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.read.table import collect
-from dlbench.analysis.read.trend import LEVEL, shared_change
+from dlbench.analysis.read.usability import LEVEL, shared_change
 from dlbench.core.model import Status
 
 EARLIER = front_door.FILES / "intel-xeon-processor"

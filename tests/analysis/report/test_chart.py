@@ -12,20 +12,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dlbench.analysis.presentation.figures import Axis, Figure
+from dlbench.analysis.presentation.columns import Figure
 from dlbench.analysis.report.chart import STYLE, chart
 from dlbench.core.rows.row import Cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 KEPT = Path(__file__).parents[2] / "files" / "charts"
-CASE = Axis("case", Column("case", Unit.TEXT, "the case"))
-KIND = Axis("precision", Column("kind", Unit.TEXT, "which it is"))
-PLACE = Axis("device", Column("place", Unit.TEXT, "where"))
-RATIO = Axis("times as fast as cpu", Column("ratio", Unit.RATIO, "how many times as fast"), log=True)
-SHARE = Axis("share", Column("ratio", Unit.FRACTION, "of the time of a step"))
-BATCH = Axis("batch", Column("batch", Unit.COUNT, "items of a call"), log=True)
-MEMORY = Axis("memory", Column("memory", Unit.BYTES, "peak"), log=True)
-TIME = Axis("time", Column("time", Unit.SECONDS, "of a call"))
+CASE = Column("case", Unit.TEXT, "the case", heading="case")
+KIND = Column("kind", Unit.TEXT, "which it is", heading="precision")
+PLACE = Column("place", Unit.TEXT, "where", heading="device")
+RATIO = Column("ratio", Unit.RATIO, "how many times as fast", heading="times as fast as cpu")
+SHARE = Column("ratio", Unit.FRACTION, "of the time of a step", heading="share")
+BATCH = Column("batch", Unit.COUNT, "items of a call", heading="batch")
+MEMORY = Column("memory", Unit.BYTES, "peak", heading="memory")
+TIME = Column("time", Unit.SECONDS, "of a call", heading="time")
 ENDS = (Column("low", Unit.RATIO, "lower end"), Column("high", Unit.RATIO, "upper end"))
 BAND = (Column("least", Unit.RATIO, "lower end"), Column("most", Unit.RATIO, "upper end"))
 HOSTILE = "</svg><script>alert(1)</script>\"'\x1b[31m\u202e var(--ink)" + "y" * 10_000
@@ -37,7 +37,9 @@ def row(case: str, ratio: float | None = 2.0, **more: Any) -> Cells:
 
 
 def bars(*rows: Cells, **fields: Any) -> Figure:
-    return Figure("How many times", "More is faster.", "bar", RATIO, CASE, rows, **{"reference": 1.0, "interval": ENDS, **fields})
+    return Figure(
+        "How many times", "More is faster.", "bar", RATIO, CASE, rows, **{"reference": 1.0, "interval": ENDS, "log": "x", **fields}
+    )
 
 
 LINES = tuple(
@@ -53,9 +55,9 @@ VERDICTS = (
 FIGURES = {
     "bar": bars(row("resnet18", 2.0, kind="fp32", low=1.5, high=2.5), row("vgg16", 0.5, kind="bf16"), series=KIND),
     "stack": Figure("Parts", "Further right is more.", "stack", SHARE, CASE, PARTS, KIND),
-    "line": Figure("Memory", "By batch.", "line", BATCH, MEMORY, LINES, KIND, place=PLACE, reference=8 << 20),
-    "dot": Figure("Change", "By case.", "dot", RATIO, CASE, VERDICTS, KIND, ENDS, 1.0, BAND, clip=(1.0, 3.0)),
-    "cloud": Figure("Roofline", "", "dot", BATCH, MEMORY, LINES, bound=({"batch": 1, "memory": 8}, {"batch": 9, "memory": 90})),
+    "line": Figure("Memory", "By batch.", "line", BATCH, MEMORY, LINES, KIND, PLACE, reference=8 << 20, log="xy"),
+    "dot": Figure("Change", "By case.", "dot", RATIO, CASE, VERDICTS, KIND, None, ENDS, 1.0, BAND, clip=(1.0, 3.0), log="x"),
+    "cloud": Figure("Roofline", "", "dot", BATCH, MEMORY, LINES, bound=({"batch": 1, "memory": 8}, {"batch": 9, "memory": 90}), log="xy"),
 }
 
 
@@ -107,7 +109,7 @@ def test_a_part_of_nothing_has_no_place_in_a_legend() -> None:
 )
 def test_axes_name_numbers_with_their_unit(unit: Unit, seconds: tuple[float, ...], shown: set[str]) -> None:
     rows = tuple({"case": f"c{each}", "time": each} for each in seconds)
-    assert shown <= words(Figure("Times", "", "dot", replace(TIME, column=replace(TIME.column, unit=unit)), CASE, rows))
+    assert shown <= words(Figure("Times", "", "dot", replace(TIME, unit=unit), CASE, rows))
 
 
 def test_what_is_beyond_a_clipped_axis_is_an_arrow_at_its_end() -> None:
@@ -189,9 +191,9 @@ def test_nothing_to_draw_is_no_drawing() -> None:
 
 
 def test_hostile_words_stay_words() -> None:
-    axis = replace(CASE, title=HOSTILE)
+    axis = replace(CASE, heading=HOSTILE)
     rows = (row(HOSTILE, 2, kind=HOSTILE), row("var(--evil)", 1, kind="fp32"))
-    made = chart(Figure(HOSTILE, HOSTILE, "dot", replace(RATIO, title=HOSTILE), axis, rows, replace(KIND, title=HOSTILE)))
+    made = chart(Figure(HOSTILE, HOSTILE, "dot", replace(RATIO, heading=HOSTILE), axis, rows, replace(KIND, heading=HOSTILE), log="x"))
     for svg in (*made.svg(), made.standalone()):
         tags = {each.tag.rpartition("}")[2] for each in ElementTree.fromstring(svg).iter()}  # noqa: S314  # as above
         assert tags <= {"svg", "g", "path", "line", "text", "tspan", "rect"}

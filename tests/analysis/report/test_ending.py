@@ -19,18 +19,27 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from dlbench.analysis.answers import answers, topics
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table
-from dlbench.analysis.answers.parts.headline import CPU_ONLY, MOST, MOST_OF_QUALIFIER, MOST_TAGS, Tag, cut
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.answers.engine.question import (
+    CPU_ONLY,
+    MOST,
+    MOST_OF_QUALIFIER,
+    MOST_TAGS,
+    Answer,
+    Missing,
+    Question,
+    Table,
+    Tag,
+    cut,
+)
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results, collect
-from dlbench.analysis.report import ending, sentences
-from dlbench.analysis.report.ending import MOST as MOST_LINES
+from dlbench.analysis.report import sentences, terminal
+from dlbench.analysis.report.terminal import MOST as MOST_LINES
 from dlbench.analysis.report.terminal import End, Lines
 from dlbench.cli import output
 from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Status
-from dlbench.core.schema import Column, Unit
-from dlbench.core.units import one_line
+from dlbench.core.units import Column, Unit, one_line
 
 pytestmark = pytest.mark.usefixtures("earlier_files")
 
@@ -159,7 +168,8 @@ def hold(results: Results) -> None:
         assert max(map(cell_len, end)) <= max(width, 12)
         assert width == 20 or len(end) <= MOST_LINES
         at = [
-            next(number for number, line in enumerate(end) if line.startswith(label.ljust(ending.LABEL))) for label in dict.fromkeys(labels)
+            next(number for number, line in enumerate(end) if line.startswith(label.ljust(terminal.LABEL)))
+            for label in dict.fromkeys(labels)
         ]
         assert at == sorted(at)
         opened = [number for number, line in enumerate(end) if line.startswith(("open ", "open:"))]
@@ -281,7 +291,7 @@ TAGS = (Tag.DISTURBED, Tag.FEW_ROUNDS)
 def test_a_line_says_the_most_that_has_room_and_its_doubt_stays_the_longest(width: int, shared: Sequence[Tag], expected: str) -> None:
     """Or the worse a run is, the cleaner are its lines."""
     found = Answer(Question("precision", "?"), "", "", "", TAGS, (), (), (), (), lines=(LONG_LINE,))
-    assert ending.lines([found], width, shared) == [("precision", expected)]
+    assert terminal.lines([found], width, shared) == [("precision", expected)]
 
 
 def test_a_label_stands_once_over_the_lines_that_have_it() -> None:
@@ -289,8 +299,8 @@ def test_a_label_stands_once_over_the_lines_that_have_it() -> None:
         return Answer(Question(topic, "?"), "", "", "", (), (), (), (), (), label=label, lines=tuple((line,) for line in lines))
 
     found = [of("speed-up", "worth it", "38×", "9.1×"), of("crossover", "worth it", "from 256"), of("batch", "", "64")]
-    assert ending.lines(found, 20) == [("worth it", "38×"), ("", "9.1×"), ("", "from 256"), ("batch", "64")]
-    assert ending.lines(found, 80) == [("worth it", "38×"), ("", "9.1×; from 256"), ("batch", "64")]
+    assert terminal.lines(found, 20) == [("worth it", "38×"), ("", "9.1×"), ("", "from 256"), ("batch", "64")]
+    assert terminal.lines(found, 80) == [("worth it", "38×"), ("", "9.1×; from 256"), ("batch", "64")]
 
 
 @pytest.mark.parametrize(
@@ -307,15 +317,15 @@ def test_a_machine_without_accelerator_says_why(tmp_path: Path, stack: dict[str,
     refused = made_up.ended(made_up.case("matmul", threads=64), Status.UNSUPPORTED, "64 threads need as many CPUs, and there are 2 to use")
     run = [*timed(0.1, "train_step", "cpu", model="resnet18", batch=8), replace(refused, threads=64)]
     path = made_up.write(tmp_path / "run.jsonl", run, environment={"identity": {"accelerators": []}, "stack": stack})
-    parts = ending.run_in_words(collect([path]))
+    parts = terminal.run_in_words(collect([path]))
     assert parts == [f"AMD EPYC 7B13, 2 threads{f', no GPU: {why}' if why else ''}", "quick, 2 cases (1 unsupported)", "usable"]
 
 
 def test_how_long_it_took_and_how_cases_ended_stand_in_the_first_line(tmp_path: Path) -> None:
     run = [*timed(0.1, "train_step", "cpu", batch=8), made_up.ended(made_up.case("train_step", "cpu", batch=9), Status.OOM, "no")]
     paths = [made_up.write(tmp_path / f"{name}.jsonl", run, footer={"rounds": 7, "seconds": 61.0}) for name in "ab"]
-    assert ending.run_in_words(collect(paths[:1]))[1:] == ["quick, 2 cases (1 oom), 1:01", "usable"]
-    assert ending.run_in_words(collect(paths))[1] == "quick, 4 cases (2 oom), 2:02"
+    assert terminal.run_in_words(collect(paths[:1]))[1:] == ["quick, 2 cases (1 oom), 1:01", "usable"]
+    assert terminal.run_in_words(collect(paths))[1] == "quick, 4 cases (2 oom), 2:02"
 
 
 def test_what_is_open_is_one_command_of_the_fewest_suites() -> None:
@@ -351,10 +361,10 @@ def test_a_text_is_cut_at_a_word_and_a_cut_shows(text: str, most: int, expected:
 def test_each_word_of_trouble_is_explained_in_one_line_where_it_stands() -> None:
     marks = {mark: meaning for _, mark, meaning in sentences.MARKS}
     of_all_cases = (Tag.THROTTLED, Tag.DISTURBED, Tag.NOISY, Tag.UNFINISHED, Tag.FEW_ROUNDS)
-    lines = ending.explanations(list(Tag), marks, of_all_cases)
+    lines = terminal.explanations(list(Tag), marks, of_all_cases)
     assert [line for line in lines if len(line) > 80] == []
     assert len(lines) == len(Tag) + len(marks)
-    assert [line.partition(":")[0] for line in ending.explanations("bf16 2.00×  not checked", {})] == [Tag.NOT_CHECKED]
+    assert [line.partition(":")[0] for line in terminal.explanations("bf16 2.00×  not checked", {})] == [Tag.NOT_CHECKED]
 
 
 @pytest.mark.parametrize(
@@ -362,4 +372,4 @@ def test_each_word_of_trouble_is_explained_in_one_line_where_it_stands() -> None
     [("products 63 % (gain 26)", True), ("gain: idle 52 %", True), ("no gain shown by bf16 over fp32", False)],
 )
 def test_gain_is_explained_where_a_number_of_it_stands(line: str, explained: bool) -> None:
-    assert bool(ending.explanations(line, {})) is explained
+    assert bool(terminal.explanations(line, {})) is explained

@@ -1,12 +1,11 @@
-"""Figures of rounds, blocks and readings: which cases, and which numbers."""
+"""Figure of rounds: which cases, and which numbers."""
 
 import made_up
 import pytest
 
 from dlbench.analysis.answers import answers
 from dlbench.analysis.read.table import collect
-from dlbench.analysis.report.figures import samples
-from dlbench.core.conditions import RoundState
+from dlbench.analysis.report.page import rounds_drawn
 
 
 @pytest.fixture
@@ -15,7 +14,7 @@ def drawn(tmp_path):
 
     def draw(measurements, name="run", **header):
         results = collect([made_up.write(tmp_path / f"{name}.jsonl", measurements, **header)])
-        return samples(results, answers(results))
+        return rounds_drawn(results, answers(results))
 
     return draw
 
@@ -31,37 +30,6 @@ def test_each_round_stands_in_the_interval_relative_to_the_median(drawn):
     assert {(row["sample.case"], row["sample.time_low"], row["sample.time_high"]) for row in rounds.rows} == {
         ("mine n=1 on cpu", 0.25, 1.75)
     }
-
-
-def test_readings_after_each_round_are_drawn_with_their_unit_and_level_ones_are_not(drawn):
-    states = [
-        RoundState(
-            number,
-            1.0,
-            None,
-            None,
-            before={},
-            after={"cpu": {"clock_hz": cpu}, "accelerators": {"cuda:0": {"clock_sm_hz": 1.98e9 + number, "temperature_c": 60 + number}}},
-        )
-        for number, cpu in enumerate((2.0e9, 2.5e9, 2.1e9))
-    ]
-    (*_, clock, temperature) = drawn(noisy("mine"), states=states)
-    assert (clock.title, clock.y.column.unit.value) == ("Clock of the CPU after each round of run", "Hz")
-    assert [tuple(row.values()) for row in clock.rows] == [(2.0e9, "cpu", 1), (2.5e9, "cpu", 2), (2.1e9, "cpu", 3)]
-    assert (temperature.title, [row["sample.reading"] for row in temperature.rows]) == ("Temperature after each round of run", [60, 61, 62])
-
-
-def test_readings_are_drawn_of_the_files_whose_cases_are(tmp_path):
-    states = [RoundState(number, 1.0, None, None, before={}, after={"cpu": {"clock_hz": (2 + number) * 1e9}}) for number in range(2)]
-    paths = []
-    for number in range(30):
-        found = [each for n in range(2) for each in noisy(f"case{number:02}_{n}")]
-        paths.append(made_up.write(tmp_path / f"run{number:02}.jsonl", found, states=states))
-    results = collect(paths)
-    titles = [figure.title for figure in samples(results, answers(results))]
-    assert [each for each in titles if each.startswith("Clock")] == [
-        f"Clock of the CPU after each round of run{number:02}" for number in range(10)
-    ]
 
 
 def test_a_time_far_beyond_the_others_is_beyond_the_end_of_the_axis(drawn):

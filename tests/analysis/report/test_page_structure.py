@@ -10,7 +10,7 @@ import pytest
 from html_page import Page
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.parts.base import Answer
+from dlbench.analysis.answers.engine.question import Answer
 from dlbench.analysis.read.table import collect
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status

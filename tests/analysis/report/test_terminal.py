@@ -6,11 +6,11 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dlbench.analysis.answers import answer_to, speedup
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag
+from dlbench.analysis.answers.engine.question import EXPLANATIONS, Tag
 from dlbench.analysis.presentation import names
-from dlbench.analysis.ratios.pairing import match_rows
+from dlbench.analysis.ratios.matching import match_rows
 from dlbench.analysis.read.table import Results, collect
-from dlbench.analysis.report import case_table, sentences
+from dlbench.analysis.report import sentences, tables
 from dlbench.analysis.report.terminal import overview, reasoning
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement
@@ -97,7 +97,7 @@ def test_the_errors_and_scales_of_a_product_are_in_details_alone() -> None:
 
 def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
     pairs = match_rows(results_of(tmp_path, [each for each in made_up.both_kinds() if each.case.device == "cpu"][:14]), "device")
-    assert sentences.unpaired(pairs.unpaired) == [
+    assert sentences.unpaired(pairs.unmatched) == [
         "2 not paired, nothing to pair it with at another device: train_step[model=resnet18,batch=8,dtype=fp32]@cpu (run0), "
         "train_step[model=resnet18,batch=8,dtype=bf16]@cpu (run0)"
     ]
@@ -105,7 +105,7 @@ def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
 
 def test_of_many_unpaired_rows_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
     found = [each for n in range(1, 8) for each in made_up.rounds_of(made_up.case("matmul", n=n), [[1.0]])]
-    (line,) = sentences.unpaired(match_rows(results_of(tmp_path, found), "device").unpaired)
+    (line,) = sentences.unpaired(match_rows(results_of(tmp_path, found), "device").unmatched)
     assert line.startswith("7 not paired, nothing to pair it with at another device: matmul[n=1]@cpu (run0), ")
     assert line.endswith(", matmul[n=2]@cpu (run0) and 5 more")
 
@@ -175,7 +175,7 @@ def test_what_is_asked_for_most_stands_first(tmp_path: Path) -> None:
     declared = {name: Declaration(tags=tags) for name, tags in kinds.items()}
     params = {"largest": {"model": "resnet18"}, "step": {"model": "resnet18"}}
     rows = [Row(Identity(workload=name, id=f"{name}@cpu"), params.get(name, {}), declared=each) for name, each in declared.items()]
-    assert [row.case.workload for row in case_table.ordered(rows)] == ["step", "largest", "product", "copies", "tiny"]
+    assert [row.case.workload for row in tables.ordered(rows)] == ["step", "largest", "product", "copies", "tiny"]
 
 
 def test_reasons_that_differ_in_numbers_are_one() -> None:

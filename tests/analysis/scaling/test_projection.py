@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dlbench.analysis.read.table import collect
-from dlbench.analysis.report import detail_tables
+from dlbench.analysis.report import tables
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.cli.main import dlbench
@@ -61,7 +61,7 @@ def rows(folder: Path, measurements):
 def table(folder: Path):
     """The table of the file that was written last."""
     results = collect([folder / "run.jsonl"])
-    return detail_tables.projection(projected(scaling(results), results))
+    return tables.projection(projected(scaling(results), results))
 
 
 def beyond(found):

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from dlbench.analysis.answers import answer_to, devices
-from dlbench.analysis.answers.parts.base import Missing
+from dlbench.analysis.answers.engine.question import Missing
 from dlbench.analysis.read.table import collect
-from dlbench.analysis.report import detail_tables
+from dlbench.analysis.report import tables
 from dlbench.analysis.report.terminal import more_devices
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import UsageError
@@ -221,7 +221,7 @@ def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_
         for form, values in found.items()
     ]
     results = collect([made_up.write(tmp_path / "run.jsonl", [one for each in measured for one in each], workloads=DECLARED)])
-    free, tower = detail_tables.values(results)
+    free, tower = tables.values(results)
     assert free.title == tower.title == "Values of data_parallel"
     shared = {"updates": ["20"], "items per s": ["12.5 /s"], "loss before": ["7.00"]}
     assert dict(free.cells()) == shared | {
@@ -238,7 +238,7 @@ def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_
         "forward": ["250 ms"],
         "wait": ["500 ms"],
     }
-    assert [detail_tables.value_notes(row) for row in results.rows] == [
+    assert [tables.value_notes(row) for row in results.rows] == [
         ["loss 1.50", "updates per s 4.00 /s", "…"],
         ["loss 2.50", "updates per s 1.00 /s", "items per s 12.5 /s", "…"],
     ]

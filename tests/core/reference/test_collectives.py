@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from dlbench.core.reference.collectives import OPERATIONS, bus_factor, ring_steps
+from dlbench.core.reference.peaks import OPERATIONS, bus_factor, ring_steps
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,9 @@ from dataclasses import replace
 import pytest
 
 from dlbench.core.errors import UsageError
-from dlbench.core.reference import what_if
+from dlbench.core.reference import published
 from dlbench.core.reference.peaks import DevicePeak, card_of, peak_of
-from dlbench.core.reference.published import published_figures
-from dlbench.core.reference.what_if import BytesLine, StepCounts, WhatIfFit
+from dlbench.core.reference.published import BytesLine, StepCounts, WhatIfFit, published_figures
 
 CARD = DevicePeak("a card", {"fp32": 10e12, "fp16": 100e12}, ("fp16",), 1e12, 1, 24e9, ("tf32",))
 STEP = StepCounts(1e9, BytesLine(1e6, 2e6), BytesLine(5e5, 2e6), operators=0)
@@ -45,7 +44,7 @@ def test_every_training_figure_names_its_peak_and_what_it_is_of():
 
 
 def test_the_known_cards_have_peaks_and_memory():
-    assert [card_of(each).memory_bytes for each in what_if.KNOWN_CARDS] == [12e9, 24e9, 24e9]
+    assert [card_of(each).memory_bytes for each in published.KNOWN_CARDS] == [12e9, 24e9, 24e9]
 
 
 @pytest.mark.parametrize(("text", "name"), [("4090", "NVIDIA GeForce RTX 4090"), ("t4", "Tesla T4"), ("titan v", "NVIDIA TITAN V")])

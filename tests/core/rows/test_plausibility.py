@@ -3,11 +3,11 @@
 import made_up
 import pytest
 
+from dlbench.core.errors import Unknown
 from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Work
 from dlbench.core.rows.columns import Checks
 from dlbench.core.rows.summary import summarise
-from dlbench.core.unknown import Unknown
 
 
 def row(device="cuda:0", seconds=1.0, params=None, **fields):

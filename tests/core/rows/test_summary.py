@@ -10,13 +10,12 @@ import pytest
 from dlbench.analysis.read.table import collect
 from dlbench.core import store
 from dlbench.core.conditions import RoundState, Throttling
+from dlbench.core.errors import Unknown
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Status
-from dlbench.core.rows.columns import BY_NAME
-from dlbench.core.rows.rounds import CaseRounds
+from dlbench.core.rows.columns import BY_NAME, CaseRounds
 from dlbench.core.rows.row import cells
 from dlbench.core.rows.summary import per_round, summarise
-from dlbench.core.unknown import Unknown
 
 CASE = made_up.case(model="resnet18", batch=8, dtype="bf16")
 COMMITTED = sorted((*front_door.FILES.glob("*/*.jsonl"), *(front_door.ROOT / "results").rglob("*.jsonl")))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Case, Parameter, Signature, Status
-from dlbench.core.schema import Unit
+from dlbench.core.units import Unit
 from dlbench.harness.plan.adaptive import FASTER, AdaptivePlan
 from dlbench.harness.ranks.placement import NodeCapacity, place_ranks, refusal
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.core.errors import UsageError
-from dlbench.harness.plan.selection import compile_expression
+from dlbench.harness.plan.suite import compile_expression
 
 CASE = "train_step[model=resnet18,batch=8,dtype=bf16]@cuda:0"
 

@@ -223,7 +223,7 @@ def test_a_wheel_holds_the_suites_inside_the_package(tmp_path, monkeypatch):
     (package.parent / "suites").mkdir()
     (package.parent / "suites" / "strange.toml").write_text(BENCH)
     (package / "suites" / "ours.toml").write_text(BENCH)
-    monkeypatch.setattr(suites, "_PACKAGE", package)
+    monkeypatch.setattr("dlbench.core.files.PACKAGE", package)
     assert suites.builtin_names() == ["ours"]
     assert suites.load("ours").name == "ours"
 

@@ -21,7 +21,7 @@ def test_a_star_stands_for_the_built_in_suites_that_have_a_place_by_that(tmp_pat
     for name, place in (("first", "place_in_full = 1\n"), ("another", "place_in_full = 2\n"), ("apart", "")):
         (tmp_path / "suites" / f"{name}.toml").write_text(f'{place}[[bench]]\nworkload = "{name}"\n')
     (tmp_path / "suites" / "every.toml").write_text('include = "*"\n')
-    monkeypatch.setattr(suite, "_PACKAGE", tmp_path)
+    monkeypatch.setattr("dlbench.core.files.PACKAGE", tmp_path)
     assert [bench.workload for bench in load("every").benches] == ["first", "another"]
 
 
@@ -58,7 +58,7 @@ def test_what_is_no_suite_is_a_sentence(include, sentence):
 def test_a_place_is_a_whole_number_of_a_suite_that_does_not_include_itself(tmp_path, monkeypatch, head, sentence):
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "every.toml").write_text(f"{head}\n{OWN}")
-    monkeypatch.setattr(suite, "_PACKAGE", tmp_path)
+    monkeypatch.setattr("dlbench.core.files.PACKAGE", tmp_path)
     for read in (lambda: load("every"), suite.names_in_full):
         with pytest.raises(SuiteError) as error:
             read()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dlbench.harness.probe import cgroup, memory
+from dlbench.harness.probe import linux
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -18,5 +18,5 @@ def _alone() -> None:
 @pytest.fixture(autouse=True)
 def _made_up_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what a test writes to ``tmp_path`` stand for the machine's /proc and /sys."""
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
-    monkeypatch.setattr(memory, "_TOTAL_AT_FIRST", None)
+    monkeypatch.setattr(linux, "ROOT", tmp_path)
+    monkeypatch.setattr(linux, "_TOTAL_AT_FIRST", None)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine_fake import write
 
-from dlbench.harness.probe import cgroup
-from dlbench.harness.probe.memory import available_memory
+from dlbench.harness.probe import linux
+from dlbench.harness.probe.linux import available_memory
 
 V2_MOUNT = "31 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate"
 V1_MEMORY_MOUNT = "33 31 0:30 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
@@ -25,12 +25,12 @@ def v1(root: Path, own: str, files: dict[str, str], shown_from: str = "/") -> No
 
 def test_version_2_in_a_container(tmp_path: Path) -> None:
     v2(tmp_path, "/", {"sys/fs/cgroup/cpu.max": "150000 100000"})
-    assert cgroup.cpu_quota_cores() == 1.5
+    assert linux.cpu_quota_cores() == 1.5
 
 
 def test_version_2_without_a_quota(tmp_path: Path) -> None:
     v2(tmp_path, "/", {"sys/fs/cgroup/cpu.max": "max 100000"})
-    assert cgroup.cpu_quota_cores() is None
+    assert linux.cpu_quota_cores() is None
 
 
 def test_the_least_quota_on_the_way_up_counts(tmp_path: Path) -> None:
@@ -39,52 +39,52 @@ def test_the_least_quota_on_the_way_up_counts(tmp_path: Path) -> None:
         for path, text in (("a/cpu.max", "200000 100000"), ("a/b/cpu.max", "max 100000"), ("a/b/c/cpu.max", "800000 100000"))
     }
     v2(tmp_path, "/a/b/c", files)
-    assert cgroup.cpu_quota_cores() == 2.0
+    assert linux.cpu_quota_cores() == 2.0
 
 
 @pytest.mark.parametrize("own", ["/system.slice/docker-1.scope", "/../../host", "/gone/away"])
 def test_a_path_that_the_mount_does_not_show_means_the_mount_itself(tmp_path: Path, own: str) -> None:
     mount = V2_MOUNT.replace(" / /sys", " /shown /sys")
     v2(tmp_path, own, {"sys/fs/cgroup/cpu.max": "50000 100000"}, mount)
-    assert cgroup.cpu_quota_cores() == 0.5
+    assert linux.cpu_quota_cores() == 0.5
 
 
 def test_a_mount_point_with_a_space(tmp_path: Path) -> None:
     mount = V2_MOUNT.replace("/sys/fs/cgroup", "/odd\\040place")
     v2(tmp_path, "/", {"odd place/cpu.max": "100000 100000"}, mount)
-    assert cgroup.cpu_quota_cores() == 1.0
+    assert linux.cpu_quota_cores() == 1.0
 
 
 def test_version_1(tmp_path: Path) -> None:
     quota = {"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "300000", "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000"}
     v1(tmp_path, "/docker/1", quota, shown_from="/docker/1")
-    assert cgroup.cpu_quota_cores() == 3.0
+    assert linux.cpu_quota_cores() == 3.0
 
 
 def test_version_1_without_a_quota(tmp_path: Path) -> None:
     quota = {"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1", "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000"}
     v1(tmp_path, "/", quota)
-    assert cgroup.cpu_quota_cores() is None
+    assert linux.cpu_quota_cores() is None
 
 
 def test_no_cgroups_at_all(tmp_path: Path) -> None:
-    assert cgroup.cpu_quota_cores() is None
-    assert cgroup.cpu_throttling() is None
+    assert linux.cpu_quota_cores() is None
+    assert linux.cpu_throttling() is None
 
 
 def test_throttling_of_both_versions(tmp_path: Path) -> None:
     stat = "usage_usec 5\nnr_periods 9\nnr_throttled 4\nthrottled_usec 2500000"
     v2(tmp_path, "/", {"sys/fs/cgroup/cpu.stat": stat})
-    assert cgroup.cpu_throttling() == {"throttled_periods": 4, "throttled_s": 2.5}
+    assert linux.cpu_throttling() == {"throttled_periods": 4, "throttled_s": 2.5}
     stat = "nr_periods 9\nnr_throttled 3\nthrottled_time 1500000000"
     v1(tmp_path, "/", {"sys/fs/cgroup/cpu,cpuacct/cpu.stat": stat})
-    assert cgroup.cpu_throttling() == {"throttled_periods": 3, "throttled_s": 1.5}
+    assert linux.cpu_throttling() == {"throttled_periods": 3, "throttled_s": 1.5}
 
 
 @given(quota=st.integers(1, 10**7), period=st.integers(1000, 10**6))
 def test_any_quota_is_quota_over_period(quota: int, period: int) -> None:
-    v2(cgroup.ROOT, "/", {"sys/fs/cgroup/cpu.max": f"{quota} {period}"})
-    assert cgroup.cpu_quota_cores() == quota / period
+    v2(linux.ROOT, "/", {"sys/fs/cgroup/cpu.max": f"{quota} {period}"})
+    assert linux.cpu_quota_cores() == quota / period
 
 
 GIB = 1 << 30
@@ -158,7 +158,7 @@ def test_without_control_groups_the_machine_limits_and_without_proc_nothing_is_k
 def test_a_machine_that_gets_memory_as_it_uses_it_is_limited_by_its_groups_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What such a virtual machine has left is what it was given ahead; a few pages more are no growth."""
     total = 2 * 2**20
-    monkeypatch.setattr("dlbench.harness.probe.memory._TOTAL_AT_FIRST", total * 1024)
+    monkeypatch.setattr("dlbench.harness.probe.linux._TOTAL_AT_FIRST", total * 1024)
 
     def left(**groups: tuple[int | str, int]) -> int | None:
         files = {"proc/meminfo": f"MemTotal: {total} kB\nMemAvailable: {2**20} kB"}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
-from dlbench.core.provenance import differences
+from dlbench.core.machine import differences
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.devices import describe
 
@@ -271,7 +271,7 @@ def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("subprocess.run", lambda words, **_: SimpleNamespace(stdout=answers[words[3]]))
     (tmp_path / ".git").mkdir()
     (tmp_path / "dlbench").mkdir()
-    monkeypatch.setattr("dlbench.__file__", str(tmp_path / "dlbench" / "__init__.py"))
+    monkeypatch.setattr(fingerprint, "PACKAGE", tmp_path / "dlbench")
     assert taken()["provenance"]["git"] == {"sha": "0123abc", "dirty": True}
 
 

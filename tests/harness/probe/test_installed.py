@@ -6,8 +6,8 @@ import nvml_fake
 import pytest
 from nvml_fake import Card, FakeNvml
 
-from dlbench.harness.probe import installed
-from dlbench.harness.probe.installed import Gpus, versions, why_none
+from dlbench.harness.probe import devices
+from dlbench.harness.probe.devices import Gpus, versions, why_none
 
 CPU, CUDA = {"torch": "2.13.0+cpu"}, {"torch": "2.13.0+cu130", "cuda": "13.0"}
 ROCM, XPU = {"torch": "2.13.0+rocm7", "hip": "7.0"}, {"torch": "2.13.0+xpu"}
@@ -19,8 +19,8 @@ ANSWERS = {"nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetMemoryInfo": Simple
 def machine(monkeypatch):
     """A machine on which only these files and programs are."""
     there = set()
-    monkeypatch.setattr(installed.Path, "exists", lambda path: str(path) in there)
-    monkeypatch.setattr(installed.shutil, "which", lambda program: program if program in there else None)
+    monkeypatch.setattr(devices.Path, "exists", lambda path: str(path) in there)
+    monkeypatch.setattr(devices.shutil, "which", lambda program: program if program in there else None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return there
 

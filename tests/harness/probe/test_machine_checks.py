@@ -9,8 +9,8 @@ import pytest
 from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
-from dlbench.core.finding import Fitness
-from dlbench.harness.probe import cgroup
+from dlbench.core.machine import Fitness
+from dlbench.harness.probe import linux
 from dlbench.harness.probe.checks import examine
 from dlbench.harness.probe.devices import Accelerator, Processor, describe_cpu
 
@@ -84,10 +84,8 @@ def test_a_machine_at_its_best(root: Path) -> None:
 
 
 def test_a_virtual_machine_that_tells_nothing_of_its_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path / "virtual")
-    write(
-        cgroup.ROOT, {"proc/cpuinfo": "processor : 0\nflags : fpu hypervisor", "proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1048576 kB"}
-    )
+    monkeypatch.setattr(linux, "ROOT", tmp_path / "virtual")
+    write(linux.ROOT, {"proc/cpuinfo": "processor : 0\nflags : fpu hypervisor", "proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1048576 kB"})
     found = of_cpu()
     assert {check: fitness for check, (fitness, _, _) in found.items()} == {
         "memory": Fitness.UNFIT,

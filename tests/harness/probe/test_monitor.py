@@ -14,7 +14,7 @@ from nvml_fake import H200, Card, FakeNvml
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.decoding import convert
 from dlbench.harness.probe.devices import Accelerator, Processor
-from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.sampler import Monitor
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
 CARD = Accelerator(id="cuda:0", kind="cuda", uuid=UUID, vendor="nvidia")
@@ -55,7 +55,7 @@ def answers(thermal_ns: int, power_ns: int, reasons: int = 0) -> dict[str, Any]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock that a watch goes by."""
     clock = Clock()
-    monkeypatch.setattr("dlbench.harness.probe.monitor.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("dlbench.harness.probe.sampler.time", SimpleNamespace(monotonic=clock))
     return clock
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine_fake import two_sockets, write
 
-from dlbench.harness.probe.topology import CpuCache, caches_of, cpus_of_nodes, parse_cpu_list, parse_size
+from dlbench.harness.probe.linux import CpuCache, caches_of, cpus_of_nodes, parse_cpu_list, parse_size
 
 
 def test_the_caches_of_a_cpu_and_the_cpus_of_a_node(tmp_path: Path) -> None:

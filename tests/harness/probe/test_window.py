@@ -14,15 +14,15 @@ from nvml_fake import H200, Card, FakeNvml, Load, NVMLError
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Value
+from dlbench.core.errors import explained
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
-from dlbench.core.schema import Unit
-from dlbench.core.unknown import explained
-from dlbench.harness.probe import monitor
+from dlbench.core.units import Unit
+from dlbench.harness.probe import sampler
 from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.energy import MOST_WATTS, CounterMeter, PowerMeter
-from dlbench.harness.probe.monitor import Monitor, Window
-from dlbench.harness.worker.stages import metered_window
+from dlbench.harness.probe.sampler import Monitor, Window
+from dlbench.harness.worker.parent import metered_window
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
 CARD = Accelerator(id="cuda:0", kind="cuda", uuid=UUID, vendor="nvidia")
@@ -81,7 +81,7 @@ def card(energy_mj: int | None, power_mw: int = 300_000, reasons: int = 0, clock
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(Window.__init__, "__defaults__", (clock,))
-    monkeypatch.setattr(monitor.time, "monotonic", clock)
+    monkeypatch.setattr(sampler.time, "monotonic", clock)
     return clock
 
 
@@ -235,7 +235,7 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
         "clock_hz": (1.7e9, 1.5e9),
         "temperature_c": (80.0, 85.0),
         "power_w": (301.0, 250.0),
-        "throttle": (monitor.AT_POWER_LIMIT, monitor.SLOWED_DOWN),
+        "throttle": (sampler.AT_POWER_LIMIT, sampler.SLOWED_DOWN),
     }
     assert found.throttling is not None
     assert found.throttling.reasons == ("hw_thermal_slowdown", "sw_power_cap")
@@ -376,7 +376,7 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
         seen.mark({"items": 1.0, "seconds": 2.0})
     found = measured(seen)
     assert found.values["clock_hz"] == (2.9e9, 2.5e9)
-    assert (found.values["temperature_c"], found.values["throttle"]) == ((70.0, 92.5), (0.0, monitor.SLOWED_DOWN))
+    assert (found.values["temperature_c"], found.values["throttle"]) == ((70.0, 92.5), (0.0, sampler.SLOWED_DOWN))
     assert found.throttling is None, "what the kernel counts is read around the case"
 
 

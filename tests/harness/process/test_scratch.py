@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from dlbench.harness.process.scratch import ScratchFolders, remove_left_behind
+from dlbench.harness.process.folders import ScratchFolders, remove_left_behind
 
 
 def made(place):

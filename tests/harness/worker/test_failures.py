@@ -8,7 +8,7 @@ import dlbench
 from dlbench.core.errors import DeviceAbsent
 from dlbench.core.model import Case, Policy, Status
 from dlbench.harness.process.wire import MeasureRequest
-from dlbench.harness.worker import user_definitions
+from dlbench.harness.worker import user
 from dlbench.harness.worker.failures import failure_of, why_not_started
 from dlbench.harness.worker.serving import main
 
@@ -134,7 +134,7 @@ def test_why_a_device_does_not_start(error: Exception, sentence: str) -> None:
     ],
 )
 def test_a_failure_ends_with_its_place_in_the_users_own_code_alone(monkeypatch: pytest.MonkeyPatch, file: Path, place: str) -> None:
-    monkeypatch.setattr(user_definitions, "_networks", {"mine": SimpleNamespace(name="mine")})
+    monkeypatch.setattr(user, "_networks", {"mine": SimpleNamespace(name="mine")})
     with pytest.raises(ZeroDivisionError) as raised:
         exec(compile("1 / 0", str(file), "exec"))  # noqa: S102  # a file that need not be there
     raised.value.__traceback__ = raised.value.__traceback__.tb_next  # without this file

@@ -47,6 +47,7 @@ def bench(workload, **axes):
 
 
 SMALL = {"model": "resnet18", "batch": 2}
+DECODED = {"context": 16, "batch": 2, "layers": 2, "width": 32, "heads": 4}
 EXAMPLE = front_door.ROOT / "examples" / "my-network" / "my_network.py"
 WORKLOADS = (
     bench("matmul", n=32, dtype=["fp32", "fp64", "bf16", "fp16", "int8"], copies=["none", "pageable", "pinned"]),
@@ -63,6 +64,7 @@ WORKLOADS = (
     bench("train_step", **SMALL, optimizer="adamw", implementation=["default", "foreach", "fused"]),
     bench("infer_step", **SMALL, dtype=["fp32", "bf16", "amp_bf16"]),
     bench("train_step", model="small_cnn", batch=2),
+    bench("decode_step", **DECODED, dtype=["fp32", "bf16"], attention=["fused", "math"]),
     bench("small_batch", batch=16, norm=["batch_norm", "group_norm"], learning_rate=0.1, samples=64),
     bench("convergence", format=["fp32", "bf16_stochastic", "amp_bf16", "fp8_e4m3", "binary"], rate=0.02, steps=5),
     bench("largest_batch", model="resnet18", memory_gib=0.01),
@@ -170,7 +172,8 @@ def asked(tmp_path_factory):
     steps = bench("counted", of="train_step", given=[f"{STEP} dtype={dtype}" for dtype in ("fp32", "amp_bf16", "amp_fp16")])
     ways = ("resident", "pageable", "pinned", "prefetch", "loader")
     feeds = bench("counted", of="feed", given=[f"{FED} source={source}" for source in ways])
-    found = measured(tmp_path_factory.mktemp("asked"), steps, feeds)
+    decoded = bench("counted", of="decode_step", given=" ".join(f"{name}={value}" for name, value in DECODED.items()) + " mode=eager")
+    found = measured(tmp_path_factory.mktemp("asked"), steps, feeds, decoded)
     names = ("reads", "blocking_copies", "late_copies")
     return {each["case"]["params"]["given"].rpartition("=")[2]: [each["values"][name] for name in names] for each in found.values()}
 
@@ -185,6 +188,7 @@ def test_a_call_reads_and_copies_what_it_needs_and_nothing_else(asked):
         "pinned": [0, 0, 2],
         "prefetch": [0, 0, 2],
         "loader": [0, 0, 2],
+        "eager": [0, 0, 0],  # one token: its keys and values go into a cache that lies there
     }
 
 

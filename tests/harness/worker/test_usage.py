@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from machine_fake import write
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.unknown import explained
+from dlbench.core.errors import explained
 from dlbench.harness.worker import usage
 from dlbench.harness.worker.usage import SHORTEST_S, LostTime, block_waits
 
@@ -40,7 +40,7 @@ def lost(root: Path, before: dict[str, str], after: dict[str, str], seconds: flo
     now_s = iter((5.0, 5.0 + seconds))
     write(root, before)
     links = mock.Mock(side_effect=lambda _: len(list((root / "proc/self/task").iterdir())))  # not every file system counts folders
-    with mock.patch.object(usage, "_links", links), mock.patch("dlbench.harness.probe.cgroup.ROOT", root):
+    with mock.patch.object(usage, "_links", links), mock.patch("dlbench.harness.probe.linux.ROOT", root):
         lost_time = LostTime(lambda: next(now_s))
         write(root, after)
         found, missing_reasons = lost_time.shares(own_threads=False)
@@ -50,7 +50,7 @@ def lost(root: Path, before: dict[str, str], after: dict[str, str], seconds: flo
 @pytest.fixture(autouse=True)
 def _two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    monkeypatch.setattr("dlbench.harness.probe.memory.TICK_S", 0.01)
+    monkeypatch.setattr("dlbench.harness.probe.linux.TICK_S", 0.01)
     monkeypatch.setattr("dlbench.harness.worker.usage.TICK_S", 0.01)
 
 
@@ -67,7 +67,7 @@ def test_what_a_count_of_whole_ticks_leaves_open_is_not_taken_for_stolen(tmp_pat
 
 
 def test_a_thread_that_has_ended_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlbench.harness.probe.cgroup.ROOT", tmp_path)
+    monkeypatch.setattr("dlbench.harness.probe.linux.ROOT", tmp_path)
     write(tmp_path, threads(_7=0, _8=NS) | stat(0))
     now_s = iter((0.0, 1.0))
     lost_time = LostTime(lambda: next(now_s))
@@ -85,7 +85,7 @@ def test_where_a_case_has_processes_of_its_own_waiting_says_nothing_of_others(tm
 
 
 def test_so_it_does_where_a_case_has_threads_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlbench.harness.probe.cgroup.ROOT", tmp_path)
+    monkeypatch.setattr("dlbench.harness.probe.linux.ROOT", tmp_path)
     write(tmp_path, threads(_7=0) | stat(0))
     now_s = count()
     lost_time = LostTime(lambda: float(next(now_s)))
@@ -136,7 +136,7 @@ def test_a_share_is_a_share_whatever_is_counted(
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """What has the process have these threads, each with what it has waited for so far, whatever the file system counts of a folder."""
     waited: dict[str, int] = {}
-    monkeypatch.setattr("dlbench.harness.probe.cgroup.ROOT", tmp_path)
+    monkeypatch.setattr("dlbench.harness.probe.linux.ROOT", tmp_path)
     monkeypatch.setattr(usage, "_links", lambda _: len(waited) + 2)
 
     def now(**waited_ns: int) -> None:

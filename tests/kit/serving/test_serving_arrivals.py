@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from dlbench.kit.serving.arrivals import schedule
+from dlbench.kit.open_loop import schedule
 
 
 def drawn(*of: object) -> list[float]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import psutil
 import pytest
 
-from dlbench.kit.serving.client import MOST_REQUESTS, Client
+from dlbench.kit.serving_client import MOST_REQUESTS, Client
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_loop import ScriptedServer, served
 
-from dlbench.kit.serving.arrivals import schedule
-from dlbench.kit.serving.loop import Batcher, serve
+from dlbench.kit.open_loop import Batcher, schedule, serve
 
 TICK = 2.0**-10
 """Times in multiples of this add up exactly."""

@@ -5,9 +5,8 @@ from typing import Any
 
 from scripted_loop import served
 
-from dlbench.core.open_loop import OpenRun, RateVerdict, verdict
-from dlbench.kit.serving.loop import Batcher, Stamps
-from dlbench.kit.serving.report import reported
+from dlbench.core.stats import OpenRun, RateVerdict, verdict
+from dlbench.kit.open_loop import Batcher, Stamps, reported
 
 
 def report(stamps: Stamps, bound_s: float, largest: int = 1, warm: int = 0) -> dict[str, Any]:

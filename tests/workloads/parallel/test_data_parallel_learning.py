@@ -12,10 +12,9 @@ from torch import nn
 from two_ranks import run_ranks
 
 from dlbench.workloads.cnn import cross_entropy
-from dlbench.workloads.parallel import data_parallel_learning
-from dlbench.workloads.parallel.data_parallel_async import ParameterServer
-from dlbench.workloads.parallel.data_parallel_learning import STALENESS, Experiment, Learner, histogram, outcome
-from dlbench.workloads.parallel.data_parallel_tower import STEPS
+from dlbench.workloads.parallel import experiments
+from dlbench.workloads.parallel.asynchronous import ParameterServer
+from dlbench.workloads.parallel.experiments import STALENESS, STEPS, Experiment, Learner, histogram, outcome
 
 pytestmark = pytest.mark.real
 
@@ -27,10 +26,9 @@ import json, os, tempfile
 from pathlib import Path
 from small_classifier import replace_models
 from dlbench.harness.worker.serving.ranks import RanksClock
-from dlbench.workloads.parallel import data_parallel_hogwild
+from dlbench.workloads.parallel import asynchronous
 from dlbench.workloads.parallel.data_parallel import data_parallel
-from dlbench.workloads.parallel.data_parallel_learning import Learner
-from dlbench.workloads.parallel.data_parallel_local import average
+from dlbench.workloads.parallel.experiments import Learner, average
 
 replace_models()
 CPU = torch.device("cpu")
@@ -43,7 +41,7 @@ for seed, form in enumerate(("tower", "async", "hogwild", "local")):
 said["files"] = [path.name for path in Path().glob("dlbench-*")]
 dist.barrier()
 
-counts, weights = data_parallel_hogwild._shared(torch.arange(4.0) + 10 * rank, size)
+counts, weights = asynchronous._shared(torch.arange(4.0) + 10 * rank, size)
 counts[rank] += rank + 1
 weights[rank] = -1.0
 dist.barrier()
@@ -164,7 +162,7 @@ def test_a_straggler_sleeps_for_a_part_of_what_it_computed(monkeypatch: pytest.M
             self.slept += seconds
 
     clock = Clock()
-    monkeypatch.setattr(data_parallel_learning, "time", clock)
+    monkeypatch.setattr(experiments, "time", clock)
     images, labels = torch.randn(2, 3, 2, 2).double(), torch.tensor([0, 1])
     for straggler, slept in ((0, 0.0), (150, 3.0)):
         learner = learner_of(small(), images, labels, "fp64", straggler)

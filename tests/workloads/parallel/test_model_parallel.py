@@ -23,8 +23,8 @@ from torch import nn
 from small_classifier import Frozen, learn_visibly, train_alone
 from dlbench.harness.worker.serving.ranks import control_group
 from dlbench.models import MODELS
-from dlbench.models.mlp import mlp
-from dlbench.models.resnet import BasicBlock
+from dlbench.models.splitting import mlp
+from dlbench.models.convnets import BasicBlock
 from dlbench.workloads import cnn
 from dlbench.workloads.parallel import model_parallel
 

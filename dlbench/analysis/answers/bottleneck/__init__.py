@@ -1,11 +1,8 @@
-"""Bottleneck: what bounds each step, and what the machine can do at most. Every module of this folder is a part of the answer."""
+"""Bottleneck: what bounds each step, and what the machine can do at most."""
 
-from itertools import chain
-
-from dlbench.analysis.answers.bottleneck import steps
-from dlbench.analysis.answers.parts.base import Lack, Question
+from dlbench.analysis.answers.bottleneck import ceilings, steps
+from dlbench.analysis.answers.engine.question import Lack, Question
 from dlbench.analysis.read.table import Results
-from dlbench.core import modules
 
 
 def _unmeasured(results: Results) -> Lack:
@@ -20,5 +17,5 @@ QUESTION = Question(
     others=("dlbench run",),
     missing=[_unmeasured],
     cautions=steps.doubts,
-    sections=[*chain.from_iterable(part.SECTIONS for part in modules.ordered(__name__))],
+    sections=[*steps.SECTIONS, *ceilings.SECTIONS],
 )

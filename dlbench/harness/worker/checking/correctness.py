@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from dlbench.core.errors import Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import ParamValue, Status, Work
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.unknown import Reason, Unavailable, Unknown
-from dlbench.harness.probe.memory import too_little_memory
+from dlbench.harness.probe.linux import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.checking.operations import operations_of
 from dlbench.harness.worker.failures import first_line

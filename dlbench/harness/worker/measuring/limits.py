@@ -9,10 +9,10 @@ from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Memory
 from dlbench.core.model import ParamValue, Status
 from dlbench.core.units import byte_count
-from dlbench.harness.probe.memory import added_memory
+from dlbench.harness.probe.linux import added_memory
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.failures import NO_ENGINE, Unmeasurable
-from dlbench.harness.worker.lifecycle import limited_memory, memory_in_force
+from dlbench.harness.worker.parent import limited_memory, memory_in_force
 from dlbench.harness.worker.usage import read_status
 
 SAFE_SHARE = 0.8

@@ -1,21 +1,30 @@
-"""Kinds of operations by the names that torch gives them: an operation's own, and those of what it runs within.
+"""Operations of a step by kind: how many, the bytes that they move, and their time.
 
+A kind is found by the names that torch gives them: an operation's own, and those of what it runs within.
 A call to torch runs further ones, each of which the profiler notes: ``aten::linear`` runs ``aten::addmm``, and that has the time. Of
 these names the innermost that tells a kind counts, so that a copy within a convolution is a copy. Of an optimizer, of a fetch of a batch,
 of pooling and of attention the whole counts, whatever it runs.
 """
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+from torch.utils._pytree import tree_leaves
 
-from dlbench.core.step_profile import OperationKind
+from dlbench.core.measurement import OperationKind
+from dlbench.harness.worker.checking.operations import OperationWatch
 
 OF_BACKWARD = "autograd::engine::evaluate_function: "
 """Begins the name of what runs one node of the backward pass."""
+Within = Sequence[Any]
+"""An event of the profiler, and those that it runs within, the outermost last."""
 _WHOLE = frozenset((OperationKind.UPDATE, OperationKind.DATA, OperationKind.POOLING, OperationKind.ATTENTION))
 _RANGES = {
     "Optimizer.": OperationKind.UPDATE,
@@ -67,3 +76,156 @@ def _is_pointwise(operation: str) -> bool:
     """Whether torch says of an operation that it goes number by number."""
     known: Any = getattr(torch.ops.aten, operation, None)
     return known is not None and any(torch.Tag.pointwise in getattr(known, each).tags for each in known.overloads())
+
+
+_COMPOSITES = {
+    "scaled_dot_product_attention": OperationKind.ATTENTION,
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), OperationKind.POOLING),
+}
+"""Of `torch.nn.functional`, where networks and torch's own layers look them up."""
+
+
+class CompositeWatch:
+    """Tells while it is entered of what composite an operation that runs is part."""
+
+    def __init__(self) -> None:
+        self._open: list[OperationKind] = []
+        self._nodes: dict[Any, OperationKind] = {}
+        self._put_back = ExitStack()
+
+    def __enter__(self) -> Self:
+        for name, kind in _COMPOSITES.items():
+            function = getattr(F, name)
+            self._put_back.callback(setattr, F, name, function)
+            setattr(F, name, self._watched(function, kind))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._put_back.close()
+
+    def kind_at_work(self) -> OperationKind | None:
+        """Return the kind of the composite that what runs now is part of, forward or backward; None where it is in none."""
+        return self._open[-1] if self._open else self._nodes.get(torch._C._current_autograd_node())
+
+    def _watched(self, function: Callable[..., Any], kind: OperationKind) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._open.append(kind)
+            try:
+                output = function(*args, **kwargs)
+            finally:
+                self._open.pop()
+            taken = {each.grad_fn for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+            self._nodes.update(dict.fromkeys(_nodes_between(output.grad_fn, taken), kind))
+            return output
+
+        return watched
+
+
+def _nodes_between(last: Any, taken: Iterable[Any]) -> set[Any]:
+    """Return the nodes from one back to those that made what a function takes, without these, and without those of weights."""
+    known, pending, found = {None, *taken}, [last], set()
+    while pending:
+        node = pending.pop()
+        if node not in known and not hasattr(node, "variable"):
+            known.add(node)
+            found.add(node)
+            pending += [each for each, _ in node.next_functions]
+    return found
+
+
+def kinds_in(timed: Iterable[tuple[Within, float]]) -> Iterator[tuple[OperationKind, float]]:
+    """Yield the kind and the seconds of each event; ``timed`` are the events in the order they began, each with its own seconds.
+
+    A node of the backward pass has the number of the operation that made it, as in `layers.slowest_layers`.
+    """
+    made_by: dict[int, OperationKind] = {}
+    for within, seconds in timed:
+        kind, number = kind_of(each.name for each in within), within[0].sequence_nr
+        if node := next((each for each in within if each.name.startswith(OF_BACKWARD)), None):
+            made = made_by.get(node.sequence_nr, kind)
+            yield made if made in _COMPOSITES.values() else kind, seconds
+        else:
+            if number >= 0:
+                made_by[number] = kind
+            yield kind, seconds
+
+
+_NOT_READ = ("copy_", "fill_", "zero_")
+"""Operations whose first operand is only written."""
+_READ_IN_PART = ("embedding", "index_select", "index")
+"""Those that read of their first operand as much as they write."""
+
+
+class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Counts operations while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.operations = defaultdict[OperationKind, int](int)
+        self.bytes = defaultdict[OperationKind, int](int)
+        self.flops = defaultdict[OperationKind, float](float)
+        """Of attention alone."""
+        self._ranges: list[str] = []
+        self._composites = CompositeWatch()
+
+    def __enter__(self) -> Self:
+        self._composites.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]  # as above
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]  # as above
+        self._composites.__exit__(*raised)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__.partition(".")[0]
+        if name == "_record_function_enter_new":
+            self._ranges.append(args[0])
+        elif name == "_record_function_exit" and self._ranges:
+            self._ranges.pop()
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def see(self, name: str, operands: Sequence[Any], output: Any) -> None:
+        """Count it, within the ranges that are open."""
+        kind = self._composites.kind_at_work() or kind_of((f"aten::{name}", *reversed(self._ranges)))
+        self.operations[kind] += 1
+        self.bytes[kind] += _moved(name, operands, output)
+        if kind is OperationKind.ATTENTION:
+            self.flops[kind] += _attention_flops(name, _tensors(operands)) if "attention" in name else _product_flops(name, operands)
+
+
+def _moved(name: str, operands: Sequence[Any], output: Any) -> int:
+    """Return the bytes that an operation reads and writes, each operand once."""
+    read, written = _tensors(operands), sum(map(_bytes, _tensors(output)))
+    if name in _NOT_READ:
+        return written + sum(map(_bytes, read[1:]))
+    if name in _READ_IN_PART:
+        return 2 * written + sum(map(_bytes, read[1:]))
+    return written + sum(map(_bytes, read))
+
+
+def _attention_flops(name: str, tensors: Sequence[torch.Tensor]) -> float:
+    """Return the products of attention: queries with keys, (…, s, d) and (…, t, d), and what comes of that with values, (…, t, e).
+
+    Twice as many backward, as torch counts them for every product; kernels that compute some again do more.
+    """
+    backward = "backward" in name
+    query, key, value = tensors[1:4] if backward else tensors[:3]  # behind the gradient of the output
+    forward = 2.0 * query.shape[:-1].numel() * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+    return 2 * forward if backward else forward
+
+
+def _product_flops(name: str, operands: Sequence[Any]) -> float:
+    """Return those of a product that attention is made of, (b, s, k) by (b, k, t); 0 of anything else."""
+    return 2.0 * operands[0].numel() * operands[1].shape[-1] if name in ("bmm", "mm") else 0.0
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    """Return those in memory: a tensor that was expanded has fewer than its shape says."""
+    return min(tensor.nbytes, tensor.untyped_storage().nbytes())
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for each in value for tensor in _tensors(each)] if isinstance(value, list | tuple) else []

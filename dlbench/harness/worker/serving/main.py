@@ -19,26 +19,22 @@ from functools import partial
 
 import torch
 
-from dlbench.core.declared_json import signature_to_json
-from dlbench.core.errors import DlbenchError
+from dlbench.core.errors import DlbenchError, Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, Memory
-from dlbench.core.model import Clock, Status, Work
-from dlbench.core.unknown import Reason, Unavailable, Unknown
+from dlbench.core.model import Clock, Status, Work, signature_to_json
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
-from dlbench.harness.worker import lifecycle, registry, user_definitions
-from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
-from dlbench.harness.worker.backends.device_time import take_device_time
+from dlbench.harness.worker import parent, registry, user
+from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, take_device_time, tensors_in
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, set_threads, versions
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
-from dlbench.harness.worker.checking.imports import try_plugins
+from dlbench.harness.worker.checking.operations import try_plugins
 from dlbench.harness.worker.failures import Unmeasurable, failure_of, first_line
 from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
 from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent, timed_part
 from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
-from dlbench.harness.worker.scratch import give_scratch
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
-from dlbench.harness.worker.signature_checks import reported, undeclared
-from dlbench.harness.worker.stages import keep_timed, tell_parent, timed_part
+from dlbench.harness.worker.signatures import reported, undeclared
 from dlbench.harness.worker.usage import HostMemory, LostTime, block_waits
 
 _COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
@@ -52,17 +48,17 @@ def main() -> None:
     mode, requests, replies, lifeline = sys.argv[1], *map(int, sys.argv[2:5])
     faulthandler.enable()
     case_groups: list[int] = []
-    lifecycle.die_with_parent(case_groups)
+    parent.die_with_parent(case_groups)
     if stays := mode == "stay":
-        lifecycle.depend_on_lifeline(lifeline)
+        parent.depend_on_lifeline(lifeline)
 
     def fork(request: HelloRequest | MeasureRequest) -> int:
         pid = os.fork()
         if pid == 0:
             try:
                 os.setpgid(0, 0)
-                lifecycle.die_with_parent([])
-                lifecycle.depend_on_lifeline(lifeline)
+                parent.die_with_parent([])
+                parent.depend_on_lifeline(lifeline)
                 _answer(request, replies)
             finally:
                 os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
@@ -124,7 +120,7 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: 
     """Do one request. Return whether it is fit for another."""
     send(replies, {"pid": os.getpid()})
     if isinstance(request, MeasureRequest) and request.hide_accelerators:
-        os.environ.update(lifecycle.NO_DEVICE)
+        os.environ.update(parent.NO_DEVICE)
     try:
         trials = try_plugins(request.plugins) if isinstance(request, HelloRequest) else []
         for plugin in request.plugins:
@@ -162,7 +158,7 @@ def hello(request: HelloRequest) -> Message:
         "math": math_flags(),
         "kinds": list(BACKENDS),
         "devices": list(describe_devices()),
-        "user": user_definitions.sources(),
+        "user": user.sources(),
         "signatures": [signature_to_json(workload.signature) for workload in registry.all_workloads().values()],
     }
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from dlbench.harness.process.wire import call_parent, send
-from dlbench.harness.worker import lifecycle
+from dlbench.harness.worker import parent
 
 
 def main() -> None:
@@ -17,11 +17,11 @@ def main() -> None:
     rank = int(first) + int(os.environ["RANK"])
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)  # newer versions of torchrun do so themselves
-    lifecycle.die_with_parent([])
+    parent.die_with_parent([])
     connection = call_parent(address)
     send(connection.fileno(), {"rank": rank, "pid": os.getpid()})
     requests, hand_on = os.pipe()
-    lifecycle.depend_on_lifeline(connection.fileno(), hand_on)
+    parent.depend_on_lifeline(connection.fileno(), hand_on)
     output = os.open(Path(folder) / str(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(output, stream)

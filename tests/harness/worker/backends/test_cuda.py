@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dlbench.core.measurement import Memory
-from dlbench.harness.worker.backends.cuda import CudaBackend
+from dlbench.harness.worker.backends.builtin import CudaBackend
 from dlbench.harness.worker.measuring.limits import DeviceMemory
 
 DEVICE = torch.device("cuda", 0)

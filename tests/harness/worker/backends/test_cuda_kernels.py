@@ -1,6 +1,6 @@
 import pytest
 
-from dlbench.harness.worker.backends.cuda import has_kernels
+from dlbench.harness.worker.backends.builtin import has_kernels
 
 
 @pytest.mark.parametrize(

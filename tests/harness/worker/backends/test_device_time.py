@@ -4,11 +4,11 @@ import math
 
 import pytest
 
+from dlbench.core.errors import Unavailable
 from dlbench.core.measurement import Samples
 from dlbench.core.model import Work
-from dlbench.core.unknown import Unavailable
-from dlbench.harness.worker.backends import device_time as device_time_module
-from dlbench.harness.worker.backends.device_time import take_device_time
+from dlbench.harness.worker.backends import base as device_time_module
+from dlbench.harness.worker.backends.base import take_device_time
 
 NOT_QUEUED = "the call itself waits for the device, or launches more kernels than a stream queues"
 

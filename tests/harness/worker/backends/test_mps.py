@@ -5,7 +5,7 @@ import torch
 
 from dlbench.harness.probe import processor
 from dlbench.harness.probe.devices import describe
-from dlbench.harness.worker.backends.mps import MpsBackend
+from dlbench.harness.worker.backends.builtin import MpsBackend
 
 GIB = 2**30
 

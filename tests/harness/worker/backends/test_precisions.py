@@ -7,10 +7,7 @@ import torch
 
 from dlbench.core.precision import PRECISIONS
 from dlbench.harness.worker.backends.base import Backend
-from dlbench.harness.worker.backends.cpu import CpuBackend
-from dlbench.harness.worker.backends.cuda import CudaBackend
-from dlbench.harness.worker.backends.mps import MpsBackend
-from dlbench.harness.worker.backends.xpu import XpuBackend
+from dlbench.harness.worker.backends.builtin import CpuBackend, CudaBackend, MpsBackend, XpuBackend
 
 DEVICE = torch.device("cuda", 0)
 

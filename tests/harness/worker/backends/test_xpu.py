@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dlbench.harness.worker.backends.xpu import XpuBackend
+from dlbench.harness.worker.backends.builtin import XpuBackend
 
 DEVICE = torch.device("xpu", 0)
 GIB = 1 << 30

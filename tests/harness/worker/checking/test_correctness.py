@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from dlbench import with_copies
+from dlbench.core.errors import explained
 from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Case, Status
-from dlbench.core.unknown import explained
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.base import find
 from dlbench.harness.worker.checking.correctness import BUDGET_S, Subject, spot_checked, tolerance_of

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from dlbench.core.errors import explained
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Status, Work
-from dlbench.core.unknown import explained
 from dlbench.harness.worker.backends.base import Backend
-from dlbench.harness.worker.backends.cpu import CpuBackend
+from dlbench.harness.worker.backends.builtin import CpuBackend
 from dlbench.harness.worker.serving import main
 from dlbench.testing import ManualClock
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from dlbench.core.errors import Unavailable
 from dlbench.core.measurement import Transfer
 from dlbench.core.model import Policy, Status, Work
-from dlbench.core.unknown import Unavailable
-from dlbench.harness.probe import memory
-from dlbench.harness.worker import stages
+from dlbench.harness.probe import linux
+from dlbench.harness.worker import parent
 from dlbench.harness.worker.failures import Unmeasurable
 from dlbench.harness.worker.measuring.measure import median_time, take_pinned_transfer, take_samples, take_transfer
 from dlbench.testing import ManualClock
@@ -45,7 +45,7 @@ def test_a_steady_fast_call_is_timed_in_blocks_of_the_least_length():
 @pytest.mark.parametrize(("times", "behind"), [((0.5, 2**-16), 0.2), ((9.0, 0.2), 9.4)])
 def test_the_parent_is_told_when_warm_up_is_over_and_when_the_blocks_are(monkeypatch, times, behind):
     clock, said = ManualClock(), []
-    monkeypatch.setattr(stages, "_tell", lambda message: said.append((clock.now(), message)))
+    monkeypatch.setattr(parent, "_tell", lambda message: said.append((clock.now(), message)))
     take_samples(Work(call=calls_taking(clock, *times)), clock, CPU, Policy(min_blocks=5))
     (begun, first), (ended, last) = said
     assert (first, last, ended) == ({"window": {"timed": True}}, {"window": {"timed": False}}, clock.now())
@@ -305,7 +305,7 @@ def refused(tensors):
     ],
 )
 def test_where_no_memory_can_be_locked_a_sentence_says_why(monkeypatch, left, pin, sentence):
-    monkeypatch.setattr(memory, "available_memory", lambda: left)
+    monkeypatch.setattr(linux, "available_memory", lambda: left)
     with pytest.raises(Unavailable) as error:
         take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(ManualClock(), pin), None, ManualClock())
     assert str(error.value) == sentence
@@ -313,7 +313,7 @@ def test_where_no_memory_can_be_locked_a_sentence_says_why(monkeypatch, left, pi
 
 def test_a_quarter_of_what_the_host_has_left_may_be_locked_and_unknown_is_enough(monkeypatch):
     for left in (512, None):
-        monkeypatch.setattr(memory, "available_memory", lambda left=left: left)
+        monkeypatch.setattr(linux, "available_memory", lambda left=left: left)
         clock = ManualClock()
         assert take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(clock), None, clock).pinned_h2d_s == pytest.approx(0.003)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dlbench.core.model import Policy
 from dlbench.core.stats import median_interval
-from dlbench.harness.rounds import SeriesRounds
-from dlbench.harness.worker.measuring import stopping
-from dlbench.harness.worker.measuring.stopping import enough, steady
+from dlbench.harness.progress import SeriesRounds
+from dlbench.harness.worker.measuring import measure
+from dlbench.harness.worker.measuring.measure import enough, steady
 
 
 def feed(rule, values):
@@ -42,7 +42,7 @@ def test_steadiness(values, expected):
     assert first(steady, values) == expected
 
 
-@pytest.mark.parametrize(("window", "blocks"), [(stopping.WINDOW, 10), (stopping.SHORT_WINDOW, 6)])
+@pytest.mark.parametrize(("window", "blocks"), [(measure.WINDOW, 10), (measure.SHORT_WINDOW, 6)])
 def test_chance_makes_a_trend_as_seldom_of_six_blocks_as_of_ten(window, blocks):
     assert first(lambda times: steady(times, window), [1.0] * 20) == blocks
     noise = random.Random(3)
@@ -51,7 +51,7 @@ def test_chance_makes_a_trend_as_seldom_of_six_blocks_as_of_ten(window, blocks):
     def trend(order):
         return abs(sum((b > a) - (b < a) for a, b in combinations(order, 2))) / (blocks * (blocks - 1) / 2)
 
-    assert sum(trend(order) >= stopping.STEADY_TREND[window] for order in orders) / 20000 == pytest.approx(0.017, abs=0.003)
+    assert sum(trend(order) >= measure.STEADY_TREND[window] for order in orders) / 20000 == pytest.approx(0.017, abs=0.003)
 
 
 def test_blocks_that_agree_end_no_round():

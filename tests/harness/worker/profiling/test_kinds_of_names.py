@@ -8,10 +8,8 @@ from torch import nn
 from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity, profile
 
-from dlbench.core.step_profile import OperationKind
-from dlbench.harness.worker.profiling.composites import kinds_in
-from dlbench.harness.worker.profiling.counts import OperationCounts
-from dlbench.harness.worker.profiling.kinds import OF_BACKWARD, kind_of
+from dlbench.core.measurement import OperationKind
+from dlbench.harness.worker.profiling.kinds import OF_BACKWARD, OperationCounts, kind_of, kinds_in
 from dlbench.harness.worker.profiling.profile import _own_times
 
 K = OperationKind

@@ -11,9 +11,9 @@ from torch.autograd import DeviceType
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Work
-from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.sampler import Monitor
 from dlbench.harness.worker.profiling import profile
-from dlbench.harness.worker.profiling.layers import slowest_layers
+from dlbench.harness.worker.profiling.profile import slowest_layers
 
 PLUGIN = str(front_door.PLUGINS / "known_kinds.py")
 HEAD = """

@@ -7,7 +7,7 @@ import made_up
 import pytest
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.unknown import Unknown
+from dlbench.core.errors import Unknown
 from dlbench.harness.worker.serving.main import _note_lost_time
 
 

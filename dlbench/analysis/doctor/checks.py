@@ -1,0 +1,171 @@
+"""Checks of a machine by a short A/A, the same cases on two sides that were measured in turn, and findings as a table."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from dlbench.analysis.compare.judge import LEVEL, statistic_name
+from dlbench.analysis.compare.pairs import compare
+from dlbench.analysis.compare.power import detectable
+from dlbench.analysis.compare.verdict import CaseVerdict
+from dlbench.analysis.presentation.columns import cells
+from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.read.table import Results, as_frame, collect
+from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
+from dlbench.core.conditions import BUSY, Throttling
+from dlbench.core.machine import Finding, Fitness
+from dlbench.core.rank_test import PAIRED_SHARES
+from dlbench.core.store import RunFile
+from dlbench.core.thresholds import ACROSS_RUNS, WITHIN_A_RUN
+from dlbench.core.units import Column, Unit, percent
+
+
+def judge(run: RunFile, threads: int) -> list[Finding]:
+    """Return all findings in the file of an A/A that computed with so many threads."""
+    return [*load(run, threads), *throttling(run), *same_code(run)]
+
+
+def load(run: RunFile, threads: int) -> list[Finding]:
+    """Say what others used of the CPUs while rounds were measured."""
+    load, stolen = [each.other_cpus for each in run.states], [each.stolen_cpus for each in run.states]
+    elsewhere = "measure at another time, or on a machine that is not shared"
+    return [
+        _used("load", "other processes", load, threads, "stop them; top shows which"),
+        _used("stolen time", "the hypervisor's other guests", stolen, threads, elsewhere),
+    ]
+
+
+def _used(check: str, who: str, cpus: Sequence[float | None], threads: int, advice: str) -> Finding:
+    known = [each for each in cpus if each is not None]
+    if not known:
+        return Finding(check, "cpu", Fitness.UNKNOWN, "the operating system does not count it", "look yourself: top")
+    matters = [each for each in known if each / threads > BUSY]
+    usual, most = statistics.median(known), max(known)
+    found = f"{who} took {usual:.2f} CPUs' time on average, and {most:.2f} at most, next to the {threads} that dlbench computes with"
+    values = {"cpus": usual, "cpus_most": most}
+    if not matters:
+        return Finding(check, "cpu", Fitness.FIT, found, values=values)
+    usually = 2 * len(matters) > len(known)
+    found += "" if usually else f"; that mattered in {len(matters)} of {len(known)} rounds"
+    return Finding(check, "cpu", Fitness.UNFIT if usually else Fitness.NOTE, found, advice, values)
+
+
+def throttling(run: RunFile) -> list[Finding]:
+    """Say of each device whether it was throttled; discarded measurements may have been, and were made again."""
+    found = []
+    for device in dict.fromkeys(each.case.device for each in run.measurements):
+        kept = [each.throttling for each in run.measurements if each.case.device == device]
+        again = [each.throttling for each in run.discarded if each.case.device == device]
+        found.append(_throttling(device, [each for each in kept if each], [each for each in again if each and each.throttled]))
+    return found
+
+
+def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttling]) -> Finding:
+    held = [each for each in kept if each.throttled]
+    advice = "cool it, or have a larger CPU quota granted" if device == "cpu" else "cool it better: nvidia-smi -q -d PERFORMANCE"
+    if held:
+        found = f"{len(held)} of {len(kept)} measurements were held back, and pauses did not help: {held[-1].causes()}"
+        return Finding("throttling", device, Fitness.UNFIT, found, advice)
+    if again:
+        was = "was" if len(again) == 1 else "were"
+        found = f"{plural(len(again), 'measurement')} {was} held back and made again: {again[-1].causes()}"
+        return Finding("throttling", device, Fitness.NOTE, found, advice)
+    sources = {"thermal": "heat", "reasons": "the driver's reasons", "quota": "the CPU quota"}
+    if counted := [what for name, what in sources.items() if any(getattr(each, name) is not None for each in kept)]:
+        return Finding("throttling", device, Fitness.FIT, f"none while measuring, by {' or '.join(counted)}; nothing else is counted here")
+    return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")
+
+
+_ROUNDS = (7, 10)
+"""Rounds a side for which to say what they would show: those of a run, and those of a gate."""
+
+
+def same_code(run: RunFile) -> list[Finding]:
+    """Compare the two sides of a result file."""
+    results = collect((run.path,))
+    return compared(*(results.of_run(side) for side in results.environments))
+
+
+def compared(one: Results, other: Results) -> list[Finding]:
+    """Compare two sides that ran the same code in turn: how small a change could be seen here, and was one called where there is none?
+
+    The change that k rounds a side would show comes from that of the rounds at hand, n a side: an interval narrows with the square root
+    of the rounds, so it is its half width times sqrt(n / k), and never below the threshold of sides that are measured in turn.
+    """
+    comparison = compare(one, other, WITHIN_A_RUN, paired=True)
+    family = PAIRED_SHARES * sum(bool(case.tests) for case in comparison.cases)
+    found = []
+    for case in comparison.cases:
+        if case.shown is None:
+            found.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
+            continue
+        least = {
+            name: seen for name, test in case.tests.items() if (seen := detectable({name: test._replace(margin=0.0)}, family)) is not None
+        }
+        found.append(_same_code(case, least, min(test.rounds for test in case.tests.values())))
+    return found
+
+
+def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Finding:
+    """Judge one case; ``least`` are the smallest changes that its statistics could have shown; one is enough."""
+    if not least:
+        found = f"{plural(rounds, 'round')} a side are too few to say how much the same code differs"
+        return _finding(case, Fitness.UNKNOWN, found, "leave --rounds out")
+    statistic = min(least, key=least.__getitem__)
+    change = case.tests[statistic]
+    low, high = (ends.low, ends.high) if (ends := change.change_interval) else (0.0, 0.0)  # there is one where a change can be seen
+    seen = {k: max(WITHIN_A_RUN.time, math.expm1(math.log1p(least[statistic]) * math.sqrt(rounds / k))) for k in _ROUNDS}
+    found = (
+        f"twice the same code differs by {100 * change.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "
+        f"by its {statistic_name(statistic)}); "
+        f"to be seen a change takes {' or '.join(f'{percent(share)} with {k} rounds a side' for k, share in seen.items())}"
+    )
+    values = {"change": change.change, "ci_low": low, "ci_high": high, "p_holm": change.p_holm}
+    values |= {f"detectable_{k}": share for k, share in seen.items()}
+    least_seen, fitness, advice = seen[_ROUNDS[-1]], Fitness.FIT, ""
+    if case.verdict.is_change:
+        found, fitness = f"the same code was called {case.verdict}: {found}", Fitness.UNFIT
+        advice = f"look again: dlbench doctor; by chance it happens in {percent(LEVEL)} of looks at most, so twice is hardly chance"
+    elif least_seen > ACROSS_RUNS.time:
+        fitness, advice = Fitness.UNFIT, "quieten the machine: what else is found here may say why"
+    elif least_seen > WITHIN_A_RUN.time:
+        fitness, advice = Fitness.NOTE, "quieten the machine, or give more --rounds, to see smaller ones"
+    return _finding(case, fitness, found, advice, values)
+
+
+def _finding(case: CaseVerdict, fitness: Fitness, found: str, advice: str = "", values: dict[str, float] | None = None) -> Finding:
+    row = case.new or case.base
+    device = row.case.device if row else ""
+    sentence = f"{short(case.case.rpartition('@')[0])}: {found}"
+    return Finding("same code", device, fitness, sentence, advice, values or {}, case.case)
+
+
+FINDING_COLUMNS = (
+    Column("doctor.check", Unit.TEXT, "what was looked at"),
+    Column("doctor.device", Unit.TEXT, "where"),
+    Column("doctor.case", Unit.TEXT, "the case that was measured for it; null where none was", of=lambda found: found.case or None),
+    Column("doctor.fitness", Unit.TEXT, "unfit, note, unknown or fit", of=lambda found: found.fitness.value),
+    Column("doctor.found", Unit.TEXT, "what was found"),
+    Column("doctor.advice", Unit.TEXT, "what to do next; null where there is nothing to do", of=lambda found: found.advice or None),
+)
+
+
+def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
+    """Return a row a finding, columns as in `COLUMNS`, then ``value.*`` with the figures in base units."""
+    values = [{f"value.{name}": float(value) for name, value in each.values.items()} for each in findings]
+    return as_frame([row | more for row, more in zip(cells(FINDING_COLUMNS, findings), values, strict=True)], FINDING_COLUMNS)
+
+
+def table(findings: Sequence[Finding]) -> ScreenTable:
+    """Return a row a finding, with what to do; its columns need no headings."""
+    advised = [f"{each.found}; {each.advice}" if each.advice else each.found for each in findings]
+    return ScreenTable(
+        [
+            ScreenColumn("", [each.fitness.value for each in findings], priority=0),
+            ScreenColumn("", [each.check for each in findings]),
+            ScreenColumn("", [each.device for each in findings], priority=2),
+            ScreenColumn("", advised, priority=0),
+        ]
+    )

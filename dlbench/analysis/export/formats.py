@@ -1,0 +1,250 @@
+"""Result files in the formats of other tools: the whole table, or the cases that have times, and why others are left out.
+
+Other tools get finite numbers only, and times above zero. Where one takes one value a repetition, it gets the median of a round, because
+rounds vary as another run would and the blocks of one process do not.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dlbench.analysis.export import tabular
+from dlbench.analysis.presentation.wording import few
+from dlbench.analysis.read import pyperf, table
+from dlbench.analysis.read.header import incomplete, left_out
+from dlbench.analysis.read.runs import part
+from dlbench.analysis.read.table import Results, by_case
+from dlbench.analysis.report.sentences import not_usable
+from dlbench.core.errors import UsageError
+from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.model import Status
+from dlbench.core.rows.row import Row
+from dlbench.core.rows.summary import summarise
+from dlbench.core.stats import median_interval
+from dlbench.core.store import RunFile
+from dlbench.core.units import one_line
+
+NS_PER_S, MS_PER_S = 1e9, 1e3
+_SHORTEST_S, _LONGEST_S = 1e-15, 1e9
+"""From a femtosecond to thirty years, a time and its inverse are finite in every unit."""
+Metric = tuple[float, Sequence[float]]
+"""A value of the whole case, and one of each round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A case that other tools can take."""
+
+    row: Row
+    measurements: tuple[Measurement, ...]
+    """Those that were ok and have samples, one a round."""
+
+    @property
+    def id(self) -> str:
+        """The case's id: its name in the other tool."""
+        return one_line(self.row.case.id)
+
+    @property
+    def samples(self) -> list[Samples]:
+        """Return those of each round."""
+        return [each.samples for each in self.measurements if each.samples]
+
+    def time(self, units_per_s: float) -> Metric:
+        """Return what a call takes, in a unit of which a second has so many."""
+        medians = self.row.rounds.median_s
+        return statistics.median(medians) * units_per_s, [seconds * units_per_s for seconds in medians]
+
+    @property
+    def items(self) -> Metric | None:
+        """Items a second; None where they are unknown."""
+        return _known(self.row.rate.items_per_s, self.row.rounds.items_per_s)
+
+    @property
+    def flops(self) -> Metric | None:
+        """Operations a second; None where they are unknown."""
+        return _known(self.row.rate.flops_per_s, self.row.rounds.flops_per_s)
+
+
+def _known(rate: float | None, rounds: Sequence[float]) -> Metric | None:
+    return (rate, rounds) if rate is not None and all(0 < each < math.inf for each in (rate, *rounds)) else None
+
+
+def bounds(rounds: Sequence[float]) -> tuple[float, float, str] | None:
+    """Return the ends of the 95 % interval, or with too few rounds for one their least and greatest, and which it is."""
+    if interval := median_interval(rounds):
+        return interval.low, interval.high, "95 % interval"
+    return (min(rounds), max(rounds), "spread of the rounds") if len(rounds) > 1 else None
+
+
+def split(run: RunFile) -> tuple[list[Timed], dict[str, list[str]]]:
+    """Return the cases of a file that are ok and have times, in the order of the table, and by reason the names of all others.
+
+    A side stands in front of the id, as other tools know a benchmark by its name alone: ``b: matmul[n=8,dtype=fp32]@cpu``.
+    """
+    timed: list[Timed] = []
+    untimed: dict[str, list[str]] = {}
+    for series in by_case(run.measurements):
+        measurements = [replace(each, case=replace(each.case, id=str(each.series))) for each in series]
+        ok = tuple(each for each in measurements if each.status is Status.OK and each.samples)
+        row = summarise(measurements)
+        if trouble := _trouble(row, ok):
+            untimed.setdefault(trouble, []).append(measurements[0].case.id)
+        else:
+            timed.append(Timed(row, ok))
+    return timed, untimed
+
+
+def untaken(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
+    """Return a sentence for each reason, with two of the cases that it keeps out; ``cases`` is how many the file has in all."""
+    return [one_line(f"{len(names)} of {cases} cases not exported, {reason}: {few(names, 2)}") for reason, names in untimed.items()]
+
+
+def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
+    """Say why no other tool can take a case, if so."""
+    if not row.is_ok:
+        return row.ending
+    if not ok:
+        return "it reports values, not times"
+    if not all(_SHORTEST_S < seconds < _LONGEST_S for each in ok if each.samples for seconds in each.samples.block_s):
+        return "a block reads as zero, or as longer than anybody waits"
+    return None
+
+
+def texts_of(run: RunFile, **paths: str) -> dict[str, str]:
+    """Return the texts of its header at these paths, such as ``environment.identity.os``, as a line each; those that there are."""
+    found = {name: part(run.header, *path.split(".")) for name, path in paths.items()}
+    return {name: line for name, value in found.items() if isinstance(value, str) and (line := one_line(value))}
+
+
+class Exported(NamedTuple):
+    """A result file in a format."""
+
+    parts: Mapping[str, bytes | None]
+    """What goes into each file, by the part that its name ends in: empty where there is one file. None for a file without entries; no
+    parts where no case has times."""
+    notes: list[str]
+    """A sentence for whatever is left out."""
+
+
+def _bencher(_: RunFile, cases: Sequence[Timed]) -> Any:
+    """Return Bencher Metric Format: latency in nanoseconds, throughput in items a second, peak memory in bytes.
+
+    The memory is the device's, or on a CPU the process's.
+    """
+    return {case.id: _measures(case) for case in cases}
+
+
+def _measures(case: Timed) -> dict[str, dict[str, float]]:
+    measures = {"latency": _metric(*case.time(NS_PER_S))}
+    if items := case.items:
+        measures["throughput"] = _metric(*items)
+    if peak := case.row.memory.peak_bytes or case.row.memory.host_peak_bytes:
+        measures["peak-memory"] = {"value": float(peak)}
+    return measures
+
+
+def _metric(value: float, rounds: Sequence[float]) -> dict[str, float]:
+    if ends := bounds(rounds):
+        return {"value": value, "lower_value": ends[0], "upper_value": ends[1]}
+    return {"value": value}
+
+
+def _github_action_benchmark(_: RunFile, cases: Sequence[Timed]) -> dict[str, list[dict[str, Any]]]:
+    """Return the entries for github-action-benchmark of each direction, which make a file each.
+
+    Times are milliseconds whatever their size, so that a case that grows past a second keeps its unit. The throughput is that
+    of items, or of operations where a workload has no items; a case with neither has none.
+    """
+    smaller = [_entry(case, "ms", *case.time(MS_PER_S)) for case in cases]
+    bigger = [_entry(case, "items/s" if case.items else "FLOP/s", *rate) for case in cases if (rate := case.items or case.flops)]
+    return {"smaller-is-better": smaller, "bigger-is-better": bigger}
+
+
+def _entry(case: Timed, unit: str, value: float, rounds: Sequence[float]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": case.id, "unit": unit, "value": value}
+    extra = [f"rounds: {len(rounds)}", f"device: {one_line(case.row.case.device_name or case.row.case.device)}"]
+    if ends := bounds(rounds):
+        low, high, meaning = ends
+        entry["range"] = f"± {(high - low) / 2!r}"
+        extra.append(f"range: half of the {meaning}")
+    return {**entry, "extra": "\n".join(extra)}
+
+
+def _google_benchmark(run: RunFile, cases: Sequence[Timed]) -> Any:
+    """Return output of google-benchmark with ``--benchmark_format=json``: a round's median is a repetition, in nanoseconds.
+
+    Google's ``compare.py`` passes over entries without a CPU time. dlbench reads none, so it is the wall time again.
+    """
+    fixed = {"host_name": "", "executable": "dlbench", "library_build_type": "release", "cpu_time": "repeats real_time"}
+    return {
+        "context": texts_of(run, date="environment.provenance.utc") | fixed,
+        "benchmarks": [
+            {
+                "name": case.id,
+                "run_name": case.id,
+                "run_type": "iteration",
+                "repetitions": len(case.samples),
+                "repetition_index": index,
+                "threads": case.row.case.threads or 1,
+                "iterations": samples.calls * len(samples.counted_s),
+                "real_time": seconds * NS_PER_S,
+                "cpu_time": seconds * NS_PER_S,
+                "time_unit": "ns",
+            }
+            for case in cases
+            for index, (seconds, samples) in enumerate(zip(case.row.rounds.median_s, case.samples, strict=True))
+        ],
+    }
+
+
+def _parquet(results: Results) -> bytes:
+    """Return the whole table by column, for programs that keep types. Raises UsageError without pyarrow."""
+    try:
+        return results.frame.to_parquet(engine="pyarrow", index=False)
+    except ImportError as error:
+        raise UsageError("parquet needs the package pyarrow, which is not installed here; add it: pip install pyarrow") from error
+
+
+def _pyperf(run: RunFile, cases: Sequence[Timed]) -> Any:
+    """Return a file of pyperf: a round is a run, with the times of all its blocks."""
+    metadata = texts_of(
+        run,
+        cpu_model_name="environment.identity.cpu.name",
+        python_version="environment.stack.versions.python",
+        torch_version="environment.stack.versions.torch",
+        dlbench_version="dlbench",
+    )
+    return pyperf.dump([case.measurements for case in cases], metadata)
+
+
+_TABLES: Mapping[str, Callable[[Results], bytes]] = {
+    "csv": lambda results: tabular.render(results.frame, "csv").encode(),
+    "parquet": _parquet,
+}
+DOCUMENTS: Mapping[str, Callable[[RunFile, Sequence[Timed]], Any]] = {
+    "bencher": _bencher,
+    "github-action-benchmark": _github_action_benchmark,
+    "google-benchmark": _google_benchmark,
+    "pyperf": _pyperf,
+}
+"""JSON of the cases that have times, by the name of the format; of several files an object with a document for each."""
+
+
+def export(name: str, file: Path) -> Exported:
+    """Return a result file in one of `tabular.FILE_FORMATS`. Raises UsageError if it can't be read, or a package is missing."""
+    if name in _TABLES:
+        results = table.collect([file])
+        return Exported({"": _TABLES[name](results)}, [*results.notes, *not_usable(results)])
+    run = table.load(file)
+    timed, untimed = split(run)
+    count = len(timed) + sum(map(len, untimed.values()))
+    notes = [*left_out(run), *incomplete(run, count), *untaken(untimed, count), *not_usable(table.of_file(run, run.path.stem))]
+    if not timed:
+        return Exported({}, notes)
+    made = DOCUMENTS[name](run, timed)
+    parts = made if name in tabular.NEEDS_NAME else {"": made}  # one document goes to stdout; several, a file each, need a name
+    return Exported({part: json.dumps(each, allow_nan=False).encode() + b"\n" if each else None for part, each in parts.items()}, notes)

@@ -1,0 +1,125 @@
+"""Runs put together: files of one place as one set of results, and the reference runs that come with dlbench."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dlbench.analysis.read.ceilings import with_ceilings
+from dlbench.analysis.read.header import began, keyed, knowledge, place_names
+from dlbench.analysis.read.table import Results, collect
+from dlbench.core.errors import ResultFileError
+from dlbench.core.files import packaged
+from dlbench.core.model import kind_of
+from dlbench.core.rows.row import Row
+from dlbench.core.store import read_header
+
+
+def merged(results: Results) -> Results:
+    """Return results in which the files of one place are one: ``case.run`` is the name of the place, and ``case.file`` the file.
+
+    Of a case in several files the sound row of most rounds counts, and of those the newest. The sides of an A/B, and files that do not
+    say their machine and software, stay apart. Ceilings are those of the place.
+    """
+    if results.unmerged is not None or len(results.environments) < 2:
+        return results
+    names = place_names(results.environments)
+    rows = [_placed(row, names) for row in _chosen(results, names)]
+    # Of each place that of the file which knows most of it, and of those the newest.
+    files = sorted(names, key=lambda file: knowledge(results.environments[file]))
+    richest = {names[file]: results.environments[file] for file in files}
+    environments = {name: keyed(richest[name], name) for name in dict.fromkeys(names.values())}
+    return replace(
+        results,
+        rows=tuple(with_ceilings(rows, environments)),
+        tries=tuple(_placed(row, names) for row in results.tries),
+        environments=environments,
+        unmerged=results,
+    )
+
+
+def _chosen(results: Results, names: Mapping[str, str]) -> list[Row]:
+    """Return the row of each case that counts, in the order in which the cases came first."""
+    cases: dict[tuple[str, str], list[Row]] = {}
+    for row in results.rows:
+        cases.setdefault((names[row.case.run], row.case.id), []).append(row)
+
+    def worth(row: Row) -> tuple[bool, bool, bool, int, str]:
+        calm = row.is_sound and 2 * sum(row.rounds.spoiled) <= len(row.rounds.spoiled)
+        measured = not row.is_unmeasured or bool(row.case.found)
+        return measured, row.is_sound, calm, row.time.rounds or 0, began(results.environments[row.case.run])
+
+    return [max(found, key=worth) for found in cases.values()]
+
+
+def _placed(row: Row, names: Mapping[str, str]) -> Row:
+    """Return a row as one of its place, without the ceilings of its file."""
+    case = replace(row.case, run=names[row.case.run], file=row.case.run)
+    return replace(row, case=case, rate=replace(row.rate, ceiling_fraction=None, ceiling=None))
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceRun:
+    """A result file of a machine, known by its header."""
+
+    path: Path
+    header: Mapping[str, Any] = field(repr=False, hash=False)
+
+    @property
+    def machine(self) -> str:
+        """The folder of the machine that it was measured on."""
+        return self.path.parent.name
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """Where it was measured; empty where the header does not say."""
+        return self.header.get("environment") or {}
+
+    @property
+    def threads(self) -> int | None:
+        """Threads that torch used on the host."""
+        threads = part(self.environment, "stack", "threads")
+        return threads if type(threads) is int and threads > 0 else None
+
+    def name_of(self, kind: str) -> str | None:
+        """Return what its first device of that kind is called; None where it has none."""
+        names = [device["name"] for device in self.header.get("devices", ()) if kind_of(device["id"]) == kind]
+        return names[0] if names else None
+
+    def has_any(self, workloads: frozenset[str]) -> bool:
+        """Whether its suites plan any of these workloads."""
+        suites = [suite for suite in self.header.get("suites", ()) if isinstance(suite, Mapping)]
+        return any(part(bench, "workload") in workloads for suite in suites for bench in suite.get("bench", ()))
+
+
+def part(data: object, *names: str) -> Any:
+    """Return what stands at the end of these names in nested data; None where there is nothing."""
+    for name in names:
+        data = data.get(name) if isinstance(data, Mapping) else None
+    return data
+
+
+def origin(environment: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return what tells a run from any other: its machine and when it began; None where that is not known."""
+    key, began = environment.get("machine_key"), part(environment, "provenance", "utc")
+    return (key, began) if isinstance(key, str) and isinstance(began, str) else None
+
+
+@cache
+def reference_runs() -> tuple[ReferenceRun, ...]:
+    """Return those of the installed package or, from a checkout, of ``results/reference``, by machine and name."""
+    found = []
+    for path in sorted(packaged("reference", "results/reference").glob("*/*.jsonl")):
+        with suppress(ResultFileError):  # somebody is just writing it, perhaps: what it lacks is told when it is shown alone
+            found.append(ReferenceRun(path, read_header(path)))
+    return tuple(found)
+
+
+@cache
+def rows_of(runs: tuple[ReferenceRun, ...]) -> Results:
+    """Read the rows of reference runs of one machine; none where a file is damaged."""
+    with suppress(ResultFileError):  # which is no fault of the run that somebody wants to see
+        return collect([run.path for run in runs])
+    return Results((), (), {})

@@ -1,0 +1,232 @@
+"""Tables shown on request: slowest layers, projections, bandwidths of collectives, and the values of workloads that report many."""
+
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from operator import attrgetter
+
+from dlbench.analysis.answers.bottleneck.steps import layers
+from dlbench.analysis.answers.devices import what
+from dlbench.analysis.answers.engine.question import Table, table
+from dlbench.analysis.presentation import names, wording
+from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
+from dlbench.analysis.presentation.wording import brief, plural, value_name
+from dlbench.analysis.ratios.matching import grouped
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.report import sentences
+from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
+from dlbench.analysis.scaling.projection import ERROR, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, PROJECTED_S, STEP_S, Projected
+from dlbench.core import units
+from dlbench.core.declarations import ValueRole
+from dlbench.core.model import Reported
+from dlbench.core.rows.row import Row
+from dlbench.core.units import Column, Unit
+
+_ASSUMPTIONS = (
+    "Assumed: gradients go around a ring, whose latency grows with the ranks; every link is as fast as those measured, between machines "
+    "too; as much communication hides behind the same computing as on the fewest ranks measured; inputs are on the devices already."
+)
+_COPIES = (
+    "Copies: what sending each device its inputs would add if nothing hid it, all at once and as fast as on the fewest ranks measured."
+)
+
+
+_PROJECTED = (
+    PROJECTED_S.headed("step, projected"),
+    PROJECTED_COPIES_S.headed("copies, projected"),
+    PROJECTED_ITEMS_PER_S.headed("items/s, projected"),
+    STEP_S.on(attrgetter("step")).headed("step, measured"),
+    ERROR.headed("error"),
+)
+_FEW = 3
+"""Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
+_ERRORS: tuple[ValueRole, ...] = ("error", "product_error")
+
+
+def projection(found: Sequence[Projected]) -> Table:
+    """Return the table of what was projected, with what it assumes and how far off it was; no rows where nothing was."""
+    notes = [_ASSUMPTIONS] if found else []
+    if any(each.projected_copies_s is not None for each in found):
+        notes.append(_COPIES)
+    errors = [abs(each.projection_error) for each in found if each.projection_error is not None]
+    if errors:
+        steps = plural(len(errors), "measured step")
+        notes.append(f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most.")
+    elif found:
+        notes.append("No step of more ranks than it stands on was measured, so how far it is off is not known.")
+    title = "Projection, not measured: a data-parallel step on more devices"
+    distinguishing = [each.on(attrgetter("step")) for each in what([each.step for each in found])]
+    return table(title, (*distinguishing, *_PROJECTED), found, notes)
+
+
+_LAYERS: Sequence[Entry] = (
+    Column("layer.step", Unit.TEXT, "the step whose time shares are of", of=lambda found: found.row.key, heading="step", priority=0),
+    place,
+    of_row(lambda row: row.time.median_s, "its time"),
+    Column("layer.name", Unit.TEXT, "as the network calls it", heading="layer", priority=0).by(
+        lambda found: found.layer.name or "the network itself"
+    ),
+    Column("layer.class", Unit.TEXT, "its class", of=lambda found: found.layer.kind, heading="class"),
+    Column("layer.forward_s", Unit.SECONDS, "without the layers in it", of=lambda found: found.layer.forward_s, heading="forward"),
+    Column("layer.backward_s", Unit.SECONDS, "the same", of=lambda found: found.layer.backward_s, heading="backward"),
+    Column("layer.share", Unit.FRACTION, "both over the time of the step", heading="of the step", priority=0),
+)
+
+
+def slowest_layers(results: Results) -> Table:
+    """Return the table of the slowest layers of the steps that the answer on the bottleneck names; no rows where none was profiled."""
+    found = layers(results)
+    by_step = grouped(found, lambda each: each.row)
+    notes = [f"of {brief(row.key)} they take {units.percent(sum(each.share for each in alike))}" for row, alike in by_step.items()]
+    return table("Slowest layers of a step", _LAYERS, found, notes)
+
+
+def _operation(row: Row) -> object:
+    return row.params[row.declared.parameter("collective_op") or ""]
+
+
+_COLLECTIVES: Sequence[Entry] = (
+    Column("param.bytes", Unit.BYTES, "size of the message", of=lambda row: row.count("bytes"), heading="size", priority=0),
+    Column("collective.operation", Unit.TEXT, "which one", of=_operation, heading="operation"),
+    place,
+    of_row(lambda row: row.case.dtype, "dtype"),
+    Column("param.ranks", Unit.COUNT, "ranks that take part", of=lambda row: row.ranks, heading="ranks"),
+    of_row(lambda row: row.rate.bus_bytes_per_s, "bus bandwidth", 0),
+)
+
+
+def bandwidths(results: Results) -> Table:
+    """Return the table of collectives, by ranks and size; no rows where there is nothing."""
+    known = [row for row in results.rows if row.rate.bus_bytes_per_s is not None and row.count("bytes")]
+    return table(
+        "Collectives: bus bandwidth by size", _COLLECTIVES, sorted(known, key=lambda row: (row.ranks or 0, row.count("bytes") or 0))
+    )
+
+
+def value_notes(row: Row) -> list[str]:
+    """Return for example ``p99 12.3 ms``: of many values a few, first those that can be better or worse and are not zero, and ``…``.
+
+    Of a product, all of which have errors and scales, it has no series.
+    """
+    columns = [each for each in row.value_columns if not (each.series and _errors(row))]
+    more = len(columns) > _FEW
+    if more:
+        zero = {each.name for each in columns if not (any(value) if isinstance(value := _value(row, each), Sequence) else value)}
+        columns = sorted(columns, key=lambda each: (each.name in zero, each.better is None))[: _FEW - any(each.series for each in columns)]
+    return [*(f"{wording.value_words(each)} {wording.cell(_value(row, each), each)}" for each in columns), *("…" for _ in range(more))]
+
+
+def _value(row: Row, column: Column) -> Reported:
+    return row.values[value_name(column)]
+
+
+def values(results: Results) -> list[Table]:
+    """Return a table of the values of each workload that reports many, or errors, one for each set of them."""
+    many = [row for row in results.rows if len(row.value_columns) > _FEW or _errors(row)]
+    groups = grouped(many, lambda row: (row.case.workload, row.value_columns))
+    return [
+        table(
+            f"Values of {workload}",
+            (KEY, place, *map(value_column, columns)),
+            rows,
+            [units.one_line(f"{wording.value_words(each)}: {each.meaning}") for each in columns],
+        )
+        for (workload, columns), rows in groups.items()
+    ]
+
+
+def _errors(row: Row) -> set[str]:
+    """Return the columns of the errors that a row has."""
+    return {each.column.name for each in row.described if each.role in _ERRORS and each.name in row.values}
+
+
+_TEXT_HEADINGS = frozenset({"case", "device", "file", "notes"})
+"""Headings of columns without numbers."""
+
+
+def ordered(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows, what is asked for most first; devices that ran the same work stand one below the other.
+
+    Steps of networks, what else networks do, products and convolutions, transfers and storage, small things.
+    """
+    return names.flat(grouped(sorted(rows, key=_place), lambda row: row.key))
+
+
+def _place(row: Row) -> int:
+    declared, tags = row.declared, row.declared.tags
+    moves = "copy" in tags or "supply" in tags or declared.parameter("collective_op") is not None
+    return [declared.is_step, "model" in row.params, "compute" in tags, moves, True].index(True)
+
+
+def case_columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[str, str] | None = None) -> list[ScreenColumn]:
+    """Return the columns of the table of cases. One with nothing to show is left out, and so are marks that all rows share.
+
+    ``legends``: what a heading means.
+    """
+    several = names.several_runs(rows)
+    spreads = list(map(sentences.spread, rows))
+    kinds = {kind for kind, _ in spreads if kind}
+    interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
+    labels = [names.device_label(row, several) for row in rows]
+    files = [row.file for row in rows]
+    found = {
+        "case": [wording.short(row.key) for row in rows],
+        "device": labels if len(set(labels)) > 1 else [],
+        "file": files if files != [row.case.run for row in rows] else [],
+        "time": list(map(_time, rows)),
+        interval: [span if kind == interval else f"{kind} {span}".strip() for kind, span in spreads],
+        "rounds": [str(row.time.rounds or "") for row in rows] if sentences.common_rounds(rows) is None else [],
+        "items/s": [_shown(row.rate.items_per_s, lambda rate: units.item_rate(rate).removesuffix("/s")) for row in rows],
+        "FLOP/s": [_shown(row.rate.flops_per_s, lambda rate: units.flop_rate(rate).removesuffix("FLOP/s")) for row in rows],
+        **{what: [sentences.share_of(what, row) for row in rows] for what in ("peak", "ceiling")},
+        "memory": [_shown(row.memory.peak_bytes or row.memory.host_peak_bytes, units.byte_count) for row in rows],
+        "copies": [_shown(row.transfer.share, units.percent) for row in rows],
+        "notes": [", ".join([*sentences.notes(row, shared), *value_notes(row)]) for row in rows],
+    }
+    notes = {heading: f"{heading}: {meaning}" for heading, meaning in (legends or {}).items()}
+    return [
+        # Texts are the last to go from a narrow screen, but for the time.
+        ScreenColumn(
+            heading,
+            texts,
+            heading not in _TEXT_HEADINGS,
+            -1 if heading == "time" else int(heading not in _TEXT_HEADINGS),
+            notes.get(heading, ""),
+        )
+        for heading, texts in found.items()
+        if heading == "case" or any(texts)
+    ]
+
+
+def cases_table(
+    rows: Sequence[Row],
+    *,
+    legends: Mapping[str, str] | None = None,
+    shared: Collection[str] = (),
+    reasons_below: Container[str] = (),
+) -> ScreenTable:
+    """Return the table of cases; devices that ran the same work stand one below the other.
+
+    ``shared``: marks that no row needs; ``reasons_below``: how cases ended that stands below the table.
+    """
+    rows = ordered(rows)
+    troubled = {at: row for at, row in enumerate(rows) if row.case.status and not row.is_ok}
+    styles = {at: "red" if row.is_failure else "yellow" for at, row in troubled.items()}
+    below = {at: text for at, row in enumerate(rows) if row.ending not in reasons_below and (text := trouble(row))}
+    return ScreenTable(case_columns(rows, shared, legends), styles, below)
+
+
+def trouble(row: Row) -> str:
+    """Return what stands below a case: why it did not go well, can't be true, or tells no speed; else an empty text."""
+    if row.case.status and not row.is_ok:
+        return row.reason
+    doubt = row.flag.implausible_reason if row.flag.implausible else row.rate.reason if row.flag.no_speed else None
+    return doubt or ""
+
+
+def _time(row: Row) -> str:
+    if row.case.status and not row.is_ok:  # None: planned, and not measured yet
+        return names.status(row)
+    return _shown(row.time.median_s, units.seconds)
+
+
+def _shown(value: float | None, text: Callable[[float], str]) -> str:
+    return "" if value is None else text(value)

@@ -1,0 +1,120 @@
+"""Machines: findings on whether one is fit to measure on, and differences between two of them and their software."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Fitness(StrEnum):
+    """Severity of a finding, the most severe first."""
+
+    UNFIT = "unfit"
+    """Numbers measured now would not hold up."""
+    NOTE = "note"
+    """A fact of the machine that widens intervals or that a comparison has to share."""
+    UNKNOWN = "unknown"
+    """It can't be read here."""
+    FIT = "fit"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of one check."""
+
+    check: str
+    """Name of the check: ``governor``, ``temperature``."""
+    device: str
+    fitness: Fitness
+    found: str
+    """In words, with the figures."""
+    advice: str = ""
+    """What to do next; empty where there is nothing to do."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The figures in base units, by name."""
+    case: str = ""
+    """The id of the case that was measured for it; empty where none was."""
+
+
+_OTHER_MEMORY = 5
+"""A difference of more than one GiB in so many is another machine's: a virtual one may be given more as it uses it."""
+_HOST_MEMORY = "identity.cpu.memory_gib"
+
+
+def differences(
+    a: Mapping[str, Any], b: Mapping[str, Any], blocks: Sequence[str] = ("identity", "stack"), *, but_for_restarts: bool = False
+) -> list[str]:
+    """Name each entry of those blocks that differs between two fingerprints: ``stack.driver: '575.57' against '580.65'``.
+
+    ``but_for_restarts``: leave out what one machine may change between two runs: up to a fifth of its memory, of a virtual one all of it,
+    and of its kernel's release all behind the third number, as ``-91-generic`` in ``5.15.0-91-generic``.
+    """
+    left, right = ({path: end for name in blocks for path, end in leaves(name, each.get(name) or {}).items()} for each in (a, b))
+    paths = list(dict.fromkeys([*left, *right]))
+    if but_for_restarts:
+        grows = left.get("identity.virtual") is True is right.get("identity.virtual")
+        paths = [path for path in paths if not (_restarted(path, left.get(path), right.get(path)) or (grows and path == _HOST_MEMORY))]
+    return [
+        f"{path}: {before} against {after}"
+        for path in paths
+        # What neither of them knows is no difference, also where one names it.
+        if (left.get(path), right.get(path)) != (None, None) and (before := _shown(left, path)) != (after := _shown(right, path))
+    ]
+
+
+_VARIABLES = "stack.environ."
+
+
+def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten what a fingerprint knows of its machine, software and cards; empty where machine or software is missing.
+
+    A hash stands for a block that only it is known of.
+    """
+    identity, stack = (environment.get(name) or environment.get(key) for name, key in (("identity", "machine_key"), ("stack", "stack_key")))
+    if not identity or not stack:
+        return {}
+    provenance = environment.get("provenance")
+    cards = provenance.get("cards") if isinstance(provenance, Mapping) else None
+    blocks = {"cards": cards, "identity": identity, "stack": stack}
+    return {path: end for name, block in blocks.items() for path, end in leaves(name, block).items() if end is not None}
+
+
+def contradict(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two sets of `facts` are not those of one machine with one stack: what both know differs by more than a restart changes.
+
+    What one of them does not know tells nothing: an accelerator that took no part in a run, an entry that came with a later dlbench.
+    A variable of the environment that is not there was not set. Two that know nothing in common of both blocks contradict each other.
+    """
+    # The cards come first, which tell most machines of a fleet apart.
+    if any(path in b and b[path] != value and not _restarted(path, value, b[path]) for path, value in a.items()):
+        return True
+    if any(path.startswith(_VARIABLES) for path in a.keys() ^ b.keys()):
+        return True
+    return not {"identity", "stack"} <= {path.partition(".")[0] for path in a.keys() & b.keys()}
+
+
+def _restarted(path: str, before: Any, after: Any) -> bool:
+    """Whether an entry differs by no more than two runs on one machine may."""
+    if path.endswith(".memory_gib"):
+        # Whole GiB, compared as such: a damaged file may have an integer that no float holds.
+        return isinstance(before, int) and isinstance(after, int) and _OTHER_MEMORY * abs(after - before) <= before
+    if path == "stack.kernel":
+        numbers = [re.match(r"\d+\.\d+\.\d+", str(each)) for each in (before, after)]
+        return all(numbers) and len({each[0] for each in numbers if each}) == 1
+    return False
+
+
+def leaves(path: str, value: Any) -> dict[str, Any]:
+    """Flatten nested data to one entry a leaf, named by its path: ``identity.accelerators[0].name``."""
+    if isinstance(value, Mapping):
+        return {leaf: end for key, each in value.items() for leaf, end in leaves(f"{path}.{key}", each).items()}
+    if isinstance(value, list):
+        return {leaf: end for index, each in enumerate(value) for leaf, end in leaves(f"{path}[{index}]", each).items()}
+    return {path: value}
+
+
+def _shown(leaves: Mapping[str, Any], path: str) -> str:
+    if path not in leaves:
+        return "nothing"
+    return "unknown" if leaves[path] is None else repr(leaves[path])

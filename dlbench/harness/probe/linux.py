@@ -1,0 +1,222 @@
+"""Linux, as /proc, /sys and control groups tell: memory, CPU time, limits of this process, caches, memory nodes and PCI devices.
+
+A limit holds for a group and all below it, so every group from the process's own up to the top is read and what is least counts
+(docs.kernel.org: admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory, scheduler/sched-bwc). Standard library only: workloads ask,
+too.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+ROOT = Path("/")
+"""The folder that /proc and /sys are in: a test puts a made-up machine here."""
+
+
+def read_text(path: Path | str) -> str | None:
+    """Return a small file below `ROOT` without the white space around it; None if it can't be read or is empty."""
+    try:
+        return (ROOT / path).read_text(errors="replace").strip() or None
+    except OSError:  # absent, hidden by a sandbox, or offline
+        return None
+
+
+def matching(pattern: str) -> list[Path]:
+    """Return the files and folders below `ROOT` that match, by name."""
+    return sorted(ROOT.glob(pattern))
+
+
+def cpu_quota_cores() -> float | None:
+    """Return how many cores' worth of time this process may use, 1.5 for example; None if nothing limits it."""
+    return min((quota for group in _groups("cpu") if (quota := _quota(group)) is not None), default=None)
+
+
+def cpu_throttling() -> dict[str, float] | None:
+    """Return how often and for how many seconds the quota stopped this process's groups so far; None if nothing counts it."""
+    periods, seconds, counted = 0, 0.0, False
+    for group in _groups("cpu"):
+        counters = dict(re.findall(r"^(\w+) (\d+)$", read_text(group / "cpu.stat") or "", re.MULTILINE))
+        if "nr_throttled" in counters:
+            counted = True
+            periods += int(counters["nr_throttled"])
+            seconds += int(counters.get("throttled_usec", 0)) / 1e6 + int(counters.get("throttled_time", 0)) / 1e9  # version 2; 1
+    return {"throttled_periods": periods, "throttled_s": seconds} if counted else None
+
+
+def memory_left() -> int | None:
+    """Return the bytes that this process's groups may still take; None if nothing limits them, in version 1 a number beyond any machine."""
+    return min((left for group in _groups("memory") if (left := _memory_left(group)) is not None), default=None)
+
+
+def _quota(group: Path) -> float | None:
+    text = read_text(group / "cpu.max") or f"{read_text(group / 'cpu.cfs_quota_us')} {read_text(group / 'cpu.cfs_period_us')}"
+    quota, _, period = text.partition(" ")
+    try:
+        granted = float(quota) / float(period)
+    except (ValueError, ZeroDivisionError):  # "max", or no such file: no limit here
+        return None
+    return granted if granted > 0 else None  # version 1 writes -1 for no limit
+
+
+def _memory_left(group: Path) -> int | None:
+    limit = read_text(group / "memory.max") or read_text(group / "memory.limit_in_bytes") or ""
+    used = read_text(group / "memory.current") or read_text(group / "memory.usage_in_bytes") or ""
+    # Version 2 writes "max" for no limit, version 1 the largest number of pages that it can count.
+    return max(0, int(limit) - int(used)) if limit.isdecimal() and used.isdecimal() else None
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """Yield the folders of the groups through which a controller governs this process, its own first in each hierarchy."""
+    own: dict[str, str] = {}
+    for line in (read_text("proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        own |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controllers: its key is ""
+    for line in (read_text("proc/self/mountinfo") or "").splitlines():
+        mount, _, filesystem = line.partition(" - ")
+        kind, _, options = filesystem.split(" ", 2)
+        _, _, _, mounted, folder, *_ = (re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), word) for word in mount.split(" "))
+        if kind == "cgroup2":
+            path = own.get("", "/")
+        elif kind == "cgroup" and controller in options.split(","):
+            path = own.get(controller, "/")
+        else:
+            continue
+        top = ROOT / folder.lstrip("/")
+        group = top / _below(path, mounted)
+        yield group
+        while group != top:
+            group = group.parent
+            yield group
+
+
+def _below(path: str, mounted: str) -> PurePosixPath:
+    """Return where a group lies under a mount point that shows the hierarchy from ``mounted`` on."""
+    group = PurePosixPath(path)
+    # Outside the mount, or above it (".."), as containers see their host's paths: the mount point itself is all there is to see.
+    return group.relative_to(mounted) if group.is_relative_to(mounted) and ".." not in group.parts else PurePosixPath()
+
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01  # absent on Windows, as is /proc
+"""In which /proc/stat counts."""
+
+
+def memory_field(path: str, field: str) -> int | None:
+    """Return a field of a file such as /proc/meminfo, which has them in kB, in bytes; None where it is missing."""
+    match = re.search(rf"^{field}:\s*(\d+) kB$", read_text(path) or "", re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+_GROWN = 1.01
+"""Times the memory that a machine had, from which on it has got more of it."""
+_TOTAL_AT_FIRST = memory_field("proc/meminfo", "MemTotal")
+"""The machine's memory as it was when this process, or the one it is a fork of, has started."""
+
+
+def added_memory() -> int | None:
+    """Return what the machine itself has left, without what a hypervisor may add on demand; None where /proc does not tell."""
+    return memory_field("proc/meminfo", "MemAvailable")
+
+
+def available_memory() -> int | None:
+    """Return the bytes this process could still take without swapping: the machine's, or its control groups' where that is less.
+
+    On a machine that got more memory since this process, or the one it is a fork of, has started, the groups' alone: the hypervisor adds
+    memory on demand, so MemAvailable counts only what it has added so far.
+    """
+    total = memory_field("proc/meminfo", "MemTotal")
+    grows = bool(total and _TOTAL_AT_FIRST and total > _GROWN * _TOTAL_AT_FIRST)
+    limits = None if grows else added_memory(), memory_left()
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def too_little_memory(needed: int) -> int | None:
+    """Return the bytes that are left where they are fewer than ``needed``; None where they are enough, or nothing tells."""
+    left = available_memory()
+    return left if left is not None and needed > left else None
+
+
+_LOCKED_SHARE = 4
+"""Of the memory that is left, the part that may be page-locked: torch rounds up to a power of two, and others need the rest."""
+
+
+def too_much_to_lock(needed: int) -> int | None:
+    """Return the bytes that are left where page-locking ``needed`` of them would take too many; None where it may be tried."""
+    return too_little_memory(_LOCKED_SHARE * needed)
+
+
+def oom_kills() -> int:
+    """Return how many processes the kernel has ended for want of memory since it started; 0 where it does not count."""
+    match = re.search(r"^oom_kill (\d+)$", read_text("proc/vmstat") or "", re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTime:
+    """Seconds of one CPU, or of some together, since the machine started."""
+
+    busy_s: float
+    """Of every process of the machine."""
+    stolen_s: float
+    """That a hypervisor gave to others."""
+
+
+def cpu_times() -> dict[int, CpuTime]:
+    """Return how each CPU spent its time so far; empty where /proc/stat does not count (docs.kernel.org: filesystems/proc, 1.7)."""
+    rows = re.findall(r"^cpu(\d+) +(\d+(?: \d+){7,})", read_text("proc/stat") or "", re.MULTILINE)
+    counts = {int(cpu): list(map(int, row.split())) for cpu, row in rows}
+    if not any(map(sum, counts.values())):  # a sandbox may show zeros
+        return {}
+    return {
+        cpu: CpuTime((user + nice + system + irq + softirq) * TICK_S, steal * TICK_S)  # guests' is in user and nice already
+        for cpu, (user, nice, system, _idle, _waiting_for_disk, irq, softirq, steal, *_) in counts.items()
+    }
+
+
+_SIZE = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+class CpuCache(NamedTuple):
+    """One cache of a CPU that holds data."""
+
+    level: int
+    size: int
+    """In bytes."""
+    shared_by: frozenset[int]
+    """The CPUs that have it in common."""
+
+
+def parse_cpu_list(text: str) -> frozenset[int]:
+    """Read the kernel's ``0-3,8`` as {0, 1, 2, 3, 8}."""
+    spans = re.findall(r"(\d+)(?:-(\d+))?", text)
+    return frozenset(cpu for first, last in spans for cpu in range(int(first), int(last or first) + 1))
+
+
+def parse_size(text: str) -> int | None:
+    """Read the kernel's ``48K`` or ``32M`` as bytes."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", text)
+    return int(match[1]) * _SIZE[match[2]] if match else None
+
+
+def caches_of(cpu: int) -> list[CpuCache]:
+    """Return the caches of a CPU that hold data, as far as the system tells their level and size."""
+    found = []
+    for folder in matching(f"sys/devices/system/cpu/cpu{cpu}/cache/index[0-9]*"):
+        level, kind, size, shared_by = (read_text(folder / name) or "" for name in ("level", "type", "size", "shared_cpu_list"))
+        count = parse_size(size)
+        if level.isdecimal() and count is not None and kind != "Instruction":
+            found.append(CpuCache(int(level), count, parse_cpu_list(shared_by) or frozenset({cpu})))
+    return found
+
+
+def pci_text(address: str, name: str) -> str | None:
+    """Return what Linux says of a PCI device under that name, such as ``current_link_speed``; None where it does not tell."""
+    return read_text(f"sys/bus/pci/devices/{address}/{name}")
+
+
+def cpus_of_nodes() -> list[frozenset[int]]:
+    """Return the CPUs of each memory node that has some; nodes of memory alone (CXL, a GPU's own) are left out."""
+    lists = (read_text(node / "cpulist") for node in matching("sys/devices/system/node/node[0-9]*"))
+    return [parse_cpu_list(each) for each in lists if each]

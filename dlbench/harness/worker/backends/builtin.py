@@ -1,0 +1,209 @@
+"""dlbench's own kinds of device: the CPU; NVIDIA by CUDA and AMD by ROCm; Apple silicon; Intel GPUs."""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from dlbench.core.errors import DeviceAbsent
+from dlbench.core.precision import PRECISIONS
+from dlbench.harness.worker.backends.base import Backend, CachingBackend, EventTimer
+
+
+class CpuBackend(Backend):
+    """The host processor."""
+
+    kind = "cpu"
+    is_host = True
+    block_s = 0.002
+    warmup_s = 0.2
+    warmup_calls = 2
+    collectives = "gloo"
+
+    def count(self) -> int:
+        """Return 1: all cores together are one device."""
+        return 1
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return the bare entry; the parent process knows more of the CPU than torch does."""
+        return {"name": None}
+
+    def start(self, index: int) -> None:
+        """Do nothing: it runs already, and a process that will fork must not compute."""
+
+    def device(self, index: int) -> torch.device:
+        """Return the device without an index, as torch writes it."""
+        return torch.device("cpu")
+
+
+class CudaBackend(CachingBackend):
+    """NVIDIA through CUDA, and AMD through ROCm, which torch calls cuda too."""
+
+    kind = "cuda"
+    collectives = "nccl"
+
+    def count(self) -> int:
+        """Return how many are visible, before CUDA has started by its driver's count. Raises RuntimeError where CUDA itself is broken."""
+        count = super().count()
+        if not count and (torch.version.cuda or torch.version.hip):
+            try:
+                self._torch.init()
+            except RuntimeError as error:
+                # A machine without such a device is no fault.
+                if "Found no NVIDIA driver" not in str(error) and "GPUs are available" not in str(error):
+                    raise
+        return count
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return name, memory, multiprocessors and what identifies the card to its driver."""
+        known = self._torch.get_device_properties(index)
+        uuid = getattr(known, "uuid", None)
+        domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+        return {
+            "name": known.name,
+            "vendor": "amd" if torch.version.hip else "nvidia",
+            "uuid": str(uuid) if uuid is not None else None,
+            "pci_bus_id": f"{domain:04x}:{bus:02x}:{slot:02x}.0" if None not in (domain, bus, slot) else None,
+            "memory_bytes": known.total_memory,
+            "compute_capability": known.gcnArchName if torch.version.hip else f"{known.major}.{known.minor}",
+            "multiprocessors": known.multi_processor_count,
+            "l2_bytes": getattr(known, "L2_cache_size", None),
+        }
+
+    def start(self, index: int) -> None:
+        """Compare what torch was built for first, as its own error says less."""
+        known = self._torch.get_device_properties(index)
+        arch = known.gcnArchName if torch.version.hip else f"sm_{known.major}{known.minor}"
+        built_for = torch.cuda.get_arch_list()
+        if not has_kernels(arch, built_for):
+            raise DeviceAbsent(f"this torch has no kernels for {arch}, only for {', '.join(built_for)}; install one that was built for it")
+        super().start(index)
+
+    def activate(self, device: torch.device) -> None:
+        """Make it the current device and build its context, whose host memory is not the first case's."""
+        super().activate(device)
+        torch.empty(1, device=device)
+
+    def unsupported(self, device: torch.device, dtype: str) -> str | None:
+        """Compare what the precision needs with the compute capability, or of AMD with the architecture."""
+        precision = PRECISIONS.get(dtype)
+        if precision is None:
+            return None
+        if torch.version.hip:
+            arch = self._torch.get_device_properties(device).gcnArchName
+            return None if arch.startswith(precision.amd_families) else f"{arch} has no {precision.name.upper()}"
+        least, own = precision.compute_capability, torch.cuda.get_device_capability(device)
+        if own >= least:
+            return None
+        return f"{precision.arithmetic} needs compute capability {least[0]}.{least[1]}; this device has {own[0]}.{own[1]}"
+
+    def reset_peak(self, device: torch.device) -> None:
+        """Empty the caches first, so that all of it is this case's alone: cuBLAS keeps a workspace for good (32 MiB on Hopper)."""
+        for name in ("_cuda_clearCublasWorkspaces", "_host_emptyCache"):  # private, and not in every torch
+            getattr(torch._C, name, lambda: None)()
+        super().reset_peak(device)
+
+    def failed_allocations(self, device: torch.device) -> int:
+        """Return the allocator's count."""
+        return int(torch.cuda.memory_stats(device).get("num_ooms", 0))
+
+    def event_timer(self, device: torch.device) -> EventTimer | None:
+        """Return CUDA's events, with a kernel that spins as the delay; None in a torch that lacks that kernel."""
+        return _CudaEvents() if hasattr(torch.cuda, "_sleep") else None
+
+
+def has_kernels(arch: str, built_for: Sequence[str]) -> bool:
+    """Whether code built for these architectures runs on a device: ``sm_86``, or ``gfx90a:sramecc+:xnack-`` of AMD. True if in doubt.
+
+    CUDA C++ programming guide, binary and PTX compatibility: ``sm_80`` runs on 8.0 and later minor versions, ``compute_80`` is compiled
+    for any later device; with an ``a`` both are for that version alone, with an ``f`` for later minor versions.
+    """
+    if not arch.startswith("sm_"):
+        wanted = arch.partition(":")[0]
+        return not built_for or any(each.partition(":")[0] == wanted or "generic" in each for each in built_for)
+    device = int(arch.removeprefix("sm_"))
+    for each in built_for:
+        if (part := re.fullmatch(r"(sm|compute)_(\d+)([af]?)", each)) is None:
+            return True
+        code, version, only = part[1], int(part[2]), part[3]
+        same_major = version // 10 == device // 10
+        runs_on_later = only != "a" and (same_major or (code == "compute" and not only))
+        if version == device or (version < device and runs_on_later):
+            return True
+    return not built_for
+
+
+class _CudaEvents:
+    """An `EventTimer` on the current stream. The spinning kernel counts cycles, so its pace is measured first."""
+
+    _CYCLES = 1_000_000
+
+    def __init__(self) -> None:
+        self._cuda: Any = torch.cuda
+        self._spin = self._cuda._sleep  # private, but the one delay that always ends and moves no memory
+        self._spin(self._CYCLES)  # the first launch loads the kernel
+        start = self.mark()
+        self._spin(self._CYCLES)
+        end = self.mark()
+        self._cuda.synchronize()
+        self._cycles_per_s = self._CYCLES / self.seconds(start, end)
+
+    def delay(self, seconds: float) -> None:
+        self._spin(round(seconds * self._cycles_per_s))
+
+    def mark(self) -> Any:
+        event = self._cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3
+
+
+class MpsBackend(Backend):
+    """The GPU of Apple silicon."""
+
+    kind = "mps"
+
+    def count(self) -> int:
+        """Return 1 where there is one."""
+        return int(torch.backends.mps.is_available())
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return its vendor, its cores where torch tells them, and the machine's memory that it shares; torch knows no name."""
+        count_cores = getattr(torch.backends.mps, "get_core_count", None)  # torch 2.6 has none
+        cores = count_cores() if count_cores else 0
+        return {
+            "vendor": "apple",
+            "multiprocessors": cores if cores > 0 else None,
+            "memory_bytes": torch.mps.recommended_max_memory(),
+        }
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait for it."""
+        torch.mps.synchronize()
+
+
+class XpuBackend(CachingBackend):
+    """Intel GPUs."""
+
+    kind = "xpu"
+    collectives = "xccl"
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return name, memory and multiprocessors (Intel's execution units)."""
+        known = self._torch.get_device_properties(index)
+        return {
+            "name": known.name,
+            "vendor": "intel",
+            "memory_bytes": known.total_memory,
+            "multiprocessors": getattr(known, "max_compute_units", None),
+        }
+
+    def free_memory(self, device: torch.device) -> int | None:
+        """Return what no process has taken; None in an older torch, and where the driver does not tell."""
+        with suppress(AttributeError, RuntimeError):
+            return super().free_memory(device)
+        return None

@@ -1,0 +1,312 @@
+"""Published image classifiers: AlexNet, VGG, ResNet and Inception, with torchvision's module names, so that its state dicts load."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+
+
+class AlexNet(nn.Module):
+    """Five convolutions and three linear layers: (batch, 3, 224, 224) images to (batch, 1000) logits.
+
+    The single-column network of Krizhevsky 2014, https://arxiv.org/abs/1404.5997; without local response normalisation, as in torchvision.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(  # 3 x 224 x 224
+            nn.Conv2d(3, 64, kernel_size=11, stride=4, padding=2),  # 64 x 55 x 55
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(kernel_size=3, stride=2),  # 64 x 27 x 27
+            nn.Conv2d(64, 192, kernel_size=5, padding=2),  # 192 x 27 x 27
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(kernel_size=3, stride=2),  # 192 x 13 x 13
+            nn.Conv2d(192, 384, kernel_size=3, padding=1),  # 384 x 13 x 13
+            nn.ReLU(inplace=True),
+            nn.Conv2d(384, 256, kernel_size=3, padding=1),  # 256 x 13 x 13
+            nn.ReLU(inplace=True),
+            nn.Conv2d(256, 256, kernel_size=3, padding=1),  # 256 x 13 x 13
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(kernel_size=3, stride=2),  # 256 x 6 x 6
+        )
+        self.avgpool = nn.AdaptiveAvgPool2d(6)  # changes nothing at 224 x 224; lets other sizes in
+        self.classifier = nn.Sequential(
+            nn.Dropout(),
+            nn.Linear(256 * 6 * 6, 4096),
+            nn.ReLU(inplace=True),
+            nn.Dropout(),
+            nn.Linear(4096, 4096),
+            nn.ReLU(inplace=True),
+            nn.Linear(4096, 1000),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits."""
+        x = self.avgpool(self.features(images))  # (batch, 256, 6, 6)
+        logits: Tensor = self.classifier(torch.flatten(x, 1))  # (batch, 9216) to (batch, 1000)
+        return logits
+
+
+VGG_STAGES = {
+    "vgg11": (1, 1, 2, 2, 2),  # A
+    "vgg13": (2, 2, 2, 2, 2),  # B
+    "vgg16": (2, 2, 3, 3, 3),  # D
+    "vgg19": (2, 2, 4, 4, 4),  # E
+}
+"""Convolutions in each stage. With the three linear layers they make the number in the name."""
+
+VGG_CHANNELS = (64, 128, 256, 512, 512)
+"""Width of each stage. Each ends by halving height and width: 224, 112, 56, 28, 14, and 7 at the end."""
+
+
+class VGG(nn.Module):
+    """3x3 convolutions and three linear layers: (batch, 3, 224, 224) images to (batch, 1000) logits.
+
+    Simonyan and Zisserman 2014, https://arxiv.org/abs/1409.1556, table 1: columns A, B, D and E, without batch norm.
+    """
+
+    def __init__(self, stages: tuple[int, ...]) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = 3
+        for convolutions, width in zip(stages, VGG_CHANNELS, strict=True):
+            for _ in range(convolutions):
+                layers += [nn.Conv2d(channels, width, kernel_size=3, padding=1), nn.ReLU(inplace=True)]
+                channels = width
+            layers += [nn.MaxPool2d(kernel_size=2, stride=2)]
+        self.features = nn.Sequential(*layers)  # 512 x 7 x 7
+        self.avgpool = nn.AdaptiveAvgPool2d(7)  # changes nothing at 224 x 224; lets other sizes in
+        self.classifier = nn.Sequential(
+            nn.Linear(512 * 7 * 7, 4096),
+            nn.ReLU(inplace=True),
+            nn.Dropout(),
+            nn.Linear(4096, 4096),
+            nn.ReLU(inplace=True),
+            nn.Dropout(),
+            nn.Linear(4096, 1000),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits."""
+        x = self.avgpool(self.features(images))  # (batch, 512, 7, 7)
+        logits: Tensor = self.classifier(torch.flatten(x, 1))  # (batch, 25088) to (batch, 1000)
+        return logits
+
+
+def downsample(channels: int, out: int, stride: int) -> nn.Sequential | None:
+    """Return the projection that fits a shortcut to its block's output, or None where it fits as it is."""
+    if stride == 1 and channels == out:
+        return None
+    return nn.Sequential(nn.Conv2d(channels, out, kernel_size=1, stride=stride, bias=False), nn.BatchNorm2d(out))
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut around them: (batch, channels, h, w) to (batch, width, h / stride, w / stride)."""
+
+    expansion = 1
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, kernel_size=3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, kernel_size=3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = downsample(channels, width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return relu(residual(x) + shortcut(x))."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.bn2(self.conv2(x))
+        x += shortcut
+        out: Tensor = self.relu(x)
+        return out
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolution and a shortcut around them: (batch, channels, h, w) to (batch, 4 width, h / stride, w / stride)."""
+
+    expansion = 4
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, kernel_size=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, kernel_size=3, stride=stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, width * self.expansion, kernel_size=1, bias=False)
+        self.bn3 = nn.BatchNorm2d(width * self.expansion)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = downsample(channels, width * self.expansion, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return relu(residual(x) + shortcut(x))."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.bn2(self.conv2(x)))
+        x = self.bn3(self.conv3(x))
+        x += shortcut
+        out: Tensor = self.relu(x)
+        return out
+
+
+Block = type[BasicBlock] | type[Bottleneck]
+
+RESNET_STAGES: dict[str, tuple[Block, tuple[int, int, int, int]]] = {
+    "resnet18": (BasicBlock, (2, 2, 2, 2)),
+    "resnet34": (BasicBlock, (3, 4, 6, 3)),
+    "resnet50": (Bottleneck, (3, 4, 6, 3)),
+    "resnet101": (Bottleneck, (3, 4, 23, 3)),
+    "resnet152": (Bottleneck, (3, 8, 36, 3)),
+}
+"""Kind of block, and blocks in each stage."""
+
+
+class ResNet(nn.Module):
+    """Four stages of residual blocks: (batch, 3, 224, 224) images to (batch, 1000) logits.
+
+    He et al. 2015, https://arxiv.org/abs/1512.03385, table 1. The bottleneck strides in its 3x3 convolution, not in the first 1x1 (known as
+    v1.5, https://arxiv.org/abs/1706.02677 section 5.1 footnote).
+    """
+
+    def __init__(self, block: Block, stages: tuple[int, int, int, int]) -> None:
+        super().__init__()
+        e = block.expansion
+        self.conv1 = nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3, bias=False)  # 64 x 112 x 112
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)  # 64 x 56 x 56
+        self.layer1 = residual_stage(block, 64, 64, stages[0], stride=1)  # 64 e x 56 x 56
+        self.layer2 = residual_stage(block, 64 * e, 128, stages[1], stride=2)  # 128 e x 28 x 28
+        self.layer3 = residual_stage(block, 128 * e, 256, stages[2], stride=2)  # 256 e x 14 x 14
+        self.layer4 = residual_stage(block, 256 * e, 512, stages[3], stride=2)  # 512 e x 7 x 7
+        self.avgpool = nn.AdaptiveAvgPool2d(1)  # 512 e x 1 x 1
+        self.fc = nn.Linear(512 * e, 1000)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        logits: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
+        return logits
+
+
+def residual_stage(block: Block, channels: int, width: int, blocks: int, stride: int) -> nn.Sequential:
+    """Return blocks in a row; the first changes the number of channels and the size."""
+    first = block(channels, width, stride)
+    return nn.Sequential(first, *(block(width * block.expansion, width, 1) for _ in range(1, blocks)))
+
+
+AT_35 = "branch1x1 64@1 / branch5x5 48@1 64@5 / branch3x3dbl 64@1 96@3 96@3 / branch_pool {0}@1"
+AT_17 = "branch1x1 192@1 / branch7x7 {0}@1 {0}@1x7 192@7x1 / branch7x7dbl {0}@1 {0}@7x1 {0}@1x7 {0}@7x1 192@1x7 / branch_pool 192@1"
+AT_8 = "branch1x1 320@1 / branch3x3 384@1 384@1x3+3x1 / branch3x3dbl 448@1 384@3 384@1x3+3x1 / branch_pool 192@1"
+MIXED = {
+    **{f"Mixed_5{letter}": AT_35.format(pooled) for letter, pooled in zip("bcd", (32, 64, 64), strict=True)},
+    "Mixed_6a": "branch3x3 384@3 / branch3x3dbl 64@1 96@3 96@3",
+    **{f"Mixed_6{letter}": AT_17.format(inner) for letter, inner in zip("bcde", (128, 160, 160, 192), strict=True)},
+    "Mixed_7a": "branch3x3 192@1 320@3 / branch7x7x3 192@1 192@1x7 192@7x1 192@3",
+    **{f"Mixed_7{letter}": AT_8 for letter in "bc"},
+}
+"""Branches of each module, figures 5 to 7: a name, and convolutions one behind the other, filters@kernel; two kernels are side by side."""
+
+
+class ConvNorm(nn.Module):
+    """Convolution, batch normalisation and ReLU: (batch, channels, h, w) to (batch, filters, …)."""
+
+    def __init__(self, channels: int, filters: int, kernel: str, stride: int = 1, *, padded: bool = False) -> None:
+        super().__init__()
+        size = tuple(map(int, kernel.split("x") * 2))[:2]  # 3 is 3x3
+        padding = tuple(each // 2 for each in size) if padded else 0
+        self.conv = nn.Conv2d(channels, filters, size, stride, padding, bias=False)  # type: ignore[arg-type]  # they are two
+        self.bn = nn.BatchNorm2d(filters, eps=0.001)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return relu(bn(conv(x)))."""
+        return F.relu(self.bn(self.conv(x)), inplace=True)
+
+
+class Mixed(nn.Module):
+    """Branches side by side, whose channels come one behind the other: (batch, channels, h, w) to (batch, `channels`, …).
+
+    The last convolves an average of neighbours. A module without that one halves height and width, each branch by its last convolution,
+    and hands on a maximum of neighbours.
+    """
+
+    def __init__(self, channels: int, branches: str) -> None:
+        super().__init__()
+        self.halves = "branch_pool" not in branches
+        self.channels = channels if self.halves else 0
+        self.rows: list[list[list[str]]] = []
+        """Names of each branch's convolutions, one behind the other, those side by side together."""
+        for name, *convolutions in map(str.split, branches.split("/")):
+            row, inputs = [], channels
+            for at, each in enumerate(convolutions, 1):
+                filters, _, kernels = each.partition("@")
+                numbered = f"{name}_{at}" if len(convolutions) > 1 else name
+                letters = "ab" if "+" in kernels else [""]
+                together = {numbered + letter: kernel for letter, kernel in zip(letters, kernels.split("+"), strict=True)}
+                last = self.halves and at == len(convolutions)
+                for one, kernel in together.items():
+                    self.add_module(one, ConvNorm(inputs, int(filters), kernel, 2 if last else 1, padded=not last))
+                row.append([*together])
+                inputs = int(filters) * len(together)
+            self.rows.append(row)
+            self.channels += inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what all branches give."""
+        found = []
+        for row in self.rows:
+            y = F.avg_pool2d(x, 3, 1, 1) if row == [["branch_pool"]] else x
+            for names in row:
+                beside = [getattr(self, each)(y) for each in names]
+                y = torch.cat(beside, 1) if len(beside) > 1 else beside[0]
+            found.append(y)
+        return torch.cat([*found, F.max_pool2d(x, 3, 2)] if self.halves else found, 1)
+
+
+class Auxiliary(nn.Sequential):
+    """The head of training, behind the 17 x 17 modules: (batch, 768, 17, 17) to (batch, 1000) logits."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.pool = nn.AvgPool2d(5, 3)  # 5 x 5
+        self.conv0, self.conv1 = ConvNorm(channels, 128, "1"), ConvNorm(128, 768, "5")  # 1 x 1
+        self.flatten, self.fc = nn.Flatten(), nn.Linear(768, 1000)
+
+
+class Inception(nn.Module):
+    """Modules of branches: (batch, 3, 299, 299) images to (batch, 1000) logits, and in training to those of its auxiliary head, too.
+
+    Inception-v3 of Szegedy et al. 2015, https://arxiv.org/abs/1512.00567, table 1 and figures 5 to 8, with the head of section 4.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.Conv2d_1a_3x3 = ConvNorm(3, 32, "3", 2)  # 149 x 149
+        self.Conv2d_2a_3x3 = ConvNorm(32, 32, "3")
+        self.Conv2d_2b_3x3 = ConvNorm(32, 64, "3", padded=True)  # 147 x 147
+        self.maxpool1 = nn.MaxPool2d(3, 2)  # 73 x 73
+        self.Conv2d_3b_1x1, self.Conv2d_4a_3x3 = ConvNorm(64, 80, "1"), ConvNorm(80, 192, "3")  # 71 x 71
+        self.maxpool2 = nn.MaxPool2d(3, 2)  # 35 x 35
+        channels = 192
+        for name, branches in MIXED.items():
+            if name == "Mixed_7a":
+                self.AuxLogits = Auxiliary(channels)
+            mixed = Mixed(channels, branches)
+            self.add_module(name, mixed)
+            channels = mixed.channels  # 288, 768 and 2048 in the end
+        self.avgpool, self.flatten = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        self.dropout, self.fc = nn.Dropout(), nn.Linear(channels, 1000)
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return logits."""
+        if self.training and len(x) == 1:
+            raise ValueError("Inception-v3 trains batches of 2 or more, as its auxiliary head normalises a single number a channel")
+        told: list[Tensor] = []
+        for part in self.children():
+            if not isinstance(part, Auxiliary):
+                x = part(x)
+            elif self.training:
+                told.append(part(x))
+        return (x, *told) if told else x

@@ -1,1 +1,0 @@
-"""Workloads of known cost, which test dlbench itself."""

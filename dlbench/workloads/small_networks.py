@@ -1,0 +1,146 @@
+"""Training of small networks: one step, and what small batches cost, how well they learn and whether they diverge.
+
+Batch normalisation takes mean and variance over the batch and the positions of a feature map (Ioffe and Szegedy 2015,
+https://arxiv.org/abs/1502.03167, section 3.2), so they are the less certain the smaller the batch is. With a batch of 1 they are those
+of the one image; torch refuses it only where a map has a single position, and these have 16 at least. Group normalisation does not
+look at the batch (Wu and He 2018, https://arxiv.org/abs/1803.08494).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+
+from dlbench import Clock, Copies, Dtype, Least, Reported, Size, Sweep, Unit, Value, Work, operands, with_copies, workload
+from dlbench.kit.precision import storage
+from dlbench.kit.step_counts import train_counts
+from dlbench.models import initialise
+from dlbench.models.splitting import block
+from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, cross_entropy, training_step
+
+
+@workload(tags=("training",))
+def mlp_step(device: torch.device, *, batch: Sweep[Size], width: Size = 256, dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
+    """Train two linear layers, width to 4 width to width, by one step of SGD: forward, cross-entropy, backward and update."""
+    network = block(width)
+    initialise(network)
+    network.to(device=device, dtype=storage(dtype))
+    (x,) = operands(device, (batch, width), dtype=dtype)
+    labels = torch.randint(width, (batch,)).to(device)
+    work = Work(
+        call=partial(training_step(device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network)), x, labels),
+        inputs=(x, labels),
+        items=batch,
+        **train_counts(network, "mlp", cross_entropy, (x, labels), dtype, UPDATE_PASSES["sgd"]).of_work(),
+    )
+    return with_copies(device, work, copies)
+
+
+Norm = Literal["batch_norm", "group_norm", "no_norm"]
+IMAGE, CLASSES, CHANNELS = (3, 16, 16), 10, (16, 32)
+CHECKED = 1024
+"""Images that accuracy and loss are measured on, none of them trained on."""
+NOISE = 2.0
+"""Standard deviation around the image of a class, whose own is 1: a fully trained network is right in most of them and not in all."""
+WINDOW = 64
+"""Samples whose mean loss tells of divergence: at every batch the same, and as many between two looks at it."""
+DIVERGED = 10.0
+"""How many times the loss of guessing, ln 10, that mean may reach: one that a training recovers from is below."""
+
+_NORMS: Mapping[Norm, Callable[[int], nn.Module]] = {
+    "batch_norm": nn.BatchNorm2d,
+    "group_norm": partial(nn.GroupNorm, 4),
+    "no_norm": nn.Identity,
+}
+
+
+@workload(
+    tags=("training",),
+    values=(
+        Value("sample_s", Unit.SECONDS, "lower", "time of a step over its batch", role="sample"),
+        Value(
+            "accuracy",
+            Unit.FRACTION,
+            "higher",
+            "part of other images that it classifies correctly when it has ended; guessing gives 0.1",
+            role="accuracy",
+            margin=0.01,
+        ),
+        Value("loss", Unit.NUMBER, "lower", "their mean loss, where it is finite", optional=True),
+        Value("diverged_at", Unit.COUNT, "higher", "samples after which it had diverged, where it did", optional=True, role="diverged"),
+    ),
+)
+def small_batch(device: torch.device, *, batch: Size, norm: Norm, learning_rate: Annotated[float, Least(0)], samples: Size = 1024) -> Work:
+    """Train two convolutions on so many samples by plain SGD: the same ones in the same order, whatever the batch."""
+    images, labels = (each.to(device) for each in draw(samples + CHECKED))
+    warm_up, network = (build(norm).to(device) for _ in range(2))
+
+    def observe(clock: Clock) -> Mapping[str, Reported]:
+        train(warm_up, images[: min(max(WINDOW, batch), samples)], labels, batch, learning_rate)
+        started = clock.now()
+        trained, diverged = train(network, images[:samples], labels, batch, learning_rate)
+        seconds = clock.now() - started
+        loss, accuracy = check(network, images[samples:], labels[samples:])
+        reported = {"sample_s": seconds / trained, "accuracy": accuracy}
+        reported |= {"loss": loss} if math.isfinite(loss) else {}
+        return reported | ({"diverged_at": trained} if diverged or not math.isfinite(loss) else {})
+
+    return Work(observe=observe)
+
+
+def draw(samples: int) -> tuple[Tensor, Tensor]:
+    """Return images (samples, 3, 16, 16), each that of its class with noise, and labels (samples,); the same ones each time."""
+    chance = torch.Generator().manual_seed(0)
+    of_class = torch.randn(CLASSES, *IMAGE, generator=chance)
+    labels = torch.randint(CLASSES, (samples,), generator=chance)
+    return of_class[labels] + NOISE * torch.randn(samples, *IMAGE, generator=chance), labels
+
+
+def build(norm: Norm) -> nn.Module:
+    """Return two convolutions, each normalised and halved in size, and a linear layer."""
+    first, second = CHANNELS
+    network = nn.Sequential(
+        *(nn.Conv2d(IMAGE[0], first, 3, stride=2, padding=1), _NORMS[norm](first), nn.ReLU()),
+        *(nn.Conv2d(first, second, 3, stride=2, padding=1), _NORMS[norm](second), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(second * 16, CLASSES)),
+    )
+    initialise(network)
+    return network
+
+
+def train(network: nn.Module, images: Tensor, labels: Tensor, batch: int, learning_rate: float) -> tuple[int, bool]:
+    """Train on one batch after the other, until it diverges. Return the number of samples by then, and whether it did.
+
+    It has diverged where the mean loss of ``WINDOW`` samples, or of the fewer that are left at the end, is no number or more than
+    ``DIVERGED`` times that of guessing.
+    """
+    update = torch.optim.SGD(network.parameters(), lr=learning_rate)
+    network.train()
+    losses: list[Tensor] = []
+    trained, looked = 0, 0
+    of_images = labels[: len(images)]
+    for some_images, some_labels in zip(torch.split(images, batch), torch.split(of_images, batch), strict=True):
+        update.zero_grad(set_to_none=True)
+        loss = F.cross_entropy(network(some_images), some_labels)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        update.step()
+        losses.append(loss.detach())
+        trained += len(some_images)
+        if trained - looked >= WINDOW or trained == len(images):
+            mean = torch.stack(losses).mean().item()
+            if not mean <= DIVERGED * math.log(CLASSES):
+                return trained, True
+            losses, looked = [], trained
+    return trained, False
+
+
+@torch.no_grad()
+def check(network: nn.Module, images: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Return loss and accuracy in inference, where batch normalisation uses its running mean and variance."""
+    network.eval()
+    logits = network(images)
+    return F.cross_entropy(logits, labels).item(), (logits.argmax(1) == labels).float().mean().item()
