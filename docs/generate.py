@@ -32,6 +32,8 @@ from dlbench.harness.worker import registry
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 120
 """Columns of a line of prose."""
+CORES = ("threads", "instances")
+"""Parameters that nearly all workloads have, which stand on top of their page."""
 POSITIVE = ": a positive integer"
 """How most parameters end, which no list repeats."""
 ACCELERATOR = "cuda:0"
@@ -160,9 +162,14 @@ def workloads() -> Iterator[str]:
         "Workloads",
         "What a suite can name, the values that its axes can take, and what is reported apart from the time (`value.NAME`). A parameter in "
         "bold has to be in the suite, others have the default behind them; where no list says what is valid, a positive integer is. "
+        "Workloads of one process take `threads` and `instances`, too ([modes.md](../modes.md#cores-of-a-cpu)). "
         "[suites.md](../suites.md) says how to write a suite, [workloads.md](../workloads.md) a workload.",
     )
-    builtin = {name: each for name, each in registry.all_workloads().items() if each.function.__module__.startswith("dlbench.")}
+    builtin = {
+        name: each
+        for name, each in registry.all_workloads().items()
+        if each.function.__module__.startswith("dlbench.") and "self" not in each.signature.declared.tags
+    }
     signatures = [each.signature for each in builtin.values()]
     parameters = Counter(_parameter(each) for signature in signatures for each in signature.parameters)
     values = Counter(_value(each) for signature in signatures for each in signature.declared.values)
@@ -174,7 +181,7 @@ def workloads() -> Iterator[str]:
         path = f"{each.function.__module__.replace('.', '/')}.py"
         yield f"## {name}"
         yield _wrapped(f"{' '.join(_paragraphs(inspect.getdoc(each.function) or ''))} ([source](../../{path}))")
-        yield from _parameters(each.signature.parameters, parameters)
+        yield from _parameters([each for each in each.signature.parameters if each.name not in CORES], parameters)
         yield from _values(each.signature.declared.values, values)
 
 

@@ -355,7 +355,7 @@ def test_the_reference_is_what_make_docs_writes():
 
 def test_the_page_of_answers_has_every_topic():
     topics = re.findall(r"^- \*\*([\w-]+)\*\*", section("docs/answers.md", "The twelve questions"), re.MULTILINE)
-    assert topics == [each.QUESTION.topic for each in modules.ordered(answers.__name__)]
+    assert topics == [each.QUESTION.topic for each in files.ordered(answers.__name__)]
 
 
 def test_the_exit_codes_are_those_of_the_program():
@@ -461,7 +461,7 @@ def test_rates_of_tools_are_those_of_the_replay():
     for rule, *rates in shown:
         begins = f"{rules.pop(rule)}: "
         (row,) = (each for each in replayed if each[0].startswith(begins))
-        assert rates == [row[column].partition(" (")[0] for column in (4, 8, 9, 10)], rule
+        assert rates == [f"{row[column].partition(' (')[0]} %" for column in (4, 8, 9, 10)], rule
     assert rules == {}
 
 
