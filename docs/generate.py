@@ -211,7 +211,7 @@ def suites() -> Iterator[str]:
         "suite plans on this machine, with an estimate of the time.",
     )
     yield _wrapped(
-        "In brackets: the cases on a CPU / on one accelerator, the rounds, and the budget for each device that takes part, beyond its "
+        "In brackets: the cases on a CPU/on one accelerator, the rounds, and the budget for each device that takes part, beyond its "
         "first round. A suite without one ends with its rounds."
     )
     yield _listed(map(_suite, suite.builtin_names()))
@@ -220,7 +220,7 @@ def suites() -> Iterator[str]:
 def _suite(name: str) -> str:
     loaded, signatures = suite.load(name), {name: each.signature for name, each in registry.all_workloads().items()}
     devices = [each.device for each in cases.plan([loaded], signatures, ["cpu", ACCELERATOR])]
-    counts = " / ".join(str(devices.count(device)) for device in ("cpu", ACCELERATOR))
+    counts = "/".join(str(devices.count(device)) for device in ("cpu", ACCELERATOR))
     budget_s = loaded.policy.budget_s
     at_most = "" if budget_s is None else f", {budget_s / 60:.3g} min"
     return f"`{name}` ({counts}, {loaded.policy.rounds} rounds{at_most}): {loaded.about}"
@@ -265,7 +265,8 @@ def authors() -> Iterator[str]:
         "[workloads.md](../workloads.md) shows it at work.",
     )
     documented = {home: _documented(ast.parse(inspect.getsource(import_module(home))).body) for home in offered._HOMES}
-    names = [(name, documented[home][name]) for home, listed in offered._HOMES.items() for name in listed.split()]
+    filled_in = {name for _, _, name in FILLED_IN}
+    names = [(name, documented[home][name]) for home, listed in offered._HOMES.items() for name in listed.split() if name not in filled_in]
     yield _listed(f"`{name}`: {_sentence(text)}" for name, text in sorted(names, key=lambda each: each[0].lower()))
     for title, module, name in FILLED_IN:
         (filled,) = (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef) and node.name == name)

@@ -385,7 +385,7 @@ def suites_listed():
     """Of each suite that docs/reference/suites.md lists its cases on a CPU and on an accelerator."""
     return {
         name: (int(cpu), int(card))
-        for name, cpu, card in re.findall(r"^- `(\w+)` \((\d+) / (\d+), ", PAGES["docs/reference/suites.md"], re.M)
+        for name, cpu, card in re.findall(r"^- `(\w+)` \((\d+)/(\d+), ", PAGES["docs/reference/suites.md"], re.M)
     }
 
 
