@@ -37,7 +37,7 @@ def _of_dlbench(name: str, rounds: int, layout: Placement, threshold: float, pai
     def test(base: Side, new: Side) -> Mapping[str, RankTest]:
         return rank_tests(as_rounds(base, blocks), as_rounds(new, blocks), threshold, paired=paired)
 
-    rule = f"exact rank tests of p10, median and mean{', and of pairs' if paired else ''}, Holm, beyond {threshold:.0%}"
+    rule = f"ranks{' and pairs' if paired else ''}, beyond {threshold:.0%}"
     return Decider(name, rule, rounds, layout, test, conclude, blocks or 1)
 
 

@@ -285,8 +285,9 @@ def as_text(report: Report, markdown: bool) -> str:
 
 def _table(columns: Mapping[str, Callable[[Any], str]], found: Sequence[Mapping[str, Any]], markdown: bool) -> list[str]:
     rows = [[cell(row) for cell in columns.values()] for row in found]
-    if markdown:
-        return [line.rstrip("\n") for line in markdown_table(list(columns), rows)]
+    if markdown:  # docs/reference/validation.md says that rates are in percent
+        bare = ((first, *(cell.replace(" %", "") for cell in rest)) for first, *rest in rows)
+        return [line.rstrip("\n") for line in markdown_table(list(columns), bare)]
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (list(columns), *rows)]
 

@@ -6,7 +6,7 @@ are what it would write. It measures nothing: networks are counted on shapes alo
 
 import argparse
 import math
-import statistics
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.alternate import ROOT
+from benchmarks.alternate import ROOT, WIDTH
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.core.precision import PRECISIONS, Dtype
 from dlbench.core.reference.networks import PARAMETERS
@@ -249,30 +249,15 @@ def _page(found: WhatIfFit, fitted: Sequence[Sample]) -> Iterator[str]:
         inside = sum(each <= found.factor for each in sizes)
         rows.append((name, f"{inside} of {len(sizes)}", f"{factor_of(ratios):.2f}", f"{max(sizes):.2f}"))
     yield "".join(markdown_table(("left out with each figure", "within the range", "nine of ten within", "worst"), rows))
-    yield "Estimated over published time, above 1 where the estimate is too slow: fitted to all, and without the figure's own card,"
-    yield "network, source, or both card and network.\n"
-    lines = []
+    yield "Estimated over published time, by card, above 1 where the estimate is too slow: fitted to all figures, in brackets"
+    yield "without those of the same card and those of the same network.\n"
+    cards: dict[str, list[str]] = {}
     for number, each in enumerate(fitted):
-        figure = each.figure
-        batch = str(figure.batch or "not stated")
-        update = {True: "in", False: "out", None: "not said"}[figure.update]
-        factors = (f"{off(constants, each):.2f}", *(f"{held[name][number]:.2f}" for name in WAYS))
-        lines.append(
-            (each.model, figure.device, figure.dtype or "", figure.peak or "", batch, update, *factors, figure.source.partition(",")[0])
-        )
-    heads = ("network", "card", "precision", "peak", "batch", "update", "fitted", *WAYS, "source")
-    yield "".join(markdown_table(heads, lines))
-    names: dict[str, Callable[[Sample], str]] = {"network": lambda each: each.model, "card": lambda each: each.figure.device}
-    for title, of in names.items():
-        groups: dict[str, list[float]] = {}
-        for each in fitted:
-            groups.setdefault(of(each), []).append(off(constants, each))
-        middles = [
-            (name, str(len(found)), f"{min(found):.2f}", f"{statistics.median(found):.2f}", f"{max(found):.2f}")
-            for name, found in groups.items()
-        ]
-        yield f"By {title}:\n"
-        yield "".join(markdown_table((title, "figures", "least", "median", "most"), middles))
+        factors = f"{off(constants, each):.2f} ({held['card and network'][number]:.2f})"
+        cards.setdefault(each.figure.device, []).append(f"{each.model} {each.figure.dtype} {factors}")
+    for card, listed in cards.items():
+        yield textwrap.fill(f"- {card}: {', '.join(listed)}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    yield ""
     yield "Left out:\n"
     reasons: dict[str, int] = {}
     for figure in published_figures():

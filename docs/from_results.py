@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.answers import answers as answers_of
-from dlbench.analysis.answers.engine.question import Answer
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.read.runs import ReferenceRun, merged, reference_runs
 from dlbench.analysis.read.table import Results, collect
@@ -97,22 +96,39 @@ def lines() -> Iterator[str]:
     yield _end(collect([run.path]))
 
 
-def answers() -> Iterator[str]:
-    """Yield the end on all files of one machine, and the reasoning: of reference/answers.md."""
-    run, results = _answered()
-    yield f"```sh\ndlbench show {_place(run.path.parent)} --topic all\n```"
-    yield _wrapped(f"says of {_device(run)}:")
-    yield _end(results)
-    yield "and reasons:"
-    given = [each for each in answers_of(results) if isinstance(each, Answer)]
-    yield "\n".join(_wrapped(f"- **{each.question.topic}**: {' '.join(each.sentences)}", "  ") for each in given)
+def cpu() -> Iterator[str]:
+    """Yield the end on all files of a machine without an accelerator: of cpu-only.md."""
+    yield f"```sh\ndlbench show {_place(_folder())}\n```"
+    yield _wrapped(f"ends, on {_device(max(shown().values(), key=_began))}, with:")
+    yield _end(collect([_folder()]))
 
 
-@cache
-def _answered() -> tuple[ReferenceRun, Results]:
-    """Return the run of the machine that pages show which was measured last, and all its files."""
-    run = max(shown().values(), key=_began)
-    return run, collect([run.path.parent])
+def cost() -> Iterator[str]:
+    """Yield the first line of an answer on cost: of cost.md."""
+    command = f"show {_place(_folder() / 'sustained.jsonl')} --topic cost --price 0.50EUR/h"
+    yield f"```sh\ndlbench {command}\n```"
+    yield "\n".join(("```text", *_printed(command).splitlines()[:2], "```"))
+
+
+def formats() -> Iterator[str]:
+    """Yield the table of gaps to fp32, in points, by format and training: of convergence.md."""
+    place = _place(_folder() / "convergence.jsonl")
+    (answer,) = json.loads(_dlbench("show", place, "--topic", "precision", "--format", "json"))["answers"]
+    rows = [row for table in answer["tables"] for row in table["rows"] if row.get("ladder.gap") is not None]
+    trainings = dict.fromkeys((row["param.network"], row["param.rate"]) for row in sorted(rows, key=_training, reverse=True))
+    gaps = {(row["param.format"], row["param.network"], row["param.rate"]): _points(row) for row in rows}
+    header = ("format", *(f"{network}, rate {rate:g}" for network, rate in trainings))
+    lines = [(f"`{name}`", *(gaps.get((name, *each), "") for each in trainings)) for name in dict.fromkeys(name for name, *_ in gaps)]
+    yield "".join(markdown_table(header, lines)).rstrip("\n")
+
+
+def _training(row: Mapping[str, Any]) -> tuple[str, float]:
+    return row["param.network"], row["param.rate"]
+
+
+def _points(row: Mapping[str, Any]) -> str:
+    gap, low, high = (row[f"ladder.gap{end}"] for end in ("", "_low", "_high"))
+    return f"{gap:.1f} ({low:.1f}…{high:.1f}){'' if row['ladder.converges'] else ' no'}"
 
 
 def _end(results: Results) -> str:
@@ -128,14 +144,16 @@ def pairs() -> Iterator[str]:
 
 
 def runs() -> Iterator[str]:
-    """Yield the paragraphs that list all reference runs: of reference/runs.md."""
-    header = ("run", "device", "cases", "measured on", "torch", "dlbench")
-    yield "".join(markdown_table(header, map(_listed, reference_runs()))).rstrip("\n")
+    """Yield the list of all reference runs, by machine: of reference-runs.md."""
+    machines: dict[str, list[ReferenceRun]] = {}
+    for run in reference_runs():
+        machines.setdefault(run.machine, []).append(run)
+    yield "\n".join(_wrapped(_listed(machine, found), "  ") for machine, found in machines.items())
     yield from _without_gpu()
 
 
 def course() -> Iterator[str]:
-    """Yield the table of a course's questions with what the machine that pages show says to them: of course.md."""
+    """Yield the table of a course's questions with what the machine that pages show says to them: of claims.md."""
     yield "".join(markdown_table(("question", "command", "two cores show"), _questions())).rstrip("\n")
 
 
@@ -225,14 +243,24 @@ def _without_gpu() -> Iterator[str]:
         yield "No reference run from a GPU is committed yet."
 
 
-PARTS: Mapping[str, Callable[[], Iterator[str]]] = {each.__name__: each for each in (lines, steps, answers, pairs, runs, course)}
+PARTS: Mapping[str, Callable[[], Iterator[str]]] = {each.__name__: each for each in (lines, steps, cpu, cost, formats, pairs, runs, course)}
 
 
-def _listed(run: ReferenceRun) -> tuple[str, ...]:
-    kinds = dict.fromkeys(device["kind"] for device in run.header["devices"])
-    names = [f"{run.name_of(kind)}{f', {run.threads} threads' if kind == 'cpu' else ''}" for kind in kinds]
-    versions = run.environment["stack"]["versions"]["torch"], run.header["dlbench"]
-    return f"`{run.machine}/{run.path.stem}`", "; ".join(names), str(run.header["planned"]["count"]), _began(run)[:10], *versions
+def _listed(machine: str, found: list[ReferenceRun]) -> str:
+    devices = dict.fromkeys(device["kind"] for run in found for device in run.header["devices"])
+    names = {
+        run.name_of(kind): f", {run.threads} threads" if kind == "cpu" else "" for kind in devices for run in found if run.name_of(kind)
+    }
+    torch = dict.fromkeys(run.environment["stack"]["versions"]["torch"] for run in found)
+    days = sorted({_began(run)[:10] for run in found})
+    facts = "; ".join(
+        (
+            *(f"{name}{threads}" for name, threads in names.items()),
+            f"torch {', '.join(torch)}",
+            " to ".join(dict.fromkeys((days[0], days[-1]))),
+        )
+    )
+    return f"- `{machine}` ({facts}): {', '.join(run.path.stem for run in found)}"
 
 
 def _device(run: ReferenceRun) -> str:

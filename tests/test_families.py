@@ -24,10 +24,7 @@ def test_nothing_knows_storage_but_its_own_files(tmp_path):
 
 def test_a_family_is_found_by_its_own_files(tmp_path):
     folder = checkout(tmp_path, added=LOOKUP)
-    assert (
-        "| How fast are rows of a table found? | `dlbench run lookup` | [lookup.md](lookup.md) |"
-        in (folder / "docs" / "README.md").read_text()
-    )
+    assert "- [How fast are rows of a table found?](lookup.md) `dlbench run lookup`\n" in (folder / "docs" / "README.md").read_text()
     assert "lookup[n=64,order=sorted]@cpu" in run(folder, "-m", "dlbench", "list", "full", "--device", "cpu")
     options = ("--device", "cpu", "--rounds", "1", "-o", "run.jsonl", "--format", "json")
     rows = json.loads(run(folder, "-m", "dlbench", "run", "lookup", *options))

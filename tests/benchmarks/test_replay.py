@@ -156,7 +156,7 @@ def test_the_page_has_what_the_committed_recording_gives():
     at_random = [line for line in page.splitlines() if line.startswith("| dlbench") and "interleaved at random" in line]
     assert [line for line in at_random if f" {replay.DEALS} deals " not in line] == []
     shown = next(line for line in page.splitlines() if line.startswith(f"| {replay.GATE}: "))
-    ranges = [[float(end) / 100 for end in each] for each in re.findall(r"% \(([\d.]+) to ([\d.]+)\)", shown)]
+    ranges = [[float(end) / 100 for end in each] for each in re.findall(r"\(([\d.]+) to ([\d.]+)\)", shown)]
     (gate,) = (row for row in replay.rows(report) if row["decider"] == replay.GATE)
     rates = [gate[name] for name in ("case", "suite", "changed", *replay.SLOWER, recordings.TAIL)]
     assert all(low - 0.0006 <= rate <= high + 0.0006 for rate, (low, high) in zip(rates, ranges, strict=True))
