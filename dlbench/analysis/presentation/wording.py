@@ -95,11 +95,11 @@ def option(name: str, value: ParamValue) -> str:
     return text if text[:1].isalpha() and text not in _NAMELESS else f"{name}={text}"
 
 
-def short(label: ParamValue | None, width: float = math.inf) -> str:
+def short(label: ParamValue | None, width: float = math.inf, *, device: bool = True) -> str:
     """Return the name of a case, of its words so long where there is room, and else the shortest.
 
     ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``, as a word needs no name, or
-    ``train resnet18 b8``; and behind it the device, where there is one: `` on cpu``.
+    ``train resnet18 b8``; and behind it the ``device``, where there is one: `` on cpu``.
     """
     ours = _LABEL.fullmatch(str(label))
     parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
@@ -107,14 +107,14 @@ def short(label: ParamValue | None, width: float = math.inf) -> str:
         return str(label)  # a name that another tool's benchmark has
     words = [option(name, value) for name, _, value in parts]
     few = [f"b{word.removeprefix('batch=')}" if word.startswith("batch=") else word for word in words if word != "fp32"]
-    on = f" on {ours['device']}" if ours["device"] else ""
+    on = f" on {ours['device']}" if ours["device"] and device else ""
     whole, brief = (" ".join(each) + on for each in ([ours["workload"], *words], [ours["workload"].removesuffix("_step"), *few]))
     return whole if len(whole) <= width else brief
 
 
-def brief(label: ParamValue | None) -> str:
+def brief(label: ParamValue | None, *, device: bool = True) -> str:
     """Return ``train resnet18 b8``: for a line that has little room."""
-    return short(label, 0)
+    return short(label, 0, device=device)
 
 
 def entry(name: str, value: object) -> tuple[str, str]:
