@@ -20,6 +20,8 @@ from dlbench.cli.terminal import draw, say, say_unbroken, unread, write_notes
 from dlbench.core.errors import ExitCode
 from dlbench.core.stats import known
 
+_NO_TIME = "the change is the shift of the rounds, which was tested; a time of new that differs from base's by another share is left out"
+
 
 def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: OutputOptions, results: Results) -> ExitCode:
     """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
@@ -31,6 +33,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
         *notes,
         *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
         *known(comparison.doubt for comparison in comparisons),
+        *([_NO_TIME] if any(each.shown and compare_terminal.times_s(each)[1] is None for each in cases) else []),
         *dict.fromkeys(map(str, results.budgets.values())),
         *sentences.not_usable(results),
         *defaults.in_force().notes(),

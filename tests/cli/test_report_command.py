@@ -23,7 +23,7 @@ from dlbench.cli.output_files import create
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
-from dlbench.core.rows.columns import Identity, Times
+from dlbench.core.rows.columns import Identity
 from dlbench.core.rows.row import Row
 
 EARLIER = front_door.FILES / "intel-xeon-processor"
@@ -346,15 +346,15 @@ def test_a_command_has_what_defaults_set(tmp_path: Path) -> None:
         assert planned(command, tmp_path) == [row.case.id]
 
 
-def test_a_command_chooses_one_case_and_has_the_rounds_of_a_run_that_went_on() -> None:
+def test_a_command_chooses_one_case() -> None:
     of_case = Identity("matmul[text=rock and roll]@cuda:0", "mine", "matmul", "cuda:0", status=Status.OK, run="run")
-    row = Row(of_case, {}, time=Times(rounds=9))
+    row = Row(of_case, {})
 
     def command(*words: list[str], case_id: str | None = row.case.id) -> str:
         return measuring_command([row], {"provenance": {"command": [*words]}} if words else {}, case_id)
 
     assert command() == "dlbench run mine --case 'matmul[text=rock and roll]@cuda:0'"
     ab = (["ab", "matmul"], ["--b", "env=A=1 2"], ["--confirm"], ["-k", "fp32"], ["--rounds", "7"], ["--case", "other[]@cpu"])
-    assert command(*ab) == "dlbench ab matmul --b 'env=A=1 2' --confirm --rounds 9 --case 'matmul[text=rock and roll]@cuda:0'"
-    whole = "dlbench ab matmul --b 'env=A=1 2' --confirm -k fp32 --rounds 9 --case 'other[]@cpu'"
+    assert command(*ab) == "dlbench ab matmul --b 'env=A=1 2' --confirm --rounds 7 --case 'matmul[text=rock and roll]@cuda:0'"
+    whole = "dlbench ab matmul --b 'env=A=1 2' --confirm -k fp32 --rounds 7 --case 'other[]@cpu'"
     assert command(*ab, case_id=None) == whole

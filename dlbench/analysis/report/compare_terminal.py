@@ -1,5 +1,6 @@
 """A comparison as text for people: a line a case, and what it comes to in one sentence."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -22,6 +23,8 @@ from dlbench.core.stats import Interval
 _PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2, "p after Holm": 4, "verdict": 0}
 """By heading of the columns of a comparison."""
 HEADINGS = (*_PRIORITIES,)
+_ROUNDED = math.log(1.01)
+"""How far two times of three digits may lie from the ratio of those that they round, on natural logarithms."""
 _NAMED = 2
 """Cases that a reason names; it counts more of them."""
 _BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
@@ -91,19 +94,17 @@ def count(cases: Iterable[CaseVerdict]) -> str:
 def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
     """Return a line of the table, a text for each of the headings.
 
-    Times are those of the statistic that was tested, and the change is its shift. A case without times has those of the value that decides
-    it.
+    The change is the shift that was tested; a time of new that does not fit it is left out. A case without times has those of the value
+    that decides it.
     """
     if by_value := _by_value(case):
         return (case.case, *_of_value(by_value), "", word(case))
     change, interval, p = "", "", ""
-    seconds = [side.time.median_s if side else None for side in (case.base, case.new)]
     if shown := case.shown:
         change = units.relative_change(shown.change)
-        seconds = seconds if case.statistic == "median" else [*shown.medians_s]
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
         interval = span(ends) if (ends := shown.change_interval) else "too few"
-    return (case.case, *map(_time, (case.base, case.new), seconds), change, interval, p, word(case))
+    return (case.case, *map(_time, (case.base, case.new), times_s(case)), change, interval, p, word(case))
 
 
 def word(case: CaseVerdict) -> str:
@@ -114,6 +115,17 @@ def word(case: CaseVerdict) -> str:
 def _by_value(case: CaseVerdict) -> ValueChange | None:
     """Return the value that decides a case without times; None of any other."""
     return next((each for each in case.values if each.verdict is case.verdict and not (case.tests or each.is_memory)), None)
+
+
+def times_s(case: CaseVerdict) -> tuple[float | None, float | None]:
+    """Return seconds a call on both sides by the statistic shown; of new None where they differ by another share than the tested shift."""
+    base_s, new_s = (None if each is None else each.time.median_s for each in (case.base, case.new))
+    if not (shown := case.shown):
+        return base_s, new_s
+    if case.statistic != "median":
+        base_s, new_s = shown.medians_s
+    fits = base_s and new_s and abs(math.log(new_s / base_s) - shown.shift) <= _ROUNDED
+    return base_s, new_s if fits else None
 
 
 def _of_value(found: ValueChange) -> tuple[str, str, str, str]:

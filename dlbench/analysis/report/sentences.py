@@ -185,22 +185,14 @@ def many_alike(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
     Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short; or of
     those that ``failed``, whose rows stay and need not repeat the reason.
     """
+    lines = dict[str, str]()
     found = (row for row in rows if (row.is_failure if failed else row.is_unmeasured and not row.case.unfinished))
-    return {
-        ending: units.one_line(f"{_which(alike)}: {alike[0].reason}")
-        for ending, alike in grouped(found, lambda row: row.ending).items()
-        if len(alike) >= (_MANY if failed else _NAMED)
-    }
-
-
-def _which(alike: Sequence[Row]) -> str:
-    """Return which cases ended so: by name where they are two, else how many and the first; of a device that is not there how many."""
-    first, status = alike[0], alike[0].case.status
-    if not first.has_device:  # whose names say no more than that
-        return f"{wording.plural(len(alike), 'case')} {status}"
-    if len(alike) <= _NAMED:
-        return f"{', '.join(wording.short(row.case.id) for row in alike)} {status}"
-    return f"{len(alike)} cases {status}, such as {wording.short(first.key)}"
+    for ending, alike in grouped(found, lambda row: row.ending).items():
+        if len(alike) >= (_MANY if failed else _NAMED):
+            first = alike[0]
+            one = f", such as {wording.short(first.key)}" if first.has_device else ""  # else its name says nothing
+            lines[ending] = units.one_line(f"{len(alike)} cases {first.case.status}{one}: {first.reason}")
+    return lines
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:
@@ -256,6 +248,7 @@ def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     """Return the marks of a row, without those that it shares with all others."""
     # Of one without a time what was found is its value.
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
+    found += [f"bus {units.byte_rate(row.rate.bus_bytes_per_s)}"] if row.rate.bus_bytes_per_s is not None else []
     mean_over_median = units.relative_change((row.time.mean_s or 0.0) / (row.time.median_s or math.nan) - 1)
     limits = [f"{tag} {mean_over_median}" if tag == Tag.TAIL else tag for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
     return found + limits + [mark for mark, (is_set, _) in MARKS.items() if is_set(row)]
