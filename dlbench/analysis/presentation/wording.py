@@ -35,29 +35,33 @@ def number(value: ParamValue | None) -> float:
 
 
 def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
-    """Return a value, or its cell, with its unit; of a series its points where they have names, else its ends and their number.
-
-    Of counts those that are not zero; of more than a few other points with names, such as seeds, the least and the greatest.
-    """
+    """Return a value, or its cell, with its unit; of a series what `_series` says."""
     if value is None:
         return ""
     if column.unit in (Unit.TEXT, Unit.FLAG):
         return _YES_NO.get(str(value).lower()) or short(str(value))
     if isinstance(value, int | float):
         return schema.text(value, column.unit)
-    points: Sequence[float] = json.loads(value) if isinstance(value, str) else value
-    named = column.points and len(points) == len(column.points)
-    whole = sum(points) if column.unit is Unit.COUNT else 0  # counts are shown as shares of them all
-    if named and (len(points) <= _MOST_NAMED or whole):
-        texts = [units.percent(each / whole) if whole else schema.text(each, column.unit) for each in points]
-        return ", ".join(f"{name}: {text}" for name, text, each in zip(column.points, texts, points, strict=True) if each or not whole)
+    return _series(json.loads(value) if isinstance(value, str) else value, column)
+
+
+def _series(points: Sequence[float], column: Column) -> str:
+    """Return a few points with their names; of counts the shares of those that are not zero; else two ends and the number of points.
+
+    The ends of many points with names, such as seeds, are the least and the greatest.
+    """
     if not points:
         return plural(0, "value")
-    low, high = (min(points), max(points)) if named else (points[0], points[-1])
-    ends = span(low, high, partial(schema.text, unit=column.unit))
-    nouns = {_NUMBERED.sub("", name) for name in column.points} if named else set()
-    noun = nouns.pop() if len(nouns) == 1 else ""
-    return f"{ends} over {plural(len(points), noun)}" if noun else f"{ends} ({plural(len(points), 'value')})"
+    text = partial(schema.text, unit=column.unit)
+    names = column.points if len(column.points) == len(points) else ()
+    named = zip(names, points, strict=False)
+    if column.unit is Unit.COUNT and names and (whole := sum(points)):
+        return ", ".join(f"{name}: {units.percent(each / whole)}" for name, each in named if each)
+    if names and len(points) <= _MOST_NAMED:
+        return ", ".join(f"{name}: {text(each)}" for name, each in named)
+    ends = span(min(points), max(points), text) if names else span(points[0], points[-1], text)
+    noun, *others = {_NUMBERED.sub("", name) for name in names} or ("", "")
+    return f"{ends} ({plural(len(points), 'value')})" if others else f"{ends} over {plural(len(points), noun)}"
 
 
 def value_name(column: Column) -> str:

@@ -27,9 +27,9 @@ from dlbench.core.schema import Column, Unit
 
 _ENTRIES = (
     Column("entry", Unit.TEXT, "what it is", of=itemgetter(0), heading="entry"),
-    Column("value", Unit.TEXT, "as recorded before the first case", of=itemgetter(1), heading="value"),
-    Column("after", Unit.TEXT, "the same after the last case", of=itemgetter(2), heading="after the run"),
+    Column("value", Unit.TEXT, "as recorded", of=itemgetter(1), heading="value"),
 )
+_RECORDED = ("identity", "stack", "side", "provenance", "state", "state_after")
 _PROVENANCE = ("dlbench", "utc", "git")
 
 
@@ -51,17 +51,11 @@ def environment_tables(environments: Environments) -> list[Table]:
     """Return a table for each file: its machine and software, when it was measured, and the machine's state before and after."""
     found = []
     for run, each in environments.items():
-        provenance = {name: part(each, "provenance", name) for name in _PROVENANCE}
-        before = _entries({**each, "provenance": provenance}, "identity", "stack", "side", "provenance", "state")
-        after = _entries(each, "state_after")
-        found.append(table(run, _ENTRIES, [(name, value, after.get(name, "")) for name, value in before.items()]))
+        recorded = {**each, "provenance": {name: part(each, "provenance", name) for name in _PROVENANCE}}
+        ends = [(name, end) for block in _RECORDED for name, end in leaves(block, recorded.get(block) or {}).items()]
+        named = ((name if name.startswith("state_after") else name.partition(".")[2], end) for name, end in ends)
+        found.append(table(run, _ENTRIES, [entry(name, end) for name, end in named if end not in (None, {}, [])]))
     return found
-
-
-def _entries(environment: Mapping[str, Any], *blocks: str) -> dict[str, str]:
-    """Return what each leaf of some blocks says, by its name; what is unknown is left out."""
-    found = {name: end for block in blocks for name, end in leaves(block, environment.get(block) or {}).items()}
-    return dict(entry(name.partition(".")[2], end) for name, end in found.items() if end not in (None, {}, []))
 
 
 _UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
@@ -224,7 +218,7 @@ def unstated(results: Results) -> list[str]:
     ]
     lines = []
     for reason, alike in grouped(found, lambda row: row.rate.reason or NOTHING_STATED).items():
-        named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike), 2)
+        named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike), _NAMED)
         remedy = "; give Work flops=, bytes= or both" if reason == NOTHING_STATED else ""
         lines.append(units.one_line(f"{named}: {reason}, so rate, peak and ceiling stay empty{remedy}"))
     return lines
