@@ -5,6 +5,7 @@ import made_up
 import pytest
 from rich.console import Console, RenderableType
 
+from dlbench.analysis.answers import answer_to, speedup
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag
 from dlbench.analysis.presentation import names
 from dlbench.analysis.ratios.pairing import match_rows
@@ -100,6 +101,34 @@ def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
         "2 not paired, nothing to pair it with at another device: train_step[model=resnet18,batch=8,dtype=fp32]@cpu (run0), "
         "train_step[model=resnet18,batch=8,dtype=bf16]@cpu (run0)"
     ]
+
+
+def launch_bound(*shares: float, cache: str = "hot") -> list[Measurement]:
+    """Products on both devices, ten times as fast on the accelerator, which works in a share of that time only."""
+    found: list[Measurement] = []
+    for number, share in enumerate(shares):
+        params = {"n": number + 1, "dtype": "fp32", **({"cache": cache} if cache != "hot" else {})}
+        found += made_up.rounds_of(made_up.case("matmul", **params), made_up.flat([1.0] * 7))
+        on_gpu = made_up.rounds_of(made_up.case("matmul", "cuda:0", **params), made_up.flat([0.1 / (number + 1)] * 7))
+        found += [made_up.timed_on_device(each, share) for each in on_gpu]
+    return found
+
+
+def test_a_device_that_waits_for_launches_is_told_in_the_answer(tmp_path: Path) -> None:
+    results = results_of(tmp_path, launch_bound(0.5, 0.66, 0.68))
+    assert list(answer_to(speedup, results).sentences) == ["matmul, matmul n=2: each at its best 20.0 ×, same case 20.0 ×, launch-bound 2."]
+
+
+@pytest.mark.parametrize(
+    "measurements",
+    [
+        pytest.param(launch_bound(0.9, 0.9, 0.8), id="hardly"),
+        pytest.param(launch_bound(0.5, cache="cold"), id="a cold call is timed alone"),
+        pytest.param(made_up.both_kinds(), id="no device time"),
+    ],
+)
+def test_the_answer_blames_launches_only_where_they_are_to_blame(tmp_path: Path, measurements: list[Measurement]) -> None:
+    assert "launch" not in " ".join(answer_to(speedup, results_of(tmp_path, measurements)).sentences)
 
 
 def test_the_choice_of_a_side_names_a_layout_but_the_usual_one() -> None:
