@@ -103,7 +103,7 @@ class Measurer:
                     return None
                 tried, fault = ended
                 if fault or tried.status is Status.SKIPPED:  # it says nothing of the case, which can still be tried
-                    reason = f"{settings_text(plan.values(tried))}: {tried.reason}"
+                    reason = f"{settings_text(plan.values(tried.case))}: {tried.reason}"
                     return plan.unfinished(replace(tried, case=task.case, round=number, reason=reason), tries), fault
                 self.save_try(tried)
                 self.tried.append(tried)
