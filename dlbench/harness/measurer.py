@@ -36,7 +36,7 @@ class Measurer:
 
     settings: RunSettings
     signatures: Mapping[str, Signature]
-    """Of the workloads, by name."""
+    """The signatures of the workloads, by name."""
     observer: Observer
     monitor: Monitor
     pool: WorkerPool

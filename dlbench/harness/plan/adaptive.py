@@ -15,9 +15,9 @@ from dlbench.harness.plan.rate_search import RateSearch, Search
 _GROWTH = 4
 """Most times the largest value that fitted so far that the next try goes up to, as its memory may not be on a line."""
 FIRST_TRY = 8
-"""Of a size that the fastest is searched over; it then goes up and down by halves and doubles."""
+"""First value of a size in a search for the fastest, which then halves and doubles it."""
 FASTER = 1.02
-"""How many times as fast a try has to be for a search to go on from it: a try stands on one process."""
+"""How many times as fast a try has to be for a search to go on from it: a try is one process."""
 _BY_LINE = 9
 """Tries that a search of memory on a line hardly ever takes; after those the sizes alone have a say."""
 _NEARLY_FULL = 0.5
@@ -26,7 +26,7 @@ _NEARLY_FULL = 0.5
 Tries = Sequence[Measurement]
 """Those of one case so far, in order."""
 Peaks = Mapping[int, int | None]
-"""Of sizes that fit, the memory that each took."""
+"""Memory that each size that fits took."""
 
 
 def usual_tries(cases: Iterable[Case], signatures: Mapping[str, Signature]) -> int:
@@ -64,7 +64,7 @@ class AdaptivePlan(Search):
 
     @property
     def _size_name(self) -> str:
-        """Of a search for the largest the parameter that it is over."""
+        """The parameter whose largest value is sought."""
         return self.signature.declared.searched[0]
 
     @property
@@ -81,7 +81,7 @@ class AdaptivePlan(Search):
     def usual_tries(self) -> int:
         """Return about how many tries the search makes.
 
-        One for the largest needs so many on a line. One for the fastest changes its start once in each way, then what it went on from.
+        One for the largest needs so many on a line. One for the fastest makes each change of its start once, and then of what was faster.
         """
         if self.for_largest:
             return _BY_LINE
@@ -267,7 +267,7 @@ class AdaptivePlan(Search):
 
     @property
     def _open(self) -> list[Parameter]:
-        """What the case leaves open, in the order in which it is varied: the few values of texts before sizes, which have no end."""
+        """Parameters that the case leaves open, in the order in which they are varied: texts before sizes, which have no end."""
         declared = self.signature.declared
         searched = [name for name in declared.searched if self.case.device == "cpu" or name not in self._cores]
         left = [each for each in self.signature.parameters if each.name in searched and each.name not in self.case.params]

@@ -12,12 +12,12 @@ from dlbench.core.model import Case, ParamValue, Signature, Status
 from dlbench.core.open_loop import CLIENT_BOUND, RUNS, OpenRun, RateVerdict, verdict
 
 FIRST, LEAST = 1 / 4, 1 / 64
-"""Of the rate of a closed loop, which no try reaches: where a search begins, and where it gives up."""
+"""Where a search begins, and where it gives up, as shares of the rate of a closed loop, which no try reaches."""
 CURVE = (0.25, 0.5, 0.75, 0.9)
-"""Of the highest rate that held: where a run each gives the curve of latencies."""
+"""Shares of the highest rate that held: a run at each gives the curve of latencies."""
 TARGETS = {"p90": (0.1, 0.1), "p99": (0.01, 0.25)}
-"""Of a percentile the share that may miss the bound, and how close, relative, the highest rate that holds and the lowest that fails are
-brought: finer would take many thousands of requests a rate."""
+"""By percentile, the share of requests that may miss the bound, and the relative gap at which a search ends between the highest rate that
+holds and the lowest that fails: a smaller one would take many thousands of requests a rate."""
 _USUAL_TRIES = 20
 Tries = Sequence[Measurement]
 
@@ -28,10 +28,10 @@ class _Stop(Exception):  # no error: what a search lacks is measured, and the se
 
 @dataclass(slots=True)
 class _Search:
-    """What a search has come to so far."""
+    """The result of a search so far."""
 
     values: dict[ValueRole, Any] = field(default_factory=dict)
-    """Of the row, by their roles."""
+    """Values of the row, by their roles."""
     verdicts: dict[float, RateVerdict] = field(default_factory=dict)
     wanted: Case | None = None
     ended: tuple[Status, str] | None = None
@@ -157,8 +157,8 @@ class RateSearch(Search):
         while not found.values["highest_rate"] and rate > LEAST * saturation:
             holds(rate := rounded(rate / 2))
         if held := found.values["highest_rate"]:
-            while middle := found.between(resolution):
-                holds(rounded(middle))
+            while between := found.between(resolution):
+                holds(rounded(between))
             held = found.values["highest_rate"]
             curve = [reported(f"at {share:.0%} of that: ", rounded(share * held), 1)[percentile] for share in CURVE]
             found.values["rate_curve"] = None if None in curve else tuple(curve)  # an overload has no latencies

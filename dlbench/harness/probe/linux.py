@@ -92,7 +92,7 @@ def _groups(controller: str) -> Iterator[Path]:
 
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01  # absent on Windows, as is /proc
-"""In which /proc/stat counts."""
+"""Unit of /proc/stat."""
 
 
 def memory_field(path: str, field: str) -> int | None:
@@ -131,7 +131,7 @@ def too_little_memory(needed: int) -> int | None:
 
 
 _LOCKED_SHARE = 4
-"""Of the memory that is left, the part that may be page-locked: torch rounds up to a power of two, and others need the rest."""
+"""A fourth of the memory that is left may be page-locked: torch rounds up to a power of two, and others need the rest."""
 
 
 def too_much_to_lock(needed: int) -> int | None:
@@ -150,9 +150,9 @@ class CpuTime:
     """Seconds of one CPU, or of some together, since the machine started."""
 
     busy_s: float
-    """Of every process of the machine."""
+    """Time of all processes of the machine."""
     stolen_s: float
-    """That a hypervisor gave to others."""
+    """Time that a hypervisor gave to others."""
 
 
 def cpu_times() -> dict[int, CpuTime]:

@@ -266,15 +266,15 @@ FACTS = (
     "power_limit_default_w", "clock_sm_hz", "clock_sm_max_hz", "clock_memory_hz", "clock_memory_max_hz", "ecc", "mig", "persistence",
     "temperature_c", "compute_mode",
 )  # fmt: skip
-"""What describes a device, in watts, hertz and degrees Celsius as the names say."""
+"""Fields that describe a device, in watts, hertz and degrees Celsius as the names say."""
 STATE = (
     "pcie_generation", "pcie_width", "power_limit_w", "power_w", "clock_sm_hz", "clock_memory_hz", "ecc", "persistence", "temperature_c",
     "throttle_reasons", "process_ids", "graphics_process_ids",
 )  # fmt: skip
-"""What may change from one minute to the next, or by an administrator's command."""
+"""Fields that may change from one minute to the next, or by an administrator's command."""
 SLOWDOWN = ("thermal_violation_s", "power_violation_s")
-"""What counts how long a device was held back; asked around every case, so no more than these."""
+"""Counters of how long a device was held back; read around every case, so no more than these."""
 TELEMETRY = ("clock_sm_hz", "temperature_c", "power_w", "throttle_reasons")
-"""What is read again and again under load."""
+"""Fields that are read again and again under load."""
 HEALTH = (*STATE, "temperature_slowdown_c", "memory_free_bytes")
-"""What may make a device unfit to measure on."""
+"""Fields that may make a device unfit to measure on."""
