@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope
 # requests and frozen weights: of seconds each. CI makes them, too.
 APART = tests/benchmarks tests/test_examples.py tests/test_collection.py tests/test_families.py tests/harness/worker/test_strict_card.py \
 	$(addprefix tests/cli/test_run_,$(addsuffix .py,data_parallel machines model_parallel ranks searches)) tests/workloads/parallel \
-	tests/workloads/test_open_loop.py tests/kit/test_freeze.py tests/kit/test_c_library.py tests/cli/test_run_sustained.py
+	tests/workloads/test_open_loop.py tests/kit/test_freeze.py tests/cli/test_run_sustained.py
 QUICK_TESTS = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
 # Of what pip says, the packages of a megabyte or more, which are what takes long.
 LARGE = s/^ *(Downloading|Using cached) ([^ ]*) \(([0-9.]* [MG]B)\)$$/\1 \2, \3/p

@@ -75,6 +75,7 @@ __all__ = [
     "too_little_memory",
     "too_much_to_lock",
     "with_copies",
+    "without_collection",
     "workload",
 ]
 
@@ -107,7 +108,7 @@ if TYPE_CHECKING:
     from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
     from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
     from dlbench.harness.worker.backends.base import Backend, register_backend
-    from dlbench.harness.worker.measuring.measure import median_time
+    from dlbench.harness.worker.measuring.measure import median_time, without_collection
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
     from dlbench.harness.worker.serving.ranks import control_group, of_each_rank
@@ -133,7 +134,7 @@ _HOMES = {
     "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
-    "dlbench.harness.worker.measuring.measure": "median_time",
+    "dlbench.harness.worker.measuring.measure": "median_time without_collection",
     "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench.models import MODELS, RowName
-from dlbench.models.convnets import BasicBlock, Bottleneck
+from dlbench.models.convnets import ResidualBlock
 from dlbench.models.operations import count_step
 
 BATCH, CLASSES = 2, 1000
@@ -38,7 +38,7 @@ def layers_of(network: nn.Module) -> list[tuple[nn.Module, int, int, int]]:
     def note(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         found.append((layer, inputs[0].nbytes, output.nbytes, sum(each.nbytes for each in layer.parameters())))
 
-    noted = [each for each in network.modules() if not list(each.children()) or isinstance(each, BasicBlock | Bottleneck)]
+    noted = [each for each in network.modules() if not list(each.children()) or isinstance(each, ResidualBlock)]
     hooks = [each.register_forward_hook(note) for each in noted]
     network(torch.empty(BATCH, 3, 224, 224, device="meta"))
     for each in hooks:
@@ -54,7 +54,7 @@ def closed_formula(layers: list[tuple[nn.Module, int, int, int]], *, training: b
     """
     moved, first = 0, True
     for layer, taken, given, weights in layers:
-        if isinstance(layer, BasicBlock | Bottleneck) or (isinstance(layer, nn.Dropout) and not training):
+        if isinstance(layer, ResidualBlock) or (isinstance(layer, nn.Dropout) and not training):
             continue
         moved += taken + given + weights
         if training and isinstance(layer, nn.Conv2d | nn.Linear):
@@ -96,7 +96,7 @@ def left_out(layers: list[tuple[nn.Module, int, int, int]], *, training: bool) -
                 by["max_pool2d_with_indices_backward"] += indices
             case nn.AdaptiveAvgPool2d(output_size=1):
                 by["mean: its gradient is that of the output, divided"] -= taken
-            case BasicBlock() | Bottleneck():
+            case ResidualBlock():
                 by["add_: shortcut"] += 3 * given
                 by["add: sum of the gradients of both branches"] += 3 * taken
     logits, labels = BATCH * CLASSES * 4, BATCH * 8

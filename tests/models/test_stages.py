@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dlbench.models import MODELS, RowName, build
-from dlbench.models.convnets import BasicBlock, Bottleneck
+from dlbench.models.convnets import ResidualBlock
 from dlbench.models.splitting import cut, layers, mlp, stages, train_costs
 
 IMAGE = (3, 224, 224)
@@ -41,7 +41,7 @@ def on_meta(name: str) -> nn.Module:
 def test_every_network_has_its_layers_and_none_begins_in_place(name: str) -> None:
     row = layers(on_meta(name))
     assert len(row) == LAYERS[name]
-    assert {type(layer[0]) for layer in row} <= {nn.Conv2d, nn.Linear, BasicBlock, Bottleneck}
+    assert {type(layer[0]) for layer in row} <= {nn.Conv2d, nn.Linear, ResidualBlock}
 
 
 @pytest.mark.parametrize("name", ["alexnet", "vgg11", "resnet18", "resnet50"])
