@@ -53,7 +53,6 @@ __all__ = [
     "before_call",
     "caches_of",
     "control_group",
-    "cpus_of_nodes",
     "data",
     "find_data",
     "find_network",
@@ -106,7 +105,7 @@ if TYPE_CHECKING:
     from dlbench.core.schema import Unit
     from dlbench.core.stats import percentile, times_for
     from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
-    from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
+    from dlbench.harness.probe.topology import caches_of, pci_text
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measuring.measure import median_time, without_collection
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
@@ -131,7 +130,7 @@ _HOMES = {
     "dlbench.core.schema": "Unit",
     "dlbench.core.stats": "percentile times_for",
     "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
-    "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
+    "dlbench.harness.probe.topology": "caches_of pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
     "dlbench.harness.worker.measuring.measure": "median_time without_collection",
