@@ -22,6 +22,8 @@ _OVER_LINK = ("h2d", "d2h", "both")
 _REPEATS = 5
 WARMUP_S = 0.5
 """Of an experiment, as long as what a call is warmed up for on an accelerator: the clocks of one that idled rise within that."""
+_MOST_PRODUCTS = 64
+"""A batch that is copied meanwhile: where a product is so much quicker than a copy, more of them say nothing new."""
 _ENDS = 4096
 """Bytes at either end of a buffer that are looked at after a copy."""
 
