@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dlbench import Clock, Dtype, Feeding, Least, Role, Size, Unit, UserDefined, Value, Work, find_data, median_time, operands, workload
-from dlbench.kit.batches import Batch, EpochSampler, Source, WayToDevice, batch_source
+from dlbench.kit.batches import BatchSource, EpochSampler, Source, batch_source
 from dlbench.kit.memory import gibibytes, refuse_more_than_left
 from dlbench.kit.precision import storage
 from dlbench.kit.step_counts import Counts, train_counts
@@ -40,8 +39,6 @@ IMAGE = (3, 32, 32)
 CLASSES = 10
 LABEL_BYTES = 8
 """As torch wants its classes: int64."""
-MOST_BYTES = 4 << 30
-"""Of a data set for a network by name: so much is there in a few seconds."""
 
 
 def perceptron(width: int) -> nn.Sequential:
@@ -77,34 +74,6 @@ def draw_samples(device: torch.device, samples: int, dtype: Dtype) -> tuple[Tens
     """Return images and labels for the perceptron."""
     (images,) = operands(device, (samples, *IMAGE), dtype=dtype)
     return images, torch.randint(CLASSES, (samples,)).to(device)
-
-
-def bytes_a_sample(model: str, example: Given, batch: int, samples: int) -> int:
-    """Return the bytes of a sample. Raises ValueError where so many are no data set that batches can be taken from."""
-    for each in tensors_of(example):
-        if each.shape[:1] != (batch,):
-            found = f"example({batch}) of network '{model}' returns {tuple(each.shape)}"
-            raise ValueError(f"{found}, and batches are taken along the first dimension; feed it by data of your own, source=NAME")
-    sample_bytes = sum(each.nbytes for each in tensors_of(example)) // batch
-    if samples * sample_bytes > MOST_BYTES:
-        taken = f"{samples} samples for {model} take {gibibytes(samples * sample_bytes)}"
-        raise ValueError(f"{taken}, and a data set {gibibytes(MOST_BYTES)} at most; give samples={MOST_BYTES // sample_bytes} or fewer")
-    return sample_bytes
-
-
-def apart(drawn: Given) -> tuple[Batch, Callable[[Batch], Any]]:
-    """Return the tensors of inputs and targets, and a function that puts such tensors together again."""
-    parts, tree = tree_flatten(drawn)
-    places = [at for at, part in enumerate(parts) if isinstance(part, Tensor)]
-    others = [None if isinstance(part, Tensor) else part for part in parts]
-
-    def together(tensors: Batch) -> Any:
-        whole = list(others)
-        for at, tensor in zip(places, tensors, strict=True):
-            whole[at] = tensor
-        return tree_unflatten(whole, tree)
-
-    return tuple(parts[at] for at in places), together
 
 
 SAMPLES, WIDTH = 25_700, 256
@@ -167,35 +136,29 @@ def feed(
     width: Size = WIDTH,
     dtype: Dtype = "fp32",
 ) -> Work:
-    """Fetch the next batch of a data set and train by one step on it: a small perceptron, or the network that `model` names."""
+    """Fetch the next batch of a data set and train by one step on it: a small perceptron, or on data of your own the network `model`."""
     own = find_data(source)
     refuse(device, model, source, workers, samples, width, batch)
-    example: Given = draw_batch(device, model, batch, dtype, "nchw") if model else (None, None)
     order = None
     if own and model:
+        example = draw_batch(device, model, batch, dtype, "nchw")
         refuse_too_large(workers, 0, batch, sum(each.nbytes for each in tensors_of(example)) // batch)
-        way: WayToDevice = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
-        together: Callable[[Any], Any] = tuple
+        way: BatchSource = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
+        step, counts = network_step(device, model, example, dtype)
     else:
-        image_bytes = math.prod(IMAGE) * storage(dtype).itemsize
         lies_on = device if source == "resident" else torch.device("cpu")
-        sample_bytes = bytes_a_sample(model, example, batch, samples) if model else image_bytes + LABEL_BYTES
         if lies_on.type == "cpu":
-            refuse_too_large(workers, samples, batch, sample_bytes)
-        if model:
-            data, together = apart(draw_batch(lies_on, model, samples, dtype, "nchw"))
-        else:
-            data, together = draw_samples(lies_on, samples, dtype), tuple
+            refuse_too_large(workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES)
         order = EpochSampler(samples, batch, lies_on)
-        way = batch_source(source, data, order, device, workers)
-    step, counts = network_step(device, model, example, dtype) if model else perceptron_step(device, width, batch, dtype)
+        way = batch_source(source, draw_samples(lies_on, samples, dtype), order, device, workers)
+        step, counts = perceptron_step(device, width, batch, dtype)
     fetches = FetchTimer(order)
 
     def call() -> Tensor:
         way.make_room()
         with fetches:
             fetched = way.fetch()
-        return step(*together(way.send(fetched)))
+        return step(*way.send(fetched))
 
     def report(clock: Clock) -> dict[str, float]:
         found = {"input_s": fetches.usual_s()}
@@ -217,6 +180,8 @@ def refuse(device: torch.device, model: str | None, source: Source, workers: int
     own = find_data(source)
     if own and model is None:
         raise ValueError(f"source={source} needs a network that takes its batches; give model=…")
+    if model and not own:
+        raise ValueError(f"model={model} is fed by data of your own; give source=…, the name of a function below @dlbench.data")
     if model and width != WIDTH:
         raise ValueError(f"width={width} is that of the perceptron; leave it out with model={model}")
     if own and workers and "workers" not in own.parameters:
