@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from dlbench.kit.formats import FORMATS, Layer, LostGradients
+from dlbench.kit.formats import FORMATS, Layer
 from dlbench.workloads.convergence import Perceptron, SeededTraining
 
 
@@ -73,7 +73,7 @@ EXPECTED = {
 
 
 def layer_of(name, inner, seed=1):
-    return Layer(FORMATS[name], inner, torch.Generator().manual_seed(seed), LostGradients())
+    return Layer(FORMATS[name], inner, torch.Generator().manual_seed(seed))
 
 
 def rounded_alone(name, seed):
