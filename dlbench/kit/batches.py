@@ -52,30 +52,19 @@ class EpochSampler(Sampler[int]):
     def __init__(self, samples: int, batch: int, device: torch.device) -> None:
         self.batch = batch
         self._samples, self._device = samples, device
-        self.begun = 0
-        """Epochs by now."""
-        self.most = samples // batch * batch
-        """Samples of an epoch; may be changed at any time."""
-
-    def _draw(self) -> Tensor:
-        self.begun += 1
-        return torch.randperm(self._samples, device=self._device)
+        self._whole = samples // batch * batch
 
     def __iter__(self) -> Iterator[int]:
         """Return the indices of one epoch, as torch's RandomSampler does."""
-        for at, index in enumerate(self._draw().tolist()):
-            if at >= self.most:
-                return
-            yield index
+        return iter(self._draw().tolist())
+
+    def _draw(self) -> Tensor:
+        return torch.randperm(self._samples, device=self._device)[: self._whole]
 
     def batches(self) -> Iterator[Tensor]:
         """Return the indices of one batch after the other, without end."""
         while True:
-            order = self._draw()
-            for at in range(0, len(order), self.batch):
-                if at >= self.most:
-                    break
-                yield order[at : at + self.batch]
+            yield from torch.split(self._draw(), self.batch)
 
 
 class ResidentBatches(BatchSource):

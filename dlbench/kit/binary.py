@@ -33,8 +33,7 @@ def built(source: str) -> ctypes.CDLL:
     """Return the library of a C file in this folder.
 
     The compiler is the one that ``CC`` names, else the first of cc, gcc and clang. It is called once in a run: the library lies in the
-    scratch folder, and so does a mark of a compiler that has not ended, which no later round waits for. Raises NotImplementedError where
-    there is no compiler, or none that makes a library which loads.
+    scratch folder. Raises NotImplementedError where there is no compiler, or none that makes a library which loads.
     """
     command, path = _compiler(), Path(__file__).with_name(source)
     try:
@@ -42,7 +41,10 @@ def built(source: str) -> ctypes.CDLL:
         made_by = [command, os.environ.get("DLBENCH_PID"), path.read_bytes()]
         library = scratch_folder() / f"{zlib.crc32(repr(made_by).encode()):08x}.so"
         if not library.exists():
-            _build(command, path, library)
+            with tempfile.TemporaryDirectory(dir=library.parent, ignore_cleanup_errors=True) as made_in:
+                made = Path(made_in, library.name)  # which appears when it is whole
+                _compile([*command, "-O3", "-std=c11", "-shared", "-fPIC", "-o", str(made), str(path)], made_in)
+                made.replace(library)
         return ctypes.CDLL(str(library))
     except OSError as error:  # a folder of which nothing may be executed; a compiler for other processors
         raise NotImplementedError(f"{_NEEDED}; {command[0]} makes no library that loads: {error}") from error
@@ -63,19 +65,6 @@ def _compiler() -> list[str]:
     return command
 
 
-def _build(command: list[str], source: Path, library: Path) -> None:
-    """Make a library, which appears when it is whole, unless the compiler fails or takes too long, now or before."""
-    hung = library.with_suffix(".hung")
-    if not hung.exists():
-        with suppress(subprocess.TimeoutExpired), tempfile.TemporaryDirectory(dir=library.parent, ignore_cleanup_errors=True) as folder:
-            made = Path(folder, library.name)
-            _compile([*command, "-O3", "-std=c11", "-shared", "-fPIC", "-o", str(made), str(source)], folder)
-            made.replace(library)
-            return
-        hung.touch()
-    raise NotImplementedError(f"{_NEEDED}; {command[0]} has not ended within {PATIENCE_S:g} s")
-
-
 def _compile(command: list[str], folder: str) -> None:
     """Run a compiler, whose own temporary files are in that folder, too, and end all that it has started."""
     environ = os.environ | {"TMPDIR": folder, "LC_ALL": "C"}
@@ -84,6 +73,8 @@ def _compile(command: list[str], folder: str) -> None:
     ) as process:
         try:
             _, errors = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired as error:
+            raise NotImplementedError(f"{_NEEDED}; {command[0]} has not ended within {PATIENCE_S:g} s") from error
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -1,5 +1,7 @@
 """Published image classifiers: AlexNet, VGG, ResNet and Inception, with torchvision's module names, so that its state dicts load."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
@@ -8,35 +10,33 @@ ALEXNET = ((3, 64, 11, 4, True), (64, 192, 5, 1, True), (192, 384, 3, 1, False),
 """Of each convolution channels, filters, kernel, stride, and whether a pooling halves height and width behind it."""
 
 
-class AlexNet(nn.Module):
-    """Five convolutions and three linear layers: (batch, 3, 224, 224) images to (batch, 1000) logits.
+class PlainNetwork(nn.Module):
+    """Convolutions one behind the other and three linear layers: (batch, 3, 224, 224) images to (batch, 1000) logits."""
 
-    The single-column network of Krizhevsky 2014, https://arxiv.org/abs/1404.5997; without local response normalisation, as in torchvision.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, features: Sequence[nn.Module], size: int, classifier: Sequence[nn.Module]) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for channels, filters, kernel, stride, pooled in ALEXNET:
-            layers += [nn.Conv2d(channels, filters, kernel, stride, 2 if kernel > 3 else 1), nn.ReLU(inplace=True)]
-            layers += [nn.MaxPool2d(kernel_size=3, stride=2)] if pooled else []
-        self.features = nn.Sequential(*layers)  # 256 x 6 x 6
-        self.avgpool = nn.AdaptiveAvgPool2d(6)  # changes nothing at 224 x 224; lets other sizes in
-        self.classifier = nn.Sequential(
-            nn.Dropout(),
-            nn.Linear(256 * 6 * 6, 4096),
-            nn.ReLU(inplace=True),
-            nn.Dropout(),
-            nn.Linear(4096, 4096),
-            nn.ReLU(inplace=True),
-            nn.Linear(4096, 1000),
-        )
+        self.features = nn.Sequential(*features)
+        self.avgpool = nn.AdaptiveAvgPool2d(size)  # changes nothing at 224 x 224; lets other sizes in
+        self.classifier = nn.Sequential(*classifier)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits."""
-        x = self.avgpool(self.features(images))  # (batch, 256, 6, 6)
-        logits: Tensor = self.classifier(torch.flatten(x, 1))  # (batch, 9216) to (batch, 1000)
+        logits: Tensor = self.classifier(torch.flatten(self.avgpool(self.features(images)), 1))
         return logits
+
+
+def alexnet() -> PlainNetwork:
+    """Return the single-column network of Krizhevsky 2014, https://arxiv.org/abs/1404.5997.
+
+    Without local response normalisation, as in torchvision.
+    """
+    layers: list[nn.Module] = []
+    for channels, filters, kernel, stride, pooled in ALEXNET:
+        layers += [nn.Conv2d(channels, filters, kernel, stride, 2 if kernel > 3 else 1), nn.ReLU(inplace=True)]
+        layers += [nn.MaxPool2d(kernel_size=3, stride=2)] if pooled else []
+    first, second, last = nn.Linear(256 * 6 * 6, 4096), nn.Linear(4096, 4096), nn.Linear(4096, 1000)
+    classifier = [nn.Dropout(), first, nn.ReLU(inplace=True), nn.Dropout(), second, nn.ReLU(inplace=True), last]
+    return PlainNetwork(layers, 6, classifier)
 
 
 VGG_STAGES = {
@@ -51,45 +51,21 @@ VGG_CHANNELS = (64, 128, 256, 512, 512)
 """Width of each stage. Each ends by halving height and width: 224, 112, 56, 28, 14, and 7 at the end."""
 
 
-class VGG(nn.Module):
-    """3x3 convolutions and three linear layers: (batch, 3, 224, 224) images to (batch, 1000) logits.
+def vgg(stages: tuple[int, ...]) -> PlainNetwork:
+    """Return a network of 3x3 convolutions, without batch norm.
 
-    Simonyan and Zisserman 2014, https://arxiv.org/abs/1409.1556, table 1: columns A, B, D and E, without batch norm.
+    Simonyan and Zisserman 2014, https://arxiv.org/abs/1409.1556, table 1: columns A, B, D and E.
     """
-
-    def __init__(self, stages: tuple[int, ...]) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        channels = 3
-        for convolutions, width in zip(stages, VGG_CHANNELS, strict=True):
-            for _ in range(convolutions):
-                layers += [nn.Conv2d(channels, width, kernel_size=3, padding=1), nn.ReLU(inplace=True)]
-                channels = width
-            layers += [nn.MaxPool2d(kernel_size=2, stride=2)]
-        self.features = nn.Sequential(*layers)  # 512 x 7 x 7
-        self.avgpool = nn.AdaptiveAvgPool2d(7)  # changes nothing at 224 x 224; lets other sizes in
-        self.classifier = nn.Sequential(
-            nn.Linear(512 * 7 * 7, 4096),
-            nn.ReLU(inplace=True),
-            nn.Dropout(),
-            nn.Linear(4096, 4096),
-            nn.ReLU(inplace=True),
-            nn.Dropout(),
-            nn.Linear(4096, 1000),
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return logits."""
-        x = self.avgpool(self.features(images))  # (batch, 512, 7, 7)
-        logits: Tensor = self.classifier(torch.flatten(x, 1))  # (batch, 25088) to (batch, 1000)
-        return logits
-
-
-def downsample(channels: int, out: int, stride: int) -> nn.Sequential | None:
-    """Return the projection that fits a shortcut to its block's output, or None where it fits as it is."""
-    if stride == 1 and channels == out:
-        return None
-    return nn.Sequential(nn.Conv2d(channels, out, kernel_size=1, stride=stride, bias=False), nn.BatchNorm2d(out))
+    layers: list[nn.Module] = []
+    channels = 3
+    for convolutions, width in zip(stages, VGG_CHANNELS, strict=True):
+        for _ in range(convolutions):
+            layers += [nn.Conv2d(channels, width, kernel_size=3, padding=1), nn.ReLU(inplace=True)]
+            channels = width
+        layers += [nn.MaxPool2d(kernel_size=2, stride=2)]
+    first, second, last = nn.Linear(512 * 7 * 7, 4096), nn.Linear(4096, 4096), nn.Linear(4096, 1000)
+    classifier = [first, nn.ReLU(inplace=True), nn.Dropout(), second, nn.ReLU(inplace=True), nn.Dropout(), last]
+    return PlainNetwork(layers, 7, classifier)
 
 
 class ResidualBlock(nn.Module):

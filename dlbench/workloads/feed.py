@@ -80,8 +80,6 @@ SAMPLES, WIDTH = 25_700, 256
 """Of the data set and of the perceptron's hidden layers, where nothing else is asked for."""
 WORKER_BYTES = 8 << 20
 """Memory that a forked worker does not share with the process of the step, as measured."""
-EPOCHS, EPOCH_CALLS, EPOCHS_S = 5, 16, 2.0
-"""Short epochs after the timed blocks, calls in each, and seconds for them all: the time between epochs is taken from them."""
 IN_A_ROW = 16
 """Calls whose times to get a batch are taken together: a multiple of every usual number of workers."""
 LOADED_AHEAD = 2
@@ -108,7 +106,6 @@ VALUES = (
     ),
     # No part of a call: it runs during the step.
     Value("hidden_copy_s", Unit.SECONDS, None, "the same, of a copy that runs during the step", when={"source": ("prefetch",)}),
-    Value("epoch_gap_s", Unit.SECONDS, None, "how much longer than usual the call takes in which an epoch begins", optional=True),
     # Of data that the user brings, or that is prepared.
     Value(
         "input_alone_s",
@@ -139,7 +136,6 @@ def feed(
     """Fetch the next batch of a data set and train by one step on it: a small perceptron, or on data of your own the network `model`."""
     own = find_data(source)
     refuse(device, model, source, workers, samples, width, batch)
-    order = None
     if own and model:
         example = draw_batch(device, model, batch, dtype, "nchw")
         refuse_too_large(workers, 0, batch, sum(each.nbytes for each in tensors_of(example)) // batch)
@@ -152,7 +148,7 @@ def feed(
         order = EpochSampler(samples, batch, lies_on)
         way = batch_source(source, draw_samples(lies_on, samples, dtype), order, device, workers)
         step, counts = perceptron_step(device, width, batch, dtype)
-    fetches = FetchTimer(order)
+    fetches = FetchTimer()
 
     def call() -> Tensor:
         way.make_room()
@@ -165,10 +161,8 @@ def feed(
         if way.copies:
             way.make_room()
             found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(partial(way.copy, way.fetch()), clock)
-        if order is None:
+        if own:
             return found | alone(way, step, workers, clock)
-        if gaps := epoch_gaps(call, order, clock):
-            found["epoch_gap_s"] = statistics.median(gaps)
         way.pause()
         return found
 
@@ -210,27 +204,20 @@ def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) 
 
 
 class FetchTimer:
-    """Host time of each ``with``, in the order they came, apart from those in which an epoch began; without an order of all.
+    """Host time of each ``with``, in the order they came.
 
     By a clock that does not wait for the device, as the harness's does: waiting within a call would end what overlaps there.
     """
 
-    def __init__(self, order: EpochSampler | None, now: Callable[[], float] = time.perf_counter) -> None:
-        self._order, self._now = order, now
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now, self._begun_s = now, 0.0
         self._seconds: list[float] = []
-        self._begun_s, self._epoch = 0.0, 0
-
-    @property
-    def _epochs(self) -> int:
-        return self._order.begun if self._order else 0
 
     def __enter__(self) -> None:
-        self._epoch, self._begun_s = self._epochs, self._now()
+        self._begun_s = self._now()
 
     def __exit__(self, *error: object) -> None:
-        seconds = self._now() - self._begun_s
-        if self._epochs == self._epoch:
-            self._seconds.append(seconds)
+        self._seconds.append(self._now() - self._begun_s)
 
     def usual_s(self) -> float:
         """Return the usual time of one in the later half, behind the warm-up: the median of what some in a row take on average.
@@ -240,27 +227,3 @@ class FetchTimer:
         later = self._seconds[len(self._seconds) // 2 :]
         rows = [later[at : at + IN_A_ROW] for at in range(0, max(1, len(later) - IN_A_ROW + 1), IN_A_ROW)]
         return statistics.median(statistics.fmean(row) for row in rows) if later else 0.0
-
-
-def epoch_gaps(call: Callable[[], object], order: EpochSampler, clock: Clock) -> list[float]:
-    """Return for a few short epochs how many seconds longer than the others of it the call takes in which it begins; none in no time.
-
-    Each call is timed alone. Epochs are as long as before afterwards.
-    """
-    most, order.most = order.most, min(order.most, EPOCH_CALLS * order.batch)
-    gaps: list[float] = []
-    calls: list[float] = []
-    started, first = order.begun, 0.0
-    until = clock.now() + EPOCHS_S
-    while len(gaps) < EPOCHS and (begun := clock.now()) < until:
-        epoch = order.begun
-        call()
-        seconds = clock.now() - begun
-        if order.begun == epoch:
-            calls.append(seconds)
-            continue
-        if epoch > started and calls:  # the first to end began long ago
-            gaps.append(max(0.0, first - statistics.median(calls)))
-        first, calls = seconds, []
-    order.most = most
-    return gaps

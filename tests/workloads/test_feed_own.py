@@ -24,35 +24,26 @@ def test_loaders_feed_or_end_their_own_case_with_a_sentence(tmp_path):
     plugin = str(front_door.PLUGINS / "own_data.py")
     done = shared_hosts.dlbench("run", suite, "--plugin", plugin, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
     rows = {each["case"]["id"]: each for each in front_door.measurements(tmp_path / "o.jsonl")}
-    found = {}
-    for name, row in rows.items():
-        short = name.removeprefix("feed[model=small,batch=4,source=").partition(",dtype")[0]
-        found[short] = (row["status"], row.get("reason") or sorted(row["values"]))
-    measured = ("ok", ["input_alone_s", "input_s", "step_alone_s"])
-    torn = ("failed", "ValueError: data 'torn' raises FileNotFoundError: there is no image 9.jpg")
-    assert done.code == 5, done.err
-    unsupported, sentence = found.pop("listed,workers=1")
-    assert (unsupported, sentence.partition(" (")[0]) == (
-        "unsupported",
-        "data 'listed' takes no workers; give its function that parameter",
-    )
-    lines = Path(plugin).read_text().splitlines()
-    # The line of the decorator, as nothing of the user's was running.
-    decorators = {name: lines.index(line) for line in lines for name in found if line.startswith(f"def {name.partition(',')[0]}(")}
-    without = {
-        name: (status, said if status == "ok" else said.removesuffix(f" (own_data.py, line {decorators[name]})"))
-        for name, (status, said) in found.items()
+    found = {
+        name.removeprefix("feed[model=small,batch=4,source=").partition(",dtype")[0]: (
+            row["status"],
+            row.get("reason") or sorted(row["values"]),
+        )
+        for name, row in rows.items()
     }
-    assert all(found[name] != said for name, said in without.items() if said[0] != "ok")
-    assert without == {
-        "loaded,workers=1": measured,
-        "torn,workers=1": torn,
-        "empty": (
-            "failed",
-            "ValueError: data 'empty' has ended without a batch; it is gone through once an epoch, so each time has to begin anew",
-        ),
-        "alone": ("failed", "ValueError: data 'alone' gives a list of 1 (Tensor), and a step takes (inputs, targets)"),
-        "words": ("failed", "ValueError: data 'words' gives inputs as a list of 4 (str), and the network takes a tensor"),
+    assert done.code == 5, done.err
+    assert found.pop("loaded,workers=1") == ("ok", ["input_alone_s", "input_s", "step_alone_s"])
+    status, said = found.pop("listed,workers=1")
+    assert (status, said.partition(" (")[0]) == ("unsupported", "data 'listed' takes no workers; give its function that parameter")
+    lines = Path(plugin).read_text().splitlines()
+    # With the line of the decorator, as nothing of the user's was running.
+    at = {name: lines.index(line) for line in lines for name in ("empty", "alone", "words") if line.startswith(f"def {name}(")}
+    ended = "has ended without a batch; it is gone through once an epoch, so each time has to begin anew"
+    wrong = {"empty": ended, "alone": "gives a list of 1 (Tensor), and a step takes (inputs, targets)"}
+    wrong |= {"words": "gives inputs as a list of 4 (str), and the network takes a tensor"}
+    assert found == {
+        "torn,workers=1": ("failed", "ValueError: data 'torn' raises FileNotFoundError: there is no image 9.jpg"),
+        **{name: ("failed", f"ValueError: data '{name}' {said} (own_data.py, line {at[name]})") for name, said in wrong.items()},
     }
 
 
