@@ -12,7 +12,6 @@ import front_door
 import made_up
 import pytest
 from front_door import dlbench, in_process
-from test_show import imported_by
 
 from dlbench.analysis.export import formats
 from dlbench.core.measurement import measurement_to_json
@@ -188,14 +187,6 @@ def test_a_full_disk_behind_stdout_is_74(run_file: Path, form: str) -> None:
     assert (done.returncode, done.stderr) == (74, "dlbench: cannot write stdout: No space left on device\n")
 
 
-def test_a_bad_file_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "f.json").write_text('{"version": "1.0", "benchmarks": [{}]}')
-    done = in_process(tmp_path, "export", "f.json", "--to", "csv")
-    missing = "Object missing required field `runs` - at `$.benchmarks[0]`"
-    sentence = f"dlbench: f.json: {missing}; the file was edited or is not pyperf's\n"
-    assert (done.code, done.out, done.err) == (2, "", sentence)
-
-
 @pytest.mark.parametrize("form", [form for form in formats.names() if form != "parquet"])
 def test_text_that_no_encoding_has_stays_out(tmp_path: Path, form: str) -> None:
     """A file of pyperf may hold it; dlbench writes none, and leaves out a line of its own that has it."""
@@ -217,28 +208,6 @@ def test_a_pyperf_file_is_shown_and_exported_like_our_own(run_file: Path) -> Non
     table = in_process(folder, "show", "run.json")
     assert (table.code, table.err) == (0, "")
     assert "infer_step resnet18 batch=4 fp32" in table.out
-
-
-def test_the_help_names_every_format_and_both_files(tmp_path: Path) -> None:
-    text = " ".join(in_process(tmp_path, "export", "--help").out.split())
-    assert f"Formats: {', '.join(formats.names())}." in text
-    assert all(f"OUT-{each}-is-better.json" in text for each in ("smaller", "bigger"))
-    assert sorted(re.findall(r"^## ([\w-]+)$", PAGE, re.MULTILINE)) == formats.names()
-
-
-def test_the_help_imports_no_format(run_file: Path) -> None:
-    imported = imported_by("export", "--help")
-    assert "dlbench.analysis.export.formats" in imported
-    assert not [name for name in imported if name.startswith(("dlbench.analysis.export.formats.", "pandas", "dlbench.analysis.read"))]
-
-
-def test_exporting_imports_neither_torch_nor_the_harness(run_file: Path) -> None:
-    for form in ("csv", "pyperf"):
-        imported = imported_by("export", run_file, "--to", form)
-        assert ("pandas" in imported) == (form == "csv")
-        assert "torch" not in imported
-        assert not any(name.startswith("dlbench.harness") for name in imported)
-    assert not {"pandas", "torch"} & imported_by("export", "--help")
 
 
 def consumer(*words: str, cwd: Path) -> str:

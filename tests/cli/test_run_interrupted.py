@@ -74,7 +74,7 @@ def measurements_so_far(path):
 
 def test_a_run_of_one_case_goes_on_with_that_one(tmp_path):
     name = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.002]', head=front_door.HASTY)
-    run = ("run", name, "--device", "cpu", "--case", "spin[seconds=0.002]@cpu", "-o", "o.jsonl")
+    run = ("run", name, "--device", "cpu", "-k", "spin[seconds=0.002]@cpu", "-o", "o.jsonl")
     for arguments in (run, ("run", "--resume", "o.jsonl", "--rounds", "3")):
         done = shared_hosts.dlbench(*arguments, cwd=tmp_path)
         assert done.code == 0, done.err

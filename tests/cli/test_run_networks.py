@@ -33,21 +33,8 @@ NETWORKS = ("pictures", "words", "pair", "named", "masks", "dropping", "counting
 def measured(folder: Path, plugin: str, *more: str) -> dict[str, tuple[str, str | None, str | None]]:
     """Status, reason and what was not checked of each case of both steps of all networks of a plugin."""
     suite = front_door.suite(folder, *STEPS)
-    options = (
-        "--plugin",
-        str(front_door.PLUGINS / plugin),
-        "--device",
-        "cpu",
-        "--rounds",
-        "1",
-        "--seed",
-        "1",
-        "-o",
-        "run.jsonl",
-        "--format",
-        "json",
-    )
-    done = shared_hosts.dlbench("run", suite, *options, *more, cwd=folder)
+    options = ("--device", "cpu", "--rounds", "1", "--seed", "1", "-o", "run.jsonl", "--format", "json")
+    done = shared_hosts.dlbench("run", suite, str(front_door.PLUGINS / plugin), *options, *more, cwd=folder)
     rows = json.loads(done.out)
     return {row["case.id"]: (row["case.status"], row["case.reason"], row["check.reason"]) for row in rows}
 
