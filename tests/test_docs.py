@@ -20,7 +20,7 @@ from project_files import project_files
 
 from dlbench import models
 from dlbench.analysis import answers
-from dlbench.cli.defaults import FILE, PROJECT
+from dlbench.cli.defaults import FILE
 from dlbench.cli.main import dlbench
 from dlbench.cli.options import NETWORK_SUITE
 from dlbench.core import modules
@@ -163,8 +163,8 @@ def test_suites_and_files_of_defaults_are_valid(page, body, signatures, tmp_path
     if "project" in (data := tomllib.loads(body)):
         assert list(data["project"]["entry-points"]) == [registry.ENTRY_POINT_GROUP]
         return
-    if name := re.match(rf"# ({FILE}|{PROJECT})\n", body):
-        (tmp_path / name[1]).write_text(body)
+    if body.startswith(f"# {FILE}\n"):
+        (tmp_path / FILE).write_text(body)
         assert shared_hosts.dlbench("list", cwd=tmp_path).code == 0
         return
     written = suite.parse(body, page)

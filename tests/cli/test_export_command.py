@@ -63,7 +63,7 @@ def shown(form: str) -> list[Any]:
 
 @pytest.mark.parametrize("form", ONE_FILE)
 def test_the_page_shows_what_goes_to_stdout(run_file: Path, form: str) -> None:
-    done = dlbench("export", "run.jsonl", "--to", form, cwd=run_file.parent)
+    done = in_process(run_file.parent, "export", "run.jsonl", "--to", form)
     assert (done.code, done.err) == (0, "")
     assert [json.loads(done.out, parse_constant=pytest.fail)] == shown(form)
 
@@ -170,13 +170,12 @@ def test_where_one_of_two_files_exists_none_is_written(run_file: Path) -> None:
     assert sorted(path.name for path in run_file.parent.iterdir()) == ["run.jsonl", "x-bigger-is-better.json"]
 
 
-@pytest.mark.parametrize("form", ["csv", "pyperf"])
-def test_a_full_disk_behind_stdout_is_74(run_file: Path, form: str) -> None:
+def test_a_full_disk_behind_stdout_is_74(run_file: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "dlbench", "export", "run.jsonl", "--to", form],
+            [sys.executable, "-m", "dlbench", "export", "run.jsonl", "--to", "csv"],
             cwd=run_file.parent,
             env=front_door.environment(),
             stdout=full,
@@ -229,9 +228,5 @@ def two_runs(tmp_path: Path) -> Path:
 def test_pyperf_reads_and_compares_them(two_runs: Path) -> None:
     for name in ("a", "b"):
         assert in_process(two_runs, "export", f"{name}.jsonl", "--to", "pyperf", "-o", f"{name}.json").code == 0
-    shown_by_pyperf = consumer("pyperf", "show", "--metadata", "a.json", cwd=two_runs)
-    assert f"- device_name: {made_up.GPU}" in shown_by_pyperf
-    stats = consumer("pyperf", "stats", "-b", "train_step[model=resnet18,batch=8,dtype=fp32]@cpu", "a.json", cwd=two_runs)
-    assert "Number of run with values: 7" in " ".join(stats.split())
     compared = consumer("pyperf", "compare_to", "a.json", "b.json", cwd=two_runs)
     assert compared.count("2.00x slower") >= 8

@@ -412,7 +412,7 @@ def test_a_command_that_is_proposed_can_be_pasted_where_the_path_has_a_space(tmp
 
 
 def test_results_go_to_results_by_default_and_say_where(tmp_path):
-    done = dlbench("run", front_door.suite(tmp_path, 'workload = "noop"'), "--rounds", "1", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", front_door.suite(tmp_path, 'workload = "noop"'), "--rounds", "1", cwd=tmp_path)
     (path,) = (tmp_path / "results").iterdir()
     assert re.fullmatch(r"mine-\d{8}-\d{6}\.jsonl", path.name)
     shown = f"results/{path.name}"

@@ -93,7 +93,7 @@ def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_cases(tmp_path):
     before = path.read_bytes()
     with path.open("ab") as file:  # as a kill in the middle of a write leaves it
         file.write(b'{"kind":"measurement","case":{"id":"mat')
-    shown = dlbench("show", "o.jsonl", cwd=tmp_path)
+    shown = front_door.in_process(tmp_path, "show", "o.jsonl")
     assert shown.code == 0
     assert "last line" in shown.err
     assert "dlbench run --resume o.jsonl" in shown.err
