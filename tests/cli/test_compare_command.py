@@ -531,6 +531,14 @@ def test_a_reader_that_leaves_changes_no_verdict(folder: Folder) -> None:
     assert (folder.path / "o.xml").is_file()
 
 
+@given(st.text(max_size=8))
+def test_a_fraction_is_read_or_refused_in_a_sentence(text: str) -> None:
+    try:
+        assert 1e-4 <= parse_fraction(text) <= 10
+    except ValueError as error:
+        assert str(error) == f"'{text}' is not a fraction; write for example 5% or 0.05"
+
+
 @given(st.integers(1, 100_000))
 def test_percent_and_fraction_are_the_same(hundredths: int) -> None:
     assert parse_fraction(f"{hundredths / 100}%") == pytest.approx(hundredths / 10_000)
