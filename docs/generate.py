@@ -60,7 +60,7 @@ TABLES = {
         compare_export.COLUMNS,
     ),
     "Calibration": (
-        "What `dlbench calibrate --format json|csv|md` writes: a row a case. See [calibrate.md](../calibrate.md).",
+        "What `dlbench calibrate` shows: a row a case. See [calibrate.md](../calibrate.md).",
         list(compare_terminal.NOISE_COLUMNS),
     ),
     "Fitness of a machine": (
