@@ -116,18 +116,12 @@ SHOWN: Mapping[str, tuple[list[Callable[[], list[Measurement]]], tuple[str, ...]
     "show": ([steps], ()),
     "show-details": (
         [steps],
-        (
-            "--topic",
-            "details",
-        ),
+        ("--topic", "details"),
     ),
     "show-topic": ([steps], ("--topic", "speed-up")),
     "show-answers": (
         [made_up.both_kinds],
-        (
-            "--topic",
-            "all",
-        ),
+        ("--topic", "all"),
     ),
     "show-by-device": ([on_cpu, on_a_card], ("--by", "device")),
     "show-by-dtype": ([made_up.both_kinds], ("--by", "dtype")),
