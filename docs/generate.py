@@ -83,7 +83,7 @@ TABLES = {
         verdict_files.COLUMNS,
     ),
     "Calibration": (
-        "What `dlbench calibrate --format json|csv|md` writes: a row a case. See [ab.md](../ab.md#the-noise-between-sessions).",
+        "What `dlbench calibrate` shows: a row a case. See [ab.md](../ab.md#the-noise-between-sessions).",
         list(compare_terminal.NOISE_COLUMNS),
     ),
     "Fitness of a machine": (

@@ -58,11 +58,11 @@ def after(
     lacking = [each for each in found if isinstance(each, Missing) and each.commands]
     following = first or (terminal.most_wanted(lacking) if lacking else shlex.join(["dlbench", "report", *map(str, files)]))
     parts = [
-        f"{'next':<{terminal.LABEL}}{following}",
+        following,
         f"{'saved in' if saved else 'of'} {', '.join(map(str, files))}",
         f"why: {shlex.join(['dlbench', 'show', *map(str, files), '--topic', 'all'])}",
     ]
-    lines = [one_line(" · ".join(parts[:count])) for count in (3, 2, 1)]
+    lines = [f"{'next':<{ending.LABEL}}{one_line(' · '.join(parts[:count]))}" for count in (3, 2, 1)]
     return next((line for line in lines if width is None or len(line) <= width), one_line(following))
 
 

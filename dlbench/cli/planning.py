@@ -46,7 +46,7 @@ _COLUMNS = ("id", "suite", "workload", "device", "params")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be measured."""
+    """Cases to measure, and how."""
 
     options: PlanOptions
     suites: tuple[Suite, ...]
