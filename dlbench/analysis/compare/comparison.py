@@ -8,7 +8,6 @@ from typing import NamedTuple
 from dlbench.analysis.compare import power
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, by_side, disagreement, judge_family, rank_tests, together
-from dlbench.analysis.compare.provenance import ClockDifference
 from dlbench.analysis.compare.values import judge_values
 from dlbench.analysis.compare.verdict import (
     IN_TURN,
@@ -24,6 +23,7 @@ from dlbench.analysis.compare.verdict import (
 )
 from dlbench.analysis.ratios.matching import Unmatched
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.usability import ClockDifference
 from dlbench.core.conditions import BUSY
 from dlbench.core.rank_test import rank_test
 from dlbench.core.rows.columns import CaseRounds

@@ -8,12 +8,12 @@ from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import TestFamily, comparison
 from dlbench.analysis.compare.judge import Verdict, by_side
 from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
-from dlbench.analysis.compare.provenance import clock_difference
 from dlbench.analysis.compare.values import compared_values
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention, summed_up
 from dlbench.analysis.ratios.matching import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.pyperf import SESSIONS_FOR_A_VERDICT, TOOL
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.usability import clock_difference
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import BALANCED, CONFIRMING

@@ -8,11 +8,11 @@ from typing import NamedTuple, Self
 
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, Verdict, by_side
 from dlbench.analysis.compare.power import MOST_ROUNDS, least_rounds, more_rounds, rounds_to_exclude
-from dlbench.analysis.compare.provenance import ClockDifference
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.presentation.wording import amount
 from dlbench.analysis.ratios.matching import Unmatched
 from dlbench.analysis.read.header import SpentBudget
+from dlbench.analysis.read.usability import ClockDifference
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import holm, known
