@@ -48,7 +48,6 @@ __all__ = [
     "Work",
     "__version__",
     "autocast",
-    "available_memory",
     "before_call",
     "caches_of",
     "control_group",
@@ -103,7 +102,7 @@ if TYPE_CHECKING:
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.stats import CLIENT_BOUND, OpenRun, overloaded, percentile, times_for
     from dlbench.core.units import Unit
-    from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
+    from dlbench.harness.probe.memory import too_little_memory, too_much_to_lock
     from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measuring.measure import median_time
@@ -129,7 +128,7 @@ _HOMES = {
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.units": "Unit",
     "dlbench.core.stats": "CLIENT_BOUND OpenRun overloaded percentile times_for",
-    "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
+    "dlbench.harness.probe.memory": "too_little_memory too_much_to_lock",
     "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
