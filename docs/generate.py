@@ -206,9 +206,10 @@ def authors() -> Iterator[str]:
 
 
 def _uses() -> Mapping[str, str]:
-    """Return for each name that is offered the shortest whole line that uses it: in pages and examples, in workloads, else in dlbench."""
+    """Return for each name that is offered the shortest whole line that uses it: in pages and examples, workloads, else in dlbench."""
     shortest: dict[str, tuple[int, int, str]] = {}
-    pages = [page.read_text() for page in sorted(FOLDER.parent.glob("*.md"))]
+    root = FOLDER.parent.parent
+    pages = [page.read_text() for page in (*sorted(FOLDER.parent.glob("*.md")), *sorted((root / "examples").rglob("*.py")))]
     for name, line in re.findall(r"^(?=.*dlbench\.(\w+)\b)(@?[^`\n]*(?:\)|\.data))$", "\n".join(pages), re.MULTILINE):
         shortest[name] = min(shortest.get(name, (9, 0, "")), (0, len(line), line))
     for path in sorted(PACKAGE.rglob("*.py")):
