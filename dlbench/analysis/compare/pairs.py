@@ -152,7 +152,7 @@ def _limits(
     Where no suite ``has_gate``, that is what is ``given`` alone; else what the suite asks for, or the usual. A change at the threshold is
     called in one of two comparisons, however many rounds: so it is twice the threshold where either is no larger than that.
     """
-    found = thresholds.of_workload(row.case.workload, base.thresholds.get(row.case.run, {}).get(row.case.suite, {}))
+    found = thresholds.for_workload(row.case.workload, base.thresholds.get(row.case.run, {}).get(row.case.suite, {}))
     found = (found if has_gate else replace(found, detect=None)).with_metrics(given)
     if DETECT in given:
         try:
@@ -215,7 +215,7 @@ def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:
         flags = row.case.math if MATH in settings else {}
         found = {f"found.{name}": value for name, value in row.case.found.items()} if row.rounds.median_s else {}
         texts = {name: value_text(value) for name, value in {**flags, **found}.items()}
-        return {str(each): each.of_row(row) for each in settings if each != MATH} | texts
+        return {str(each): each.value_in(row) for each in settings if each != MATH} | texts
 
     return _differences(known(base), known(new))
 

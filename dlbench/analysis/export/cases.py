@@ -142,7 +142,7 @@ def of_cases(file: Path, document: Callable[[RunFile, Sequence[Timed]], Any], *,
     run = table.load(file)
     timed, untimed = split(run)
     count = len(timed) + sum(map(len, untimed.values()))
-    notes = [*left_out(run), *incomplete(run, count), *untaken(untimed, count), *not_usable(table.of_file(run, run.path.stem))]
+    notes = [*left_out(run), *incomplete(run, count), *untaken(untimed, count), *not_usable(table.results_of(run, run.path.stem))]
     if not timed:
         return Exported({}, notes)
     made = document(run, timed)

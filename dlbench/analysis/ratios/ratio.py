@@ -19,9 +19,9 @@ class Ratio:
     interval: Interval | None
     """With 95 % confidence or a little more; None of too few rounds."""
     rounds: tuple[int, int]
-    """Of the base and of the other."""
+    """Rounds of the base and of the other."""
     among: int = 1
-    """Of how many pairs it was chosen as the fastest; its interval allows for that."""
+    """Number of pairs that it was chosen from as the fastest; its interval allows for that."""
     is_of_itself: bool = False
     """Whether both are the same, so that there is nothing to estimate."""
 
