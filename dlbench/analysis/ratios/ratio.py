@@ -148,10 +148,6 @@ class PairedDifference(NamedTuple):
         """Whether no part of the interval lies below the limit; False without an interval."""
         return self.interval is not None and self.interval.low >= limit - _ROUNDING * abs(limit)
 
-    def is_at_most(self, limit: float) -> bool:
-        """Whether no part of the interval lies above the limit; False without an interval."""
-        return self.interval is not None and self.interval.high <= limit + _ROUNDING * abs(limit)
-
 
 def paired_difference(base: Sequence[float], other: Sequence[float]) -> PairedDifference | None:
     """Return ``other - base``, in their unit, inverting Wilcoxon's signed-rank test; None where they are not as many, or none."""

@@ -196,17 +196,13 @@ def _read_one(path: Path, name: str) -> Results:
 
 def results_of(run: RunFile, name: str) -> Results:
     """Return the rows of a file that was read, which is called so."""
-    cases, run = by_case(run.measurements), replace(run, measurements=())  # which many blocks then leave as their case has a row
+    cases = by_case(run.measurements)
     sides = header.sides_of(run, [*(rounds[0].side for rounds in cases), *(each.side for each in run.tries)])
     environments = header.environments(run, name, sides)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
     origins = {side: Origin(header.run_name(name, side), devices, header.declarations(run, of)) for side, of in sides.items()}
     target = run.header.get("policy", {}).get("target", Policy().target)
-    rows = []
-    while cases:
-        rounds = cases.pop()
-        rows.append(summarise(rounds, target, run.states, origins[rounds[0].side]))
-    rows = flagged(rows[::-1])
+    rows = flagged([summarise(rounds, target, run.states, origins[rounds[0].side]) for rounds in cases])
     lacking = header.planned_cases(run, len(rows)) - len(rows)
     spent, others = header.spent_budget(run, rows), known(each.other_cpus for each in run.states)
     return Results(
