@@ -40,7 +40,7 @@ ROOMS = {
     "analysis.ratios": "ratio matching",
     "analysis.presentation": "wording names columns figures",
     "analysis.scaling": "outliers speedup projection",
-    "analysis.compare": "calibration judge power values provenance verdict comparison pairs",
+    "analysis.compare": "calibration judge power values provenance verdict comparison sides",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
     "small_batches elsewhere published sustained convergence money cards training_time",
     "analysis.answers.bottleneck": "* __init__",

@@ -47,7 +47,7 @@ STANDARD = {"device": "cpu", "dtype": "fp32", "layout": "nchw", "mode": "eager",
 
 
 class Unmatched(NamedTuple):
-    """A row that stands in no pair, and why."""
+    """A row without a match, and why."""
 
     case: str
     run: str
@@ -69,13 +69,13 @@ class Match:
     on_device: bool = False
     """Whether these are of the device's own time."""
     among: int = 1
-    """Number of pairs that it was chosen from as the best."""
+    """Number of matches that it was chosen from as the best."""
 
     @cached_property
     def ratio(self) -> Ratio:
         """How many times as fast the other is. Raises AttributeError for rows that report values."""
         if self.speeds is None:
-            raise AttributeError("a pair of rows without times has no ratio")
+            raise AttributeError("rows without times have no ratio")
         return itself(len(self.speeds[0])) if self.other is self.base else speed_ratio(*self.speeds, among=self.among)
 
     @property
@@ -138,7 +138,7 @@ class OfMatch:
 
 @dataclass(frozen=True)
 class Matches:
-    """Pairs, and what they leave out."""
+    """Matches, and the rows that have none."""
 
     rows: tuple[Match, ...] = ()
     unmatched: tuple[Unmatched, ...] = ()
@@ -149,7 +149,7 @@ class Matches:
 
 
 def match_rows(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Matches:
-    """Pair the ``ok`` rows that differ in one setting and give the ratio of their times, base over other.
+    """Match the ``ok`` rows that differ in one setting and give the ratio of their times, base over other.
 
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
     device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides.
@@ -248,7 +248,7 @@ def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hash
 
 
 def left_out(row: Row, reason: str) -> Unmatched:
-    """Return a row as one that stands in no pair."""
+    """Return a row as one without a match, with the reason."""
     return Unmatched(row.case.id, row.file, reason)
 
 

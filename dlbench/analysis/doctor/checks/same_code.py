@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 
 from dlbench.analysis.compare.judge import LEVEL, statistic_name
-from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.power import detectable
+from dlbench.analysis.compare.sides import compare
 from dlbench.analysis.compare.verdict import CaseVerdict
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.read.table import Results, collect
