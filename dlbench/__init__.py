@@ -49,7 +49,6 @@ __all__ = [
     "Work",
     "__version__",
     "autocast",
-    "available_memory",
     "before_call",
     "caches_of",
     "control_group",

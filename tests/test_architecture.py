@@ -39,7 +39,7 @@ ROOMS = {
     "analysis.ratios": "ratio matching",
     "analysis.presentation": "wording names columns",
     "analysis.scaling": "outliers speedup projection",
-    "analysis.compare": "calibration judge power values provenance verdict comparison pairs",
+    "analysis.compare": "calibration judge power values provenance verdict comparison sides",
     "analysis.answers.engine": "question making pairs lines costs",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",

@@ -231,12 +231,12 @@ class _LiveTable(Tracker):
             return False
         from dlbench.analysis.answers import answers
         from dlbench.analysis.answers.engine.question import Answer
-        from dlbench.analysis.read.table import of_rows
+        from dlbench.analysis.read.table import rows_so_far
         from dlbench.analysis.report.terminal import End
 
         declared = {name: each.declared for name, each in self.session.signatures.items()}
         cards = [{"kind": each.kind, "name": each.name} for each in self.session.devices if each.kind != "cpu"]
-        results = of_rows(measured, self._path.stem, declared, {"identity": {"accelerators": cards}})
+        results = rows_so_far(measured, self._path.stem, declared, {"identity": {"accelerators": cards}})
         found = answers(results)
         self._answers = End(results, found) if any(isinstance(each, Answer) for each in found) else None
         ended_s = time.monotonic()

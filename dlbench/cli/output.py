@@ -186,8 +186,8 @@ def notes_on(results: Results, files: Sequence[Path]) -> list[str]:
     notes = list(results.notes)
     # Most files need no comparison, nor to wait for what it takes.
     if any("side" in each for each in results.environments.values()):
-        from dlbench.analysis.compare.pairs import are_sides
         from dlbench.analysis.compare.provenance import side_notes
+        from dlbench.analysis.compare.sides import are_sides
 
         notes += side_notes(results) if are_sides(results) else ()
     if any(path.is_dir() for path in files):

@@ -304,7 +304,7 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
 
 def _judge(results: "Results") -> "Comparison":
     """Return the verdicts on the sides."""
-    from dlbench.analysis.compare.pairs import compare_sides  # not at the top, so that --help stays quick
+    from dlbench.analysis.compare.sides import compare_sides  # not at the top, so that --help stays quick
 
     return compare_sides(results)
 

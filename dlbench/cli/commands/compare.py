@@ -46,8 +46,8 @@ def compare_command(
       dlbench compare run.jsonl --by dtype
     """
     # Here and not at the top: reading imports more than help may take.
-    from dlbench.analysis.compare.pairs import are_sides, compare_by, compare_sides
     from dlbench.analysis.compare.provenance import side_notes
+    from dlbench.analysis.compare.sides import are_sides, compare_by, compare_sides
     from dlbench.analysis.read.table import collect
     from dlbench.analysis.scaling.outliers import fleet_notes
     from dlbench.cli.verdicts import conclude
@@ -83,7 +83,7 @@ def _across_files(
 ) -> tuple[list["Comparison"], list[str]]:
     """Return the verdicts of each file against the first, and notes on where the files come from."""
     from dlbench.analysis.compare import provenance
-    from dlbench.analysis.compare.pairs import any_sides, compare
+    from dlbench.analysis.compare.sides import any_sides, compare
     from dlbench.analysis.report.compare_terminal import occasions
 
     if any_sides(results):
