@@ -103,7 +103,7 @@ if TYPE_CHECKING:
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.stats import CLIENT_BOUND, OpenRun, overloaded, percentile, times_for
     from dlbench.core.units import Unit
-    from dlbench.harness.probe.linux import available_memory, caches_of, cpus_of_nodes, pci_text, too_little_memory, too_much_to_lock
+    from dlbench.harness.probe.linux import caches_of, pci_text, too_little_memory, too_much_to_lock
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measuring.measure import median_time, without_collection
     from dlbench.harness.worker.parent import metered_window, note_stage, scratch_folder
@@ -125,7 +125,7 @@ _HOMES = {
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.stats": "CLIENT_BOUND OpenRun overloaded percentile times_for",
     "dlbench.core.units": "Unit",
-    "dlbench.harness.probe.linux": "available_memory too_little_memory too_much_to_lock caches_of cpus_of_nodes pci_text",
+    "dlbench.harness.probe.linux": "too_little_memory too_much_to_lock caches_of pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.measuring.measure": "median_time without_collection",
     "dlbench.harness.worker.parent": "scratch_folder metered_window note_stage",

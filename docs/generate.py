@@ -267,8 +267,10 @@ def authors() -> Iterator[str]:
     )
     documented = {home: _documented(ast.parse(inspect.getsource(import_module(home))).body) for home in offered._HOMES}
     filled_in = {name for _, _, name in FILLED_IN}
-    names = [(name, documented[home][name]) for home, listed in offered._HOMES.items() for name in listed.split() if name not in filled_in]
-    yield _listed(f"`{name}`: {_sentence(text)}" for name, text in sorted(names, key=lambda each: each[0].lower()))
+    texts = {name: documented[home][name] for home, listed in offered._HOMES.items() for name in listed.split() if name in offered.__all__}
+    used = _uses()
+    names = [name for name in sorted(texts, key=str.lower) if name not in filled_in and not name.startswith("__")]
+    yield _listed(f"`{name}`: {_sentence(texts[name])} `{used[name]}`" for name in names)
     for title, module, name in FILLED_IN:
         (filled,) = (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef) and node.name == name)
         fields = {field: text for field, text in _documented(filled.body, functions=False).items() if text and field != "parameters"}

@@ -62,7 +62,7 @@ def after(
         f"{'saved in' if saved else 'of'} {', '.join(map(str, files))}",
         f"why: {shlex.join(['dlbench', 'show', *map(str, files), '--topic', 'all'])}",
     ]
-    lines = [f"{'next':<{ending.LABEL}}{one_line(' · '.join(parts[:count]))}" for count in (3, 2, 1)]
+    lines = [f"{'next':<{terminal.LABEL}}{one_line(' · '.join(parts[:count]))}" for count in (3, 2, 1)]
     return next((line for line in lines if width is None or len(line) <= width), one_line(following))
 
 

@@ -281,8 +281,8 @@ def test_what_a_network_declares_wrongly_is_a_sentence(function, given, sentence
             lambda: user.network(build),
             "@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)",
         ),
-        (lambda: user_definitions.data(lambda size: []), "data '<lambda>': its parameters can be batch and workers, not 'size'"),
-        (lambda: user_definitions.data(own), "data 'own': the name is dlbench's own; give the function another"),
+        (lambda: user.data(lambda size: []), "data '<lambda>': its parameters can be batch and workers, not 'size'"),
+        (lambda: user.data(own), "data 'own': the name is dlbench's own; give the function another"),
     ],
 )
 def test_a_decorator_that_is_written_wrongly_is_told(written, sentence):

@@ -155,6 +155,8 @@ def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:
     return replace(row, case=replace(row.case, run=run), declared=declaration or row.declared)
 
 
+Read = Callable[[Path, str], Results]
+Map = Callable[[Read, Iterable[Path], Iterable[str]], Iterable[Results]]
 """`map`, or that of a pool of processes: calls a function with each path and name, and returns the results in that order."""
 
 
@@ -173,13 +175,13 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def collect(paths: Sequence[Path]) -> Results:
-    """Read files into one table, with what each round gave.
+def collect(paths: Sequence[Path], each: Map = map) -> Results:
+    """Read files into one table, with what each round gave; ``each`` reads them, one after the other or side by side.
 
     A folder stands for the result files in it. Raises ResultFileError where one can't be read, UsageError where one is given twice.
     """
     paths = files_in(paths)
-    files = [of_file(load(path), name) for path, name in zip(paths, _names(paths), strict=True)]
+    files = list(each(_read_one, paths, _names(paths)))
     joined: dict[str, Any] = {field: tuple(chain.from_iterable(getattr(file, field) for file in files)) for field in _JOINED}
     joined |= {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
     results = Results(**joined)
