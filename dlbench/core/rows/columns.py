@@ -177,7 +177,7 @@ class Checks(Record):
     """Check of the output."""
 
     follows_input: bool | None = column(Unit.FLAG, "whether other numbers in the inputs gave another output")
-    error: float | None = column(Unit.FRACTION, "how far the output is from that in fp64 on the CPU, relative in the 2-norm", "lower")
+    error: float | None = column(Unit.FRACTION, "how far a call is from the same in fp64, relative in the 2-norm", "lower")
     tolerance: float | None = column(Unit.FRACTION, "what rounding explains of that; a case beyond it has failed")
     empty_call_s: float | None = column(Unit.SECONDS, "what a call takes that does nothing")
     operations: int | None = column(

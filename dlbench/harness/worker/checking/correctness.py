@@ -20,7 +20,7 @@ from dlbench.harness.probe.memory import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.backends.torch_build import set_math
 from dlbench.harness.worker.checking.operations import operations_of
-from dlbench.harness.worker.failures import first_line
+from dlbench.harness.worker.failures import failure_of, first_line
 from dlbench.harness.worker.registry import Workload
 
 BUDGET_S = 1.0
@@ -80,7 +80,7 @@ class Subject:
         """Raise Unavailable where a check would take longer than the set-up did and a second, or come near the deadline."""
         most_s = min(max(BUDGET_S, self.setup_s), self.left_s / 10)
         if needed_s > most_s:
-            raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=most_s)
+            raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=round(most_s, 1))
 
 
 def spot_checked(subject: Subject) -> Measurement:
@@ -103,8 +103,8 @@ def spot_checked(subject: Subject) -> Measurement:
         except Unavailable as unavailable:
             reasons[part] = {"part": part, **unavailable.reason}
         except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
-            text = f"{type(raised).__name__}: {first_line(raised)}"
-            reasons[part] = {"part": part, **Unknown.EXCEPTION.reason(text=text)}
+            text, ran_out = f"{type(raised).__name__}: {first_line(raised)}", failure_of(raised, "")[0] is Status.OOM
+            reasons[part] = {"part": part, **(Unknown.NO_MEMORY_LEFT.reason() if ran_out else Unknown.EXCEPTION.reason(text=text))}
     subject.backend.synchronize(subject.device)  # a device that a check has broken says so here
     what, error, tolerance = found.get("fp64", ("", None, None))
     finite = error is not None and math.isfinite(error)
@@ -196,10 +196,7 @@ def _compare(subject: Subject) -> Furthest:
     if precision.scaled:
         raise Unavailable(Unknown.SCALED, precision=precision.name)
     is_executed_otherwise = subject.work.reference and subject.params != subject.plain.params
-    what, error, tolerance = (_compare_execution if is_executed_otherwise else _compare_output)(subject)
-    if math.isinf(error) and precision.narrow_range:
-        raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
-    return what, error, tolerance
+    return (_compare_execution if is_executed_otherwise else _compare_output)(subject)
 
 
 def furthest(
@@ -210,7 +207,7 @@ def furthest(
     The rule: the error is at most `FACTOR` times that of plain execution, ``usual``, and a tolerance. That is of all names together, as
     a single one's may be small by chance (torch's own gate has a factor of 2 to 10 there: torch/_dynamo/utils.py, `same`).
     """
-    held = [name for name in exact if FACTOR * usual[name] + tolerance <= MOST_TOLERANCE]
+    held = [name for name in exact if FACTOR * usual[name] <= MOST_TOLERANCE]
     if not held:
         return None
     error, name = max((distance(case.get(name), exact[name]), name) for name in held)
@@ -274,6 +271,8 @@ def _compare_output(subject: Subject) -> Furthest:
         return _worst([furthest("output", {"": own}, {"": right}, {"": explained}) for own, right, explained in pairs])
 
     found = worst(case.output)
+    if math.isinf(found[1]) and PRECISIONS[subject.dtype].narrow_range:
+        raise Unavailable(Unknown.OUT_OF_RANGE, precision=PRECISIONS[subject.dtype].arithmetic)
     # Before a case fails for its numbers, they have to be the same each time.
     if found[1] > found[2] and (again := worst(_FirstCall(in_fp64).output))[1] > again[2]:
         raise Unavailable(Unknown.CHANGING)
