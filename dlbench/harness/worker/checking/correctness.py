@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -236,7 +236,7 @@ def _compare_execution(subject: Subject) -> Furthest:
         with torch.autograd.set_multithreading_enabled(subject.backend.is_host):
             return observe(subject.plain.set_up(), exact, 1)
 
-    in_fp64 = _reference(subject, subject.device, 6 * subject.call_s, calls=2)
+    in_fp64 = _reference(subject, "device", 6 * subject.call_s, calls=2)
     set_math("fp64")
     work = in_fp64.set_up()
     _refuse_other_inputs(subject, subject.work.inputs, work.inputs)
@@ -259,7 +259,7 @@ def _compare_output(subject: Subject) -> Furthest:
     if subject.is_reference:
         raise Unavailable(Unknown.IS_FP64)
     # Twice the bytes, so twice the time to set up.
-    in_fp64 = _reference(subject, find("cpu")[1], 3 * subject.setup_s + subject.call_s)
+    in_fp64 = _reference(subject, "cpu", 3 * subject.setup_s + subject.call_s)
     flops = subject.work.flops or 0.0
     case, exact = _FirstCall(subject), _FirstCall(in_fp64)
     _refuse_unlike(subject, case, exact)
@@ -287,15 +287,15 @@ def _worst(found: Sequence[Furthest | None]) -> Furthest:
     return max(held, key=lambda each: each[1] / each[2])
 
 
-def _reference(subject: Subject, device: torch.device, others_s: float, calls: int = 1) -> Subject:
-    """Return it in plain execution and fp64, on a device or, where that has none, on the CPU.
+def _reference(subject: Subject, where: Literal["cpu", "device"], others_s: float, calls: int = 1) -> Subject:
+    """Return it in plain execution and fp64, on the CPU or on its device, where that has fp64.
 
     Raises Unavailable where so many calls, and ``others_s``, take more time or memory than there is.
     """
     if not (flops := subject.work.flops):
         raise Unavailable(Unknown.NO_FLOPS)
-    backend = subject.backend
-    if device != subject.device or backend.unsupported(device, "fp64"):
+    backend, device = subject.backend, subject.device
+    if where == "cpu" or backend.unsupported(device, "fp64"):
         backend, device = find("cpu")
     size = 256 if backend.is_host else 1024
     matrix = torch.rand(size, size, dtype=torch.float64, device=device)
