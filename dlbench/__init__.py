@@ -110,8 +110,9 @@ if TYPE_CHECKING:
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measuring.measure import median_time
     from dlbench.harness.worker.parent import metered_window, note_stage, scratch_folder
-    from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
+    from dlbench.harness.worker.registry import workload
     from dlbench.harness.worker.serving.ranks import control_group, of_each_rank
+    from dlbench.harness.worker.signatures import Cache, Duration, Layout, Least, Size
     from dlbench.harness.worker.user import Data, Network, Tokens, UserDefined, data, find_data, find_network, network
     from dlbench.kit.cache import before_call
     from dlbench.kit.copies import Copies, with_copies
@@ -136,7 +137,8 @@ _HOMES = {
     "dlbench.harness.worker.user": "UserDefined Data Network Tokens data find_data find_network network",
     "dlbench.harness.worker.measuring.measure": "median_time",
     "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",
-    "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
+    "dlbench.harness.worker.registry": "workload",
+    "dlbench.harness.worker.signatures": "Cache Duration Layout Least Size",
     "dlbench.harness.worker.parent": "metered_window note_stage scratch_folder",
     "dlbench.kit.cache": "before_call",
     "dlbench.kit.copies": "Copies with_copies",

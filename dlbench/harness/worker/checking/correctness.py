@@ -20,15 +20,12 @@ from dlbench.harness.probe.memory import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.backends.torch_build import set_math
 from dlbench.harness.worker.checking.operations import operations_of
+from dlbench.harness.worker.checking.rule import Furthest, distance, furthest, rounding, worst
 from dlbench.harness.worker.failures import failure_of, first_line
 from dlbench.harness.worker.registry import Workload
 
 BUDGET_S = 1.0
 """Time that each of the checks may take, by estimate."""
-FACTOR = 3.0
-"""How many times the error of plain execution, or the rounding to be expected, is still rounding: measured, see docs/checks.md."""
-MOST_TOLERANCE = 0.9
-"""An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
 COARSE = 1e-4
 """Roundoff of a precision in which other inputs may change an output by less than a rounding."""
 _EXECUTION = ("mode", "implementation")
@@ -183,10 +180,6 @@ def _operations(subject: Subject) -> int:
     return operations_of(work.call)  # type: ignore[arg-type]  # has a call
 
 
-Furthest = tuple[str, float, float]
-"""What of a call is furthest from fp64 for what rounding explains of it, its error, and what is still explained."""
-
-
 def _compare(subject: Subject) -> Furthest:
     """Hold a call against the same in fp64. Raises Unavailable where that would say nothing."""
     precision = PRECISIONS.get(subject.dtype)
@@ -197,30 +190,6 @@ def _compare(subject: Subject) -> Furthest:
         raise Unavailable(Unknown.SCALED, precision=precision.name)
     is_executed_otherwise = subject.work.reference and subject.params != subject.plain.params
     return (_compare_execution if is_executed_otherwise else _compare_output)(subject)
-
-
-def furthest(
-    kind: str, case: Mapping[str, Any], exact: Mapping[str, Any], usual: Mapping[str, float], tolerance: float = 0.0
-) -> Furthest | None:
-    """Return what of a kind is furthest from fp64; None where rounding alone explains as much as another computation.
-
-    The rule: the error is at most `FACTOR` times that of plain execution, ``usual``, and a tolerance. That is of all names together, as
-    a single one's may be small by chance (torch's own gate has a factor of 2 to 10 there: torch/_dynamo/utils.py, `same`).
-    """
-    held = [name for name in exact if FACTOR * usual[name] <= MOST_TOLERANCE]
-    if not held:
-        return None
-    error, name = max((distance(case.get(name), exact[name]), name) for name in held)
-    return f"{kind} of {name}" if name else kind, error, FACTOR * max(usual[name] for name in held) + tolerance
-
-
-def distance(value: Tensor | None, exact: Tensor) -> float:
-    """Return the relative distance in the 2-norm; of single numbers the logarithm of the ratio, as one that is missing is far from any."""
-    if value is None or value.shape != exact.shape:
-        return math.inf
-    value, exact = (each.detach().cpu().double() for each in (value, exact))
-    off = (value / exact).log().abs() if exact.numel() == 1 else (value - exact).norm() / exact.norm()
-    return found if math.isfinite(found := off.item()) else math.inf
 
 
 def _compare_execution(subject: Subject) -> Furthest:
@@ -251,7 +220,7 @@ def _compare_execution(subject: Subject) -> Furthest:
     for kind, right in exact.items():
         usual = {name: distance(plain[kind].values.get(name), value) for name, value in right.values.items()}
         found.append(furthest(kind, case[kind].values, right.values, usual, plain[kind].tolerance))
-    return _worst(found)
+    return worst(found)
 
 
 def _compare_output(subject: Subject) -> Furthest:
@@ -266,25 +235,17 @@ def _compare_output(subject: Subject) -> Furthest:
     tally = exact.tally
     usual = [rounding(subject.dtype, tally.results, tally.numbers, each.numel(), flops) for each in exact.output]
 
-    def worst(outputs: Sequence[Tensor]) -> Furthest:
+    def of_all(outputs: Sequence[Tensor]) -> Furthest:
         pairs = zip(outputs, exact.output, usual, strict=True)
-        return _worst([furthest("output", {"": own}, {"": right}, {"": explained}) for own, right, explained in pairs])
+        return worst([furthest("output", {"": own}, {"": right}, {"": explained}) for own, right, explained in pairs])
 
-    found = worst(case.output)
+    found = of_all(case.output)
     if math.isinf(found[1]) and PRECISIONS[subject.dtype].narrow_range:
         raise Unavailable(Unknown.OUT_OF_RANGE, precision=PRECISIONS[subject.dtype].arithmetic)
     # Before a case fails for its numbers, they have to be the same each time.
-    if found[1] > found[2] and (again := worst(_FirstCall(in_fp64).output))[1] > again[2]:
+    if found[1] > found[2] and (again := of_all(_FirstCall(in_fp64).output))[1] > again[2]:
         raise Unavailable(Unknown.CHANGING)
     return found
-
-
-def _worst(found: Sequence[Furthest | None]) -> Furthest:
-    """Return what is furthest for what is explained of it. Raises Unavailable where nothing could be held."""
-    held = [each for each in found if each]
-    if not held:
-        raise Unavailable(Unknown.TOO_ROUGH)
-    return max(held, key=lambda each: each[1] / each[2])
 
 
 def _reference(subject: Subject, where: Literal["cpu", "device"], others_s: float, calls: int = 1) -> Subject:
@@ -382,20 +343,3 @@ def _refuse_unlike(subject: Subject, case: _FirstCall, exact: _FirstCall) -> Non
         raise Unavailable(Unknown.COMPUTES_NOTHING)
     if not all(each.isfinite().all() and each.any() for each in exact.output):
         raise Unavailable(Unknown.NO_OUTPUT)
-
-
-def rounding(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
-    """Return how far an output of ``size`` numbers is from the exact one by rounding, in the 2-norm and relative.
-
-    ``results``: tensors computed on the way, ``numbers``: their elements, ``flops``: operations that took. So an element of these is a
-    sum of k = flops / (2 numbers) products, and one of the output of k_out = flops / (2 results size): it may take more, as the
-    gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the roundoff u of the precision. Rounding errors are
-    independent and of mean zero, more or less, so n of them come to sqrt(n) u and not to n u (Higham and Mary, A New Approach to
-    Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
-
-        sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
-    """
-    precision = PRECISIONS[dtype]
-    on_the_way = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
-    at_the_end = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
-    return math.hypot(math.sqrt(results) * on_the_way, at_the_end)

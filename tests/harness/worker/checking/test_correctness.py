@@ -13,7 +13,8 @@ from dlbench.core.model import Case, Status
 from dlbench.core.unknown import explained
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.base import find
-from dlbench.harness.worker.checking.correctness import FACTOR, Subject, distance, furthest, rounding, spot_checked
+from dlbench.harness.worker.checking.correctness import Subject, spot_checked
+from dlbench.harness.worker.checking.rule import FACTOR, distance, furthest, rounding
 from dlbench.kit.precision import storage
 
 registry.load_builtins()
