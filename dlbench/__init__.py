@@ -16,7 +16,6 @@ __all__ = [
     "Clock",
     "CollectiveOp",
     "Communicates",
-    "Compared",
     "Copies",
     "Data",
     "Dtype",
@@ -28,6 +27,7 @@ __all__ = [
     "Limit",
     "Memory",
     "Network",
+    "Observed",
     "OpenRun",
     "Parallel",
     "ProductDtype",
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     )
     from dlbench.core.errors import UsageError
     from dlbench.core.measurement import Memory
-    from dlbench.core.model import Clock, Compared, Reported, Work
+    from dlbench.core.model import Clock, Observed, Reported, Work
     from dlbench.core.open_loop import CLIENT_BOUND, OpenRun, overloaded
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, ProductDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
@@ -125,7 +125,7 @@ _HOMES = {
     ),
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
-    "dlbench.core.model": "Clock Compared Reported Work",
+    "dlbench.core.model": "Clock Observed Reported Work",
     "dlbench.core.open_loop": "CLIENT_BOUND OpenRun overloaded",
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS ProductDtype TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dlbench import Compared, Dtype
+from dlbench import Dtype, Observed
 from dlbench.kit.precision import storage
 from dlbench.kit.user_networks import main_output
 
@@ -47,7 +47,7 @@ class StepParts:
         return {name: each for name, each in self.network.named_parameters() if each.requires_grad}
 
 
-def observed(call: Step, parts: StepParts, exact: Mapping[str, Compared]) -> dict[str, Compared]:
+def observed(call: Step, parts: StepParts, exact: Mapping[str, Observed]) -> dict[str, Observed]:
     """Take a step, two in training, on the negative of its inputs, and return what is compared with ``exact``, the same in fp64.
 
     That is empty where this is the step in fp64. Gradients and outputs are overwritten first, as a graph writes where it wrote before.
@@ -57,10 +57,10 @@ def observed(call: Step, parts: StepParts, exact: Mapping[str, Compared]) -> dic
             return _trained(call, parts, parts.update, exact)
         with torch.inference_mode():
             main_output(call()).zero_()
-            return {"output": Compared({"": main_output(call()).clone()}, OUTPUT_TOLERANCE)}
+            return {"output": Observed({"": main_output(call()).clone()}, OUTPUT_TOLERANCE)}
 
 
-def _trained(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact: Mapping[str, Compared]) -> dict[str, Compared]:
+def _trained(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact: Mapping[str, Observed]) -> dict[str, Observed]:
     """Take a step from no momenta on whose labels are the likeliest, and one whose update shows and whose labels are the unlikeliest.
 
     Two losses of the same logits differ by these, which tells more than a loss: that is near the logarithm of the number of classes
@@ -77,7 +77,7 @@ def _trained(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact:
         hook = parts.network.register_forward_hook(partial(_label_likely, labels, logits))
         loss = _host(call())
         hook.remove()
-        chosen = Compared({"likely": labels.clone(), "unlikely": logits[0].argmin(1)}, math.inf)
+        chosen = Observed({"likely": labels.clone(), "unlikely": logits[0].argmin(1)}, math.inf)
     else:
         labels.copy_(chosen.values["likely"])
         loss = _host(call())
@@ -107,10 +107,10 @@ def _trained(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact:
     for name, each in weights.items():
         _some(each).copy_(before[name])
     _forget(update)
-    found["loss"] = Compared({"": loss}, tolerance + rounding)
-    found["update"] = Compared(updates, TOLERANCE)
+    found["loss"] = Observed({"": loss}, tolerance + rounding)
+    found["update"] = Observed(updates, TOLERANCE)
     for kind, values in (("gradient", gradients), ("momentum", momenta)):
-        found[kind] = Compared(values, tolerance)
+        found[kind] = Observed(values, tolerance)
     return found
 
 

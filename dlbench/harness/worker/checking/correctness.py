@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from dlbench.core.measurement import Measurement, SpotCheck
-from dlbench.core.model import Compared, ParamValue, Status, Work
+from dlbench.core.model import Observed, ParamValue, Status, Work
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.unknown import PARTS, Reason, Unavailable, Unknown
 from dlbench.harness.probe.memory import too_little_memory
@@ -195,11 +195,11 @@ def _compare(subject: Subject) -> Furthest:
 def _compare_execution(subject: Subject) -> Furthest:
     """Hold a step that is not executed plainly against itself in plain execution and in fp64."""
 
-    def observe(work: Work, exact: Mapping[str, Compared], number: int) -> Mapping[str, Compared]:
+    def observe(work: Work, exact: Mapping[str, Observed], number: int) -> Mapping[str, Observed]:
         torch.manual_seed(subject.seed + number)  # others drop out each time, so that plain execution shows what that makes
         return work.reference(exact)  # type: ignore[misc]  # the case has one, and these are of its workload
 
-    def observe_plain() -> Mapping[str, Compared]:
+    def observe_plain() -> Mapping[str, Observed]:
         subject.backend.activate(subject.device)
         set_math(subject.dtype)
         with torch.autograd.set_multithreading_enabled(subject.backend.is_host):
