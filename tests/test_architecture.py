@@ -30,7 +30,7 @@ ROOMS = {
     "harness.worker": "parent usage user signatures registry failures",
     "harness.worker.backends": "base torch_build builtin __init__",
     "harness.worker.measuring": "limits measure",
-    "harness.worker.checking": "operations correctness",
+    "harness.worker.checking": "operations rule correctness",
     "harness.worker.profiling": "kinds profile",
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "placement machines rank_group",
@@ -70,8 +70,7 @@ DOORS = {
     "torch": (
         "dlbench.harness.worker.backends",
         "dlbench.harness.worker.serving.ranks",
-        "dlbench.harness.worker.checking.correctness",
-        "dlbench.harness.worker.checking.operations",
+        "dlbench.harness.worker.checking",
         "dlbench.harness.worker.profiling",
         "dlbench.harness.worker.measuring.limits",
         "dlbench.harness.worker.serving.main",

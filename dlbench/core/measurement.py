@@ -212,7 +212,7 @@ class SpotCheck:
     follows_input: bool | None = None
     """Whether other numbers in the inputs gave another output."""
     error: Quantity | None = None
-    """Relative distance from the output in fp64 on the CPU, in the 2-norm."""
+    """Relative distance from the same in fp64, in the 2-norm; infinite where None stands beside a tolerance."""
     tolerance: Quantity | None = None
     """Error that rounding explains; a case beyond it has failed."""
     empty_call_s: Quantity | None = None

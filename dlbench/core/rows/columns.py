@@ -225,7 +225,7 @@ class Checks(Record):
     """Check of the output."""
 
     follows_input: bool | None = _flag("whether other numbers in the inputs gave another output")
-    error: float | None = _fraction("how far the output is from that in fp64 on the CPU, relative in the 2-norm", "lower")
+    error: float | None = _fraction("how far a call is from the same in fp64, relative in the 2-norm", "lower")
     tolerance: float | None = _fraction("what rounding explains of that; a case beyond it has failed")
     empty_call_s: float | None = _seconds("what a call takes that does nothing")
     operations: int | None = _count("that one call hands to the device, without views and allocations; each is a launch at least")
