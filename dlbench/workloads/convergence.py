@@ -145,7 +145,7 @@ class Perceptron:
 
 
 class Convolutions:
-    """Three 3 x 3 convolutions and a linear layer without biases, and images of 12 x 12 with one of 20 patterns, moved by 0 to 2 each batches.
+    """Three 3 x 3 convolutions and a linear layer without biases, and 12 x 12 images of one of 20 patterns, shifted by 0 to 2 both ways.
 
     A convolution is the product of its patches, as each seed has filters of its own; channels come last.
     """
