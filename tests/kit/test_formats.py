@@ -21,7 +21,7 @@ from dlbench.kit.formats import (
 )
 from dlbench.workloads.convergence import Perceptron, SeededTraining
 
-DRAWS = 200_000
+DRAWS = 1_000_000
 FLOATS = {
     torch.bfloat16: (stochastic_bf16, (-140, -133, -130, -127, -126, -100, -60, -24, -8, 0, 8, 24, 60, 100, 127)),
     torch.float16: (stochastic_fp16, (-26, -25, -24, -20, -17, -15, -14, -12, -8, -4, 0, 4, 8, 12, 15)),
