@@ -71,7 +71,7 @@ def _machines(results: Results) -> str:
         return " against ".join(counted)
     environments = [*results.environments.values()]
     why = "" if accelerators or len(environments) != 1 else _no_accelerator(environments[0])
-    return f"{''.join(counted)}{f', no GPU: {why}' if why else ''}"
+    return ", ".join(filter(None, (*counted, why and f"no GPU: {why}")))
 
 
 def _no_accelerator(environment: Mapping[str, Any]) -> str:

@@ -105,7 +105,7 @@ def test_the_sound_row_of_most_rounds_counts_and_then_the_newest(shown, one, oth
 
     text = shown({"one": file(**one), "other": file(**other)})
     ((*_, file_shown),) = [line[:4] for line in lines_of(text, "matmul n=64 fp32")]
-    assert (file_shown, text.splitlines()[0].partition(":")[0]) == (counts, "2 cases")
+    assert (file_shown, ", 2 cases" in text) == (counts, True)
 
 
 CARDS = ("NVIDIA H100", "NVIDIA H200")
