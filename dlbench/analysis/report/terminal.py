@@ -54,9 +54,14 @@ def run_in_words(results: Results) -> list[str]:
 
 
 def packed(parts: Sequence[str], width: int) -> list[str]:
-    """Return parts with a dot between them where one line has room for all, else on lines of their own."""
-    line = " · ".join(parts)
-    return [line] if len(line) <= width else [folded for each in parts for folded in fold(each, width, cell=True)]
+    """Return parts with a dot between them, on as few lines as they fit on."""
+    lines = list[str]()
+    for each in parts:
+        if lines and len(longer := f"{lines[-1]} · {each}") <= width:
+            lines[-1] = longer
+        else:
+            lines.append(each)
+    return [folded for line in lines for folded in fold(line, width, cell=True)]
 
 
 def _machines(results: Results) -> str:
