@@ -25,7 +25,7 @@ THRESHOLD = WITHIN_A_RUN.time
 CASE_LIMIT, SUITE_LIMIT = 0.01, LEVEL
 COVERAGE = (0.93, 0.98)
 SLOWDOWN = 0.1
-"""Of the programs that are slower on purpose, as in `harness.plan.known_cases`."""
+"""Slowdown of the programs that are slower on purpose, as in `harness.plan.known_cases`."""
 
 
 def verdicts(cases: Sequence[Tests]) -> list[Verdict]:
