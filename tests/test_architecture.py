@@ -24,7 +24,7 @@ ROOMS = {
     "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding open_loop",
     "core.reference": "collectives networks peaks schedules published what_if claims",
     "core.rows": "rounds columns row rates summary",
-    "harness.plan": "suite cases rate_search adaptive",
+    "harness.plan": "suite rate_search adaptive cases",
     "harness.probe": "linux processor programs nvml devices fingerprint sampler checks",
     "harness.process": "wire folders launch worker_process",
     "harness.worker": "lifecycle usage scratch stages user_definitions signature_checks registry failures",
