@@ -78,7 +78,7 @@ def test_names_are_text_and_no_markup_and_never_too_long(tmp_path):
 def test_a_run_that_is_not_usable_is_said_to_be(tmp_path):
     made_up.write(tmp_path / "hot.jsonl", [replace(each, throttling=Throttling(thermal=0.5)) for each in made_up.both_kinds()])
     _, second, *_ = shown(tmp_path, "hot.jsonl").out.splitlines()
-    assert second.startswith("not usable: 8 of 8 cases were throttled in most rounds; ")
+    assert second.startswith("not usable: 8 of 8 cases throttled in most rounds; ")
 
 
 def test_prices_are_told_in_it(tmp_path):

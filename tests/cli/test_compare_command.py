@@ -523,7 +523,7 @@ def test_junit(folder: Folder) -> None:
     }  # fmt: skip
     cases = suite.iter("testcase")
     endings = {test.get("name"): [(end.tag, end.get("message")) for end in test if end.tag != "properties"] for test in cases}
-    assert endings[TWO.id] == [("failure", "slower by +20.0 %")]
+    assert endings[TWO.id] == [("failure", "slower: time +20.0 %, 95 % interval +18.2…+21.8 %")]
     assert endings["noop[]@cpu"] == [("failure", "missing: not in the new file")]
     assert endings[ONE.id] == []
     assert endings['matmul[n=3,text=<&"[31m]@cpu'][0][0] == "skipped"

@@ -1,4 +1,4 @@
-"""Runs most of whose cases were disturbed in most rounds: everything that is made from them says so first."""
+"""Runs most of whose cases disturbed in most rounds: everything that is made from them says so first."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ from dlbench.harness.probe.sampler import Monitor
 
 CALM, LOST, HOT = Throttling(waiting=0.0), Throttling(waiting=0.5), Throttling(thermal=0.5)
 AGAIN = "stop what else runs, and measure again: dlbench run quick"
-THREE = f"not usable: 3 of 4 cases were disturbed in most rounds; {AGAIN}"
+THREE = f"not usable: 3 of 4 cases disturbed in most rounds; {AGAIN}"
 
 
 def measured(lost, *, how=LOST, cases=4, rounds=7):
@@ -94,7 +94,7 @@ def test_no_line_rests_on_disturbed_cases_and_what_sound_ones_say_stays(tmp_path
     made_up.write(tmp_path / "some.jsonl", steps(lambda case: case.params["dtype"] == "bf16" and case.params["batch"] == 8))
     made_up.write(tmp_path / "all.jsonl", steps(lambda case: True))
     (none, first), (some, _), (every, _) = (lines_of(tmp_path, f"{name}.jsonl") for name in ("none", "some", "all"))
-    assert first[0].startswith("not usable: 8 of 8 cases were disturbed in most rounds")
+    assert first[0].startswith("not usable: 8 of 8 cases disturbed in most rounds")
     assert first[1] == "8 cases: 8 not usable; 7 rounds."
     assert [every[topic].split("×")[0] for topic in (WORTH_IT, "precision")] == ["training 100", "bf16 2.00"]
     assert none == {}
@@ -120,7 +120,7 @@ def test_of_several_files_and_of_sides_it_says_which(tmp_path):
     made_up.write(tmp_path / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
     named = THREE.replace("not usable: ", "not usable: bad: ")
     assert first_line(tmp_path, "show", "good.jsonl", "bad.jsonl") == named
-    assert first_line(tmp_path, "show", "ab.jsonl").startswith("not usable: ab:b: 4 of 4 cases were disturbed")
+    assert first_line(tmp_path, "show", "ab.jsonl").startswith("not usable: ab:b: 4 of 4 cases disturbed")
     compared = front_door.in_process(tmp_path, "compare", "good.jsonl", "bad.jsonl", "--report", "c.html")
     assert f"note: {named}" in compared.err.splitlines()
     assert compared.code == 0
@@ -141,14 +141,14 @@ def test_the_round_counts_where_the_case_can_not_tell(tmp_path):
     blind, seeing = measured([7] * 4, how=Throttling(thermal=0.0)), measured([])
     for name, cases in (("blind", blind), ("seeing", seeing)):
         made_up.write(tmp_path / f"{name}.jsonl", cases, states=states)
-    said = "not usable: 4 of 4 cases were disturbed in most rounds; stop what else runs, and measure again: dlbench run quick"
+    said = "not usable: 4 of 4 cases disturbed in most rounds; stop what else runs, and measure again: dlbench run quick"
     assert first_line(tmp_path, "show", "blind.jsonl") == said
     assert "not usable" not in first_line(tmp_path, "show", "seeing.jsonl")
     others = {"accelerators": {"cuda:0": {"other_processes": 1}}}
     shared = [RoundState(number, 9.0, 0.0, 0.0, others, others) for number in range(7)]
     card = made_up.rounds_of(made_up.case("matmul", "cuda:0", n=8), made_up.flat(made_up.SEVEN), throttling=CALM)
     made_up.write(tmp_path / "shared.jsonl", card, states=shared)
-    assert first_line(tmp_path, "show", "shared.jsonl").startswith("not usable: 1 of 1 case was disturbed in most rounds; stop")
+    assert first_line(tmp_path, "show", "shared.jsonl").startswith("not usable: 1 of 1 case disturbed in most rounds; stop")
 
 
 def test_a_run_says_what_takes_the_cpus_before_it_measures_and_where_it_is_not_usable(tmp_path, monkeypatch):
@@ -181,5 +181,5 @@ def test_a_run_ends_with_it_first_and_with_the_exit_code_it_would_have_had(tmp_p
         if name == "good":
             assert "not usable" not in line
         else:
-            what = "not usable: 2 of 2 cases were disturbed in most rounds"
+            what = "not usable: 2 of 2 cases disturbed in most rounds"
             assert line == f"{what}; stop what else runs, and measure again: dlbench run mine.toml --device cpu"

@@ -25,7 +25,7 @@ from dlbench.cli.terminal import wrapped
 from dlbench.core.conditions import Throttling
 from dlbench.core.machine import Finding, Fitness
 from dlbench.core.measurement import Measurement, Transfer
-from dlbench.core.model import Policy, Status
+from dlbench.core.model import Status
 
 pytestmark = pytest.mark.usefixtures("earlier_files")
 
@@ -279,22 +279,6 @@ def test_after_a_network_of_ones_own_that_failed_its_file_is_to_be_mended(tmp_pa
     ends = [front_door.in_process(tmp_path, "show", name, columns=140).err.splitlines()[-1] for name in ("own.jsonl", "sound.jsonl")]
     assert ends[0].startswith("next       mend 'bad one.py', then dlbench run 'bad one.py' --rounds 7 · of own.jsonl")
     assert ends[1].startswith("next       dlbench run cnn · of sound.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("budget_s", "advice"),
-    [
-        (None, "give --rounds 7 to short"),
-        (60.0, "give --budget 150s to short"),
-    ],
-)
-def test_of_several_files_the_one_without_intervals_is_named(tmp_path: Path, budget_s: float | None, advice: str) -> None:
-    policy, footer = Policy(budget_s=budget_s), {"rounds": 3, "seconds": 62.0}
-    made_up.write(tmp_path / "short.jsonl", made_up.both_kinds(rounds=3), policy=policy, footer=footer)
-    made_up.write(tmp_path / "whole.jsonl", made_up.both_kinds())
-    text = front_door.in_process(tmp_path, "show", "short.jsonl", "whole.jsonl").out
-    line = next(line for line in text.splitlines() if line.startswith("few rounds: "))
-    assert line.partition(": ")[2] == f"no 95 % interval of a case; {advice}"
 
 
 @pytest.mark.parametrize("columns", ["70", ""])

@@ -138,7 +138,7 @@ def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Fi
 def _finding(case: CaseVerdict, fitness: Fitness, found: str, advice: str = "", values: dict[str, float] | None = None) -> Finding:
     row = case.new or case.base
     device = row.case.device if row else ""
-    sentence = f"{short(case.case.rpartition('@')[0])}: {found}"
+    sentence = f"{short(case.case, device=False)}: {found}"
     return Finding("same code", device, fitness, sentence, advice, values or {}, case.case)
 
 
@@ -153,19 +153,13 @@ FINDING_COLUMNS = (
 
 
 def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
-    """Return a row a finding, columns as in `COLUMNS`, then ``value.*`` with the figures in base units."""
+    """Return a row a finding, columns as in `FINDING_COLUMNS`, then ``value.*`` with the figures in base units."""
     values = [{f"value.{name}": float(value) for name, value in each.values.items()} for each in findings]
     return as_frame([row | more for row, more in zip(cells(FINDING_COLUMNS, findings), values, strict=True)], FINDING_COLUMNS)
 
 
 def table(findings: Sequence[Finding]) -> ScreenTable:
     """Return a row a finding, with what to do; its columns need no headings."""
-    advised = [f"{each.found}; {each.advice}" if each.advice else each.found for each in findings]
-    return ScreenTable(
-        [
-            ScreenColumn("", [each.fitness.value for each in findings], priority=0),
-            ScreenColumn("", [each.check for each in findings]),
-            ScreenColumn("", [each.device for each in findings], priority=2),
-            ScreenColumn("", advised, priority=0),
-        ]
-    )
+    rows = ((each.fitness.value, each.check, each.device, "; ".join(filter(None, (each.found, each.advice)))) for each in findings)
+    columns = zip(zip(*rows, strict=True), (0, 1, 2, 0), strict=False)
+    return ScreenTable([ScreenColumn("", texts, priority=priority) for texts, priority in columns])

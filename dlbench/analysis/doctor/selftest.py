@@ -1,14 +1,12 @@
 """Self-test: error rates of dlbench's verdicts on this machine, from programs of known cost, held against limits."""
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 
 from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, judge_family, rank_tests, statistic_name, together
-from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call
+from dlbench.analysis.compare.power import POWER
 from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.matching import grouped
 from dlbench.core.machine import Finding, Fitness
@@ -17,7 +15,7 @@ from dlbench.core.model import Case, Status
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.core.rows.columns import CaseRounds
 from dlbench.core.rows.summary import per_round
-from dlbench.core.stats import proportion_interval, quantile
+from dlbench.core.stats import proportion_interval
 from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.core.units import percent, seconds
 
@@ -104,7 +102,6 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
         return
     wrong, failed, seen, tail = _Share(), _Share(), _Share(), _Share()
     covered = defaultdict[str, _Share](_Share)
-    needed: list[int] = []
     for base, new in combinations(range(min(map(len, copies.values()))), 2):
         tests = {program: rank_tests(sides[base], sides[new], THRESHOLD, paired=True) for program, sides in copies.items()}
         called = _called_slower(tests)
@@ -118,8 +115,6 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
                 for program, variant in variants.items():
                     changed = rank_tests(copies[program][base], variant, THRESHOLD, paired=True)
                     share.append(program in _called_slower({**tests, program: changed}))  # the others being identical
-                    if share is seen:
-                        needed.append(math.ceil(min(max(least, rounds_to_call(changed, family, SLOWDOWN)), MOST_ROUNDS + 1)))
     yield _finding(
         "comparisons",
         len(wrong) >= COMPARISONS,
@@ -131,20 +126,10 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
     yield _at_most("identical suites", "of them fail", failed, SUITE_LIMIT)
     independent = sum(len(sides) - 1 for sides in copies.values())
     yield from (_coverage(name, share, independent) for name, share in covered.items())
-    # The estimate may say that what was measured does; where it did not, it takes more.
-    yield _power(seen, max(math.ceil(quantile(sorted(needed), POWER)), fewest + 1))
+    found = f"{percent(SLOWDOWN)} more time is called slower in {seen} of comparisons"
+    yield _finding("real slowdown", seen.value >= POWER, found, f"at least {percent(POWER)}", seen.values)
     found = f"one call of ten at twice its time is called slower in {tail} of comparisons; without a limit"
     yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tail.values)
-
-
-def _power(seen: _Share, rounds: int) -> Finding:
-    """Hold the share of real slowdowns that are seen against its limit; where it falls short, say how many rounds would do."""
-    found = f"{percent(SLOWDOWN)} more time is called slower in {seen} of comparisons"
-    finding = _finding("real slowdown", seen.value >= POWER, found, f"at least {percent(POWER)}", {**seen.values, "rounds": rounds})
-    if finding.fitness is Fitness.FIT or rounds > MOST_ROUNDS:
-        return finding
-    advice = f"{rounds} rounds a side would probably see it, so give dlbench ab --rounds {rounds}; to try: --selftest --rounds {rounds}"
-    return replace(finding, advice=advice)
 
 
 def _at_most(check: str, what: str, share: _Share, limit: float) -> Finding:

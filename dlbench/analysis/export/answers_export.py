@@ -1,7 +1,7 @@
 """Answers as data: one JSON document, or Markdown, of the same objects that the terminal shows."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.engine.question import EXPLANATIONS, Answer, Missing, Table, as_data, cut
@@ -62,31 +62,27 @@ _NAMED = 2
 
 
 def card(results: Results) -> str:
-    """Return a few lines of Markdown, without the user's folders. Raises UsageError where no case went well."""
+    """Return a few lines of Markdown, without the user's folders: machine, what it was made with, answers and the commands.
+
+    Raises UsageError where no case went well.
+    """
     results = merged(results)
-    if not any(row.is_ok for row in results.rows):
-        counts = sentences.count(results.rows).rstrip(".")
+    rows, files = results.rows, results.files
+    if not any(row.is_ok for row in rows):
+        counts = sentences.count(rows).rstrip(".")
         raise UsageError(f"no case went well, so there is no card ({counts}); dlbench show has the reasons")
-    made = [few(dict.fromkeys(row.case.suite for row in results.rows), _NAMED), *sentences.measured(results.files.environments)]
-    about = [*sentences.not_usable(results)[:1], f"{', '.join(filter(None, made))}; {sentences.count(results.rows)}"]
-    lines = [f"**{_line('; '.join(sentences.devices(results.rows, 2 * _NAMED)))}**", *map(_line, about), "", *_lines(results), ""]
-    return "\n".join([*lines, f"Measured again by {few(_commands(results.files), _NAMED, 'command')}", ""])
-
-
-def _line(text: str) -> str:
-    return markdown(without_folders(cut(text, _MOST)))
-
-
-def _lines(results: Results) -> Iterator[str]:
-    """Yield the lines of a screen that has room for all of them."""
-    label = ""
+    made = [few(dict.fromkeys(row.case.suite for row in rows), _NAMED), *sentences.measured(files.environments)]
+    about = [*sentences.not_usable(results)[:1], f"{', '.join(filter(None, made))}; {sentences.count(rows)}"]
+    machines, *about = (markdown(_short(text)) for text in ("; ".join(sentences.devices(rows, 2 * _NAMED)), *about))
+    lines, label = list[str](), ""
     for named, text in terminal.lines(answers(results), _MOST):
         label = named or label
-        yield f"- {label}: {markdown('; '.join(text.split('  ')))}"
-
-
-def _commands(files: Results) -> dict[str, None]:
-    """Return the command of each file, as code."""
+        lines.append(f"- {label}: {markdown('; '.join(text.split('  ')))}")
     runs = grouped(files.rows, lambda row: row.file).items()
-    commands = (sentences.measuring_command(rows, files.environments.get(run, {})) for run, rows in runs)
-    return dict.fromkeys(code(cut(without_folders(each), _MOST)) for each in commands)
+    commands = (sentences.measuring_command(alike, files.environments.get(run, {})) for run, alike in runs)
+    again = few(dict.fromkeys(code(_short(each)) for each in commands), _NAMED, "command")
+    return "\n".join([f"**{machines}**", *about, "", *lines, "", f"Measured again by {again}", ""])
+
+
+def _short(text: str) -> str:
+    return without_folders(cut(text, _MOST))

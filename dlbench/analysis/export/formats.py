@@ -58,19 +58,10 @@ class Timed:
         medians = self.row.rounds.median_s
         return statistics.median(medians) * units_per_s, [seconds * units_per_s for seconds in medians]
 
-    @property
-    def items(self) -> Metric | None:
-        """Items a second; None where they are unknown."""
-        return _known(self.row.rate.items_per_s, self.row.rounds.items_per_s)
-
-    @property
-    def flops(self) -> Metric | None:
-        """Operations a second; None where they are unknown."""
-        return _known(self.row.rate.flops_per_s, self.row.rounds.flops_per_s)
-
-
-def _known(rate: float | None, rounds: Sequence[float]) -> Metric | None:
-    return (rate, rounds) if rate is not None and all(0 < each < math.inf for each in (rate, *rounds)) else None
+    def rate(self, name: str) -> Metric | None:
+        """Return its ``items_per_s`` or ``flops_per_s``; None where they are unknown."""
+        found, rounds = getattr(self.row.rate, name), getattr(self.row.rounds, name)
+        return (found, rounds) if found is not None and all(0 < each < math.inf for each in (found, *rounds)) else None
 
 
 def bounds(rounds: Sequence[float]) -> tuple[float, float, str] | None:
@@ -89,12 +80,11 @@ def split(run: RunFile) -> tuple[list[Timed], dict[str, list[str]]]:
     untimed: dict[str, list[str]] = {}
     for series in by_case(run.measurements):
         measurements = [replace(each, case=replace(each.case, id=str(each.series))) for each in series]
-        ok = tuple(each for each in measurements if each.status is Status.OK and each.samples)
-        row = summarise(measurements)
-        if trouble := _trouble(row, ok):
+        case = Timed(summarise(measurements), tuple(each for each in measurements if each.status is Status.OK and each.samples))
+        if trouble := _trouble(case):
             untimed.setdefault(trouble, []).append(measurements[0].case.id)
         else:
-            timed.append(Timed(row, ok))
+            timed.append(case)
     return timed, untimed
 
 
@@ -103,15 +93,14 @@ def untaken(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
     return [one_line(f"{len(names)} of {cases} cases not exported, {reason}: {few(names, 2)}") for reason, names in untimed.items()]
 
 
-def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
+def _trouble(case: Timed) -> str | None:
     """Say why no other tool can take a case, if so."""
-    if not row.is_ok:
-        return row.ending
-    if not ok:
+    if not case.row.is_ok:
+        return case.row.ending
+    if not case.measurements:
         return "it reports values, not times"
-    if not all(_SHORTEST_S < seconds < _LONGEST_S for each in ok if each.samples for seconds in each.samples.block_s):
-        return "a block reads as zero, or as longer than anybody waits"
-    return None
+    fits = all(_SHORTEST_S < seconds < _LONGEST_S for each in case.samples for seconds in each.block_s)
+    return None if fits else "a block reads as zero, or as longer than anybody waits"
 
 
 def texts_of(run: RunFile, **paths: str) -> dict[str, str]:
@@ -140,7 +129,7 @@ def _bencher(_: RunFile, cases: Sequence[Timed]) -> Any:
 
 def _measures(case: Timed) -> dict[str, dict[str, float]]:
     measures = {"latency": _metric(*case.time(NS_PER_S))}
-    if items := case.items:
+    if items := case.rate("items_per_s"):
         measures["throughput"] = _metric(*items)
     if peak := case.row.memory.peak_bytes or case.row.memory.host_peak_bytes:
         measures["peak-memory"] = {"value": float(peak)}
@@ -160,7 +149,8 @@ def _github_action_benchmark(_: RunFile, cases: Sequence[Timed]) -> dict[str, li
     of items, or of operations where a workload has no items; a case with neither has none.
     """
     smaller = [_entry(case, "ms", *case.time(MS_PER_S)) for case in cases]
-    bigger = [_entry(case, "items/s" if case.items else "FLOP/s", *rate) for case in cases if (rate := case.items or case.flops)]
+    rates = [(case, case.rate("items_per_s"), case.rate("flops_per_s")) for case in cases]
+    bigger = [_entry(case, "items/s" if items else "FLOP/s", *rate) for case, items, flops in rates if (rate := items or flops)]
     return {"smaller-is-better": smaller, "bigger-is-better": bigger}
 
 

@@ -1,9 +1,8 @@
-"""Comparisons as data: a frame for csv, json and Markdown, and one JSON document for programs."""
+"""Comparisons as data: a frame, one JSON document, summary and annotations for GitHub Actions, and JUnit XML."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -50,20 +49,9 @@ _CHANGE = (
 """Of a test, with the path to each in it."""
 
 
-def _memory(of: Callable[[ValueChange], float | None], case: CaseVerdict) -> float | None:
-    """Return what the peak memory of a case has of something; None where it can't be compared."""
-    memory = next((each for each in case.values if each.is_memory), None)
-    return of(memory) if memory else None
-
-
-def _bytes(side: str, memory: ValueChange) -> int:
-    found: float = getattr(memory, side)
-    return round(found)
-
-
-def _possible_growth(memory: ValueChange) -> float | None:
-    base = memory.base
-    return memory.possible / base if isinstance(base, int | float) and base and memory.possible is not None else None
+def _memory(name: str) -> Callable[[CaseVerdict], float | None]:
+    """Return what the peak memory of a case has of that name; None where it can't be compared."""
+    return lambda case: next((getattr(each, name) for each in case.values if each.is_memory), None)
 
 
 COLUMNS = (
@@ -94,7 +82,7 @@ COLUMNS = (
     ),
     *(
         Column(f"{side}.memory_bytes", Unit.BYTES, f"{side}: peak, the accelerator's, else median over rounds of what the process grew").by(
-            partial(_memory, partial(_bytes, side))
+            _memory(side)
         )
         for side in ("base", "new")
     ),
@@ -108,9 +96,9 @@ COLUMNS = (
         )
         for name, path, unit, meaning in _CHANGE
     ),
-    Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more", of=partial(_memory, at("change"))),
-    Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested").by(
-        partial(_memory, _possible_growth)
+    Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more", of=_memory("change")),
+    Column(
+        "memory.possible", Unit.BYTES, "largest growth on the host that is not excluded; null where none is tested", of=_memory("possible")
     ),
 )
 _VALUE = ("base", "new", "change", "verdict", "possible")
@@ -188,6 +176,7 @@ SUMMARY_LIMIT = 1 << 20
 ANNOTATIONS_LIMIT = 10
 """Annotations of one kind and step; GitHub drops further ones without a word."""
 
+# Commands, escapes and limits are those of "Workflow commands for GitHub Actions" and of the runner (github.com/actions/runner).
 _ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _IN_TITLES = str.maketrans({":": "%3A", ",": "%2C"})
 _LONGEST = 1000  # characters of a cell or a note in the summary: one endless reason must not push out all the other cases
@@ -281,9 +270,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
             workload = case.case.partition("[")[0]
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
             if kind := "skipped" if case.verdict is Verdict.NOT_MEASURED else _ENDINGS.get(severity(case, comparison.report_only) or ""):
-                change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
-                message = one_line(f"{word(case)}{change}{': ' if case.note else ''}{case.note}")
-                ElementTree.SubElement(test, kind, message=message)
+                ElementTree.SubElement(test, kind, message=_sentence(case))
         if reason := comparison.undecidable:
             test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison decides")
             ElementTree.SubElement(test, "error", message=one_line(reason))

@@ -1,6 +1,5 @@
 """Columns of records and pairs that tables, figures, sentences and files share, and records as cells of them."""
 
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, methodcaller
@@ -14,7 +13,7 @@ from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Cells, Row, cell
-from dlbench.core.stats import median_interval
+from dlbench.core.stats import known_median, median_interval
 from dlbench.core.units import Column, Unit
 
 if TYPE_CHECKING:
@@ -83,21 +82,19 @@ KEY = of_row(lambda row: row.case.id, "case", 0).by(lambda record: record.row.ke
 """The case without its device, in the column of the case."""
 
 
-def spanned(column: Column, ends: Callable[[Any], Sequence[float | None]], stem: str = "") -> Column:
+def spanned(column: Column, ends: Callable[[Any], Sequence[float | None] | None], stem: str = "") -> Column:
     """Return a column with the ends of its interval, as records have both; they are called ``stem`` with ``low`` and ``high``."""
-    names, meaning = (f"{stem or f'{column.name}_'}{end}" for end in ("low", "high")), "end of its 95 % interval"
-    low, high = (Column(name, column.unit, f"{name[-4:].strip('_')} {meaning}") for name in names)
-    return replace(column, ends=(low.by(lambda each: ends(each)[0]), high.by(lambda each: ends(each)[1])))
+
+    def end(name: str, place: int) -> Column:
+        made = Column(f"{stem or f'{column.name}_'}{name}", column.unit, f"{name} end of its 95 % interval")
+        return made.by(lambda record: (ends(record) or (None, None))[place])
+
+    return replace(column, ends=(end("low", 0), end("high", 1)))
 
 
 def over_rounds(column: Column, rounds: Callable[[Any], Sequence[float]], stem: str = "") -> Column:
     """Return a column of the median over what each round gave, empty where none did, with its 95 % interval, from six rounds on."""
-
-    def ends(record: Any) -> Sequence[float | None]:
-        interval = median_interval(rounds(record))
-        return (interval.low, interval.high) if interval else (None, None)
-
-    return spanned(column.by(lambda record: statistics.median(found) if (found := rounds(record)) else None), ends, stem)
+    return spanned(column.by(lambda record: known_median(rounds(record))), lambda record: median_interval(rounds(record)), stem)
 
 
 def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None], stem: str = "") -> Column:
@@ -105,7 +102,7 @@ def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Rati
     column = Column(
         name, Unit.RATIO, meaning, "higher", of=lambda found: (ratio := of(found)) and ratio.speedup, heading=heading, priority=0
     )
-    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else (None, None), stem)
+    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else None, stem)
 
 
 _SPEEDUP = "how many times as fast the other is: Hodges-Lehmann estimate over the rounds"

@@ -35,29 +35,33 @@ def number(value: ParamValue | None) -> float:
 
 
 def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
-    """Return a value, or its cell, with its unit; of a series its points where they have names, else its ends and their number.
-
-    Of counts those that are not zero; of more than a few other points with names, such as seeds, the least and the greatest.
-    """
+    """Return a value, or its cell, with its unit; of a series what `_series` says."""
     if value is None:
         return ""
     if column.unit in (Unit.TEXT, Unit.FLAG):
         return _YES_NO.get(str(value).lower()) or short(str(value))
     if isinstance(value, int | float):
-        return units.text(value, column.unit)
-    points: Sequence[float] = json.loads(value) if isinstance(value, str) else value
-    named = column.points and len(points) == len(column.points)
-    whole = sum(points) if column.unit is Unit.COUNT else 0  # counts are shown as shares of them all
-    if named and (len(points) <= _MOST_NAMED or whole):
-        texts = [units.percent(each / whole) if whole else units.text(each, column.unit) for each in points]
-        return ", ".join(f"{name}: {text}" for name, text, each in zip(column.points, texts, points, strict=True) if each or not whole)
+        return schema.text(value, column.unit)
+    return _series(json.loads(value) if isinstance(value, str) else value, column)
+
+
+def _series(points: Sequence[float], column: Column) -> str:
+    """Return a few points with their names; of counts the shares of those that are not zero; else two ends and the number of points.
+
+    The ends of many points with names, such as seeds, are the least and the greatest.
+    """
     if not points:
         return plural(0, "value")
-    low, high = (min(points), max(points)) if named else (points[0], points[-1])
-    ends = span(low, high, partial(units.text, unit=column.unit))
-    nouns = {_NUMBERED.sub("", name) for name in column.points} if named else set()
-    noun = nouns.pop() if len(nouns) == 1 else ""
-    return f"{ends} over {plural(len(points), noun)}" if noun else f"{ends} ({plural(len(points), 'value')})"
+    text = partial(units.text, unit=column.unit)
+    names = column.points if len(column.points) == len(points) else ()
+    named = zip(names, points, strict=False)
+    if column.unit is Unit.COUNT and names and (whole := sum(points)):
+        return ", ".join(f"{name}: {units.percent(each / whole)}" for name, each in named if each)
+    if names and len(points) <= _MOST_NAMED:
+        return ", ".join(f"{name}: {text(each)}" for name, each in named)
+    ends = span(min(points), max(points), text) if names else span(points[0], points[-1], text)
+    noun, *others = {_NUMBERED.sub("", name) for name in names} or ("", "")
+    return f"{ends} ({plural(len(points), 'value')})" if others else f"{ends} over {plural(len(points), noun)}"
 
 
 def value_name(column: Column) -> str:
@@ -95,11 +99,11 @@ def option(name: str, value: ParamValue) -> str:
     return text if text[:1].isalpha() and text not in _NAMELESS else f"{name}={text}"
 
 
-def short(label: ParamValue | None, width: float = math.inf) -> str:
+def short(label: ParamValue | None, width: float = math.inf, *, device: bool = True) -> str:
     """Return the name of a case, of its words so long where there is room, and else the shortest.
 
     ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``, as a word needs no name, or
-    ``train resnet18 b8``; and behind it the device, where there is one: `` on cpu``.
+    ``train resnet18 b8``; and behind it the ``device``, where there is one: `` on cpu``.
     """
     ours = _LABEL.fullmatch(str(label))
     parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
@@ -107,14 +111,14 @@ def short(label: ParamValue | None, width: float = math.inf) -> str:
         return str(label)  # a name that another tool's benchmark has
     words = [option(name, value) for name, _, value in parts]
     few = [f"b{word.removeprefix('batch=')}" if word.startswith("batch=") else word for word in words if word != "fp32"]
-    on = f" on {ours['device']}" if ours["device"] else ""
+    on = f" on {ours['device']}" if ours["device"] and device else ""
     whole, brief = (" ".join(each) + on for each in ([ours["workload"], *words], [ours["workload"].removesuffix("_step"), *few]))
     return whole if len(whole) <= width else brief
 
 
-def brief(label: ParamValue | None) -> str:
+def brief(label: ParamValue | None, *, device: bool = True) -> str:
     """Return ``train resnet18 b8``: for a line that has little room."""
-    return short(label, 0)
+    return short(label, 0, device=device)
 
 
 def entry(name: str, value: object) -> tuple[str, str]:

@@ -41,6 +41,11 @@ _MARKED = 120
 """Points of lines from which on they are no longer marked one by one."""
 _LETTER = 6
 """Pixels of a letter, at most on average."""
+_UNSEEN = (
+    r'<path [^>]*(?:d="M0,0h0v0h0Z"|display="none")[^>]*/>|'
+    r' (?:(?:xmlns:xlink|version|class|role|aria-[a-z]+|pointer-events|stroke-miterlimit)="[^"]*"|(?:fill-)?opacity="1")(?=[^<>]*>)'
+)
+"""Parts of an SVG that do not show."""
 _VERDICTS = ("faster", "slower", "same", "inconclusive")
 """Series that look the same on every chart, whichever of them occur."""
 
@@ -65,7 +70,7 @@ class Chart:
             return ""
         drawn = _rendered({**self.specs[0], "title": {"text": brief(self.figure.title), "limit": WIDE}, "background": "var(--paper)"})
         light = dict(re.findall(r"--(\w+): (#\w+)", STYLE.partition("@media")[0]))
-        return re.sub(r"<[^>]*>", lambda tag: re.sub(r"var\(--(\w+)\)", lambda name: light[name[1]], tag[0]), drawn) + "\n"
+        return re.sub(r"var\(--(\w+)\)(?=[^<>]*>)", lambda name: light[name[1]], drawn) + "\n"
 
 
 def chart(figure: Figure) -> Chart:
@@ -187,13 +192,6 @@ def _series(points: Sequence[Spec], mark: Mark, room: int) -> Spec:
 
 
 def _rendered(spec: Spec) -> str:
-    """Return the SVG that Vega makes, without what does not show."""
-    drawn = re.sub(r'<path [^>]*(?:d="M0,0h0v0h0Z"|display="none")[^>]*/>', "", vl_convert.vegalite_to_svg(spec))
-    return re.sub(r"<[^>]*>", _slim, drawn)
-
-
-def _slim(tag: re.Match[str]) -> str:
-    kept = re.sub(
-        r' (?:xmlns:xlink|version|class|role|aria-[a-z]+|pointer-events|stroke-miterlimit)="[^"]*"| (?:fill-)?opacity="1"', "", tag[0]
-    )
-    return re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), kept)
+    """Return the SVG that Vega makes, without what does not show, and its coordinates to a tenth of a pixel."""
+    drawn = re.sub(_UNSEEN, "", vl_convert.vegalite_to_svg(spec))
+    return re.sub(r"\d+\.\d{2,}(?=[^<>]*>)", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), drawn)

@@ -42,11 +42,9 @@ _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "inco
 def columns(comparison: Comparison) -> list[ScreenColumn]:
     """Return the columns of the verdicts of a comparison."""
     names = _names(comparison)
-    rows = [(names[case.case], *verdict_texts(case)[1:]) for case in comparison.cases]
-    found = enumerate(_PRIORITIES.items())
-    return [
-        ScreenColumn(heading, [row[at] for row in rows], heading not in ("case", "verdict"), priority) for at, (heading, priority) in found
-    ]
+    texts = zip(*((names[case.case], *verdict_texts(case)[1:]) for case in comparison.cases), strict=True)
+    found = zip(_PRIORITIES.items(), texts, strict=False)
+    return [ScreenColumn(heading, column, heading not in ("case", "verdict"), priority) for (heading, priority), column in found]
 
 
 def title(comparison: Comparison) -> str:
@@ -61,9 +59,9 @@ def _devices(comparison: Comparison) -> set[str]:
 
 def _names(comparison: Comparison) -> dict[str, str]:
     """Return what people call each case: ``train resnet18 b8``, with its device where there are several; in full where two are alike."""
-    several = len(_devices(comparison)) > 1
-    brief = {case.case: wording.brief(case.case if several else case.case.rpartition("@")[0] or case.case) for case in comparison.cases}
-    return brief if len({*brief.values()}) == len(brief) else {case: wording.short(case) for case in brief}
+    cases, on = [case.case for case in comparison.cases], len(_devices(comparison)) > 1
+    brief = {case: wording.brief(case, device=on) for case in cases}
+    return brief if len({*brief.values()}) == len(brief) else {case: wording.short(case) for case in cases}
 
 
 def reasons(comparison: Comparison) -> list[str]:
@@ -106,8 +104,7 @@ def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
         interval = span(ends) if (ends := shown.change_interval) else "too few"
-    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), times_s(case), strict=True)]
-    return (case.case, *times, change, interval, p, word(case))
+    return (case.case, *map(_time, (case.base, case.new), times_s(case)), change, interval, p, word(case))
 
 
 def word(case: CaseVerdict) -> str:
@@ -122,13 +119,13 @@ def _by_value(case: CaseVerdict) -> ValueChange | None:
 
 def times_s(case: CaseVerdict) -> tuple[float | None, float | None]:
     """Return seconds a call on both sides by the statistic shown; of new None where they differ by another share than the tested shift."""
-    shown = case.shown
     base_s, new_s = (None if each is None else each.time.median_s for each in (case.base, case.new))
-    if shown and case.statistic != "median":
+    if not (shown := case.shown):
+        return base_s, new_s
+    if case.statistic != "median":
         base_s, new_s = shown.medians_s
-    if shown and base_s and new_s and abs(math.log(new_s / base_s) - shown.shift) > _ROUNDED:
-        new_s = None
-    return base_s, new_s
+    fits = base_s and new_s and abs(math.log(new_s / base_s) - shown.shift) <= _ROUNDED
+    return base_s, new_s if fits else None
 
 
 def _of_value(found: ValueChange) -> tuple[str, str, str, str]:

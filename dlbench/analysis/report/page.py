@@ -52,7 +52,7 @@ _CHANGE = Column("compare.times", Unit.RATIO, "1.1 is 10 % more", "lower", headi
 _CHANGES = (
     spanned(
         _CHANGE.by(lambda case: 1 + case.shown.change),
-        lambda case: (1 + ends.low, 1 + ends.high) if (ends := case.shown.change_interval) else (None, None),
+        lambda case: (ends := case.shown.change_interval) and (1 + ends.low, 1 + ends.high),
     ),
     Column("compare.case", Unit.TEXT, "the case", of=lambda case: short(case.case), heading="case"),
     Column("compare.verdict", Unit.TEXT, "slower, faster, same or undecided", of=lambda case: case.verdict.value, heading="verdict"),
@@ -106,9 +106,6 @@ def forest(comparison: Comparison) -> Figure:
 
 _NAMED = 4
 """Devices and suites that the title names, and lines on devices."""
-_MOST_FORESTS = 20
-"""Comparisons whose changes are drawn."""
-_FEW_FORESTS = f"Of the first {_MOST_FORESTS} comparisons the changes are drawn; of all the verdicts stand in tables."
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +130,7 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
     results = merged(results)
     found, marks = every_answer(results), sentences.marks(results.rows, results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    drawn += [("samples", figure) for figure in rounds_drawn(results, found)]
-    charts = {name: chart(figure) for name, (_, figure) in zip(_plot_names([topic for topic, _ in drawn]), drawn, strict=True)}
+    charts = _charts([*drawn, *(("samples", each) for each in rounds_drawn(results, found))])
     views = iter([_plot(name, drawing) for name, drawing in charts.items()])
     html = _rendered(
         made_from=made_from,
@@ -154,24 +150,23 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
 def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], results: Results) -> Page:
     """Return the page on comparisons of these results: for each the verdicts, the worst first, and a forest plot."""
     measured = _measured(results)
-    plot_names = _plot_names(["comparison"] * len(comparisons))
-    forests = zip(plot_names, map(forest, comparisons[:_MOST_FORESTS]), strict=False)
-    charts = {name: chart(figure) for name, figure in forests if figure.rows}
+    charts = _charts(("comparison", forest(each)) for each in comparisons)
+    plots = [_plot(name, drawn) if drawn.figure.rows else None for name, drawn in charts.items()]
     sides = (side for each in comparisons for case in each.cases for side in (case.base, case.new) if side)
     views = [
         {
-            "name": f"{name}-verdicts",
+            "name": f"verdicts-{number}",
             "title": each.title,
             "summary": compare_terminal.count(each.cases) if len(comparisons) > 1 else None,
             "doubts": known([each.doubt]),
-            "plot": _plot(name, charts[name]) if name in charts else None,
+            "plot": plot,
             "table": _verdicts(each),
         }
-        for name, each in zip(plot_names, comparisons, strict=True)
+        for number, (each, plot) in enumerate(zip(comparisons, plots, strict=True), 1)
     ]
     html = _rendered(
         head=_head((each.title for each in comparisons), (side.case.device_name for side in sides), results),
-        lead=[conclusion, *([_FEW_FORESTS] if comparisons[_MOST_FORESTS:] else [])],
+        lead=[conclusion],
         comparisons=views,
         warnings=_for_others((note for note in notes if note not in measured["not_usable"]), results),
         **measured,
@@ -214,9 +209,13 @@ def _rendered(**content: Any) -> str:
     return _template().render(**content, version=__version__, parts=parts, policy="; ".join(policy), style=STYLE)
 
 
-def _plot_names(topics: Sequence[str]) -> list[str]:
-    """Return a name for each plot: ``speed-up``, and for the next of the same topic ``speed-up-2``."""
-    return [f"{topic}-{before + 1}" if (before := topics[:at].count(topic)) else topic for at, topic in enumerate(topics)]
+def _charts(figures: Iterable[tuple[str, Figure]]) -> dict[str, Chart]:
+    """Return each figure as a chart by its name: ``speed-up``, and the next of the same topic ``speed-up-2``."""
+    charts, counted = dict[str, Chart](), Counter[str]()
+    for topic, each in figures:
+        counted[topic] += 1
+        charts[f"{topic}-{counted[topic]}" if counted[topic] > 1 else topic] = chart(each)
+    return charts
 
 
 def _head(what: Iterable[str], device_names: Iterable[str | None], results: Results) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from dlbench.core.units import Column, Unit
 
 _ENTRIES = (
     Column("entry", Unit.TEXT, "what it is", of=itemgetter(0), heading="entry"),
-    Column("value", Unit.TEXT, "as recorded before the first case", of=itemgetter(1), heading="value"),
-    Column("after", Unit.TEXT, "the same after the last case", of=itemgetter(2), heading="after the run"),
+    Column("value", Unit.TEXT, "as recorded", of=itemgetter(1), heading="value"),
 )
+_RECORDED = ("identity", "stack", "side", "provenance", "state", "state_after")
 _PROVENANCE = ("dlbench", "utc", "git")
 
 
@@ -48,17 +48,11 @@ def environment_tables(environments: Environments) -> list[Table]:
     """Return a table for each file: its machine and software, when it was measured, and the machine's state before and after."""
     found = []
     for run, each in environments.items():
-        provenance = {name: part(each, "provenance", name) for name in _PROVENANCE}
-        before = _entries({**each, "provenance": provenance}, "identity", "stack", "side", "provenance", "state")
-        after = _entries(each, "state_after")
-        found.append(table(run, _ENTRIES, [(name, value, after.get(name, "")) for name, value in before.items()]))
+        recorded = {**each, "provenance": {name: part(each, "provenance", name) for name in _PROVENANCE}}
+        ends = [(name, end) for block in _RECORDED for name, end in leaves(block, recorded.get(block) or {}).items()]
+        named = ((name if name.startswith("state_after") else name.partition(".")[2], end) for name, end in ends)
+        found.append(table(run, _ENTRIES, [entry(name, end) for name, end in named if end not in (None, {}, [])]))
     return found
-
-
-def _entries(environment: Mapping[str, Any], *blocks: str) -> dict[str, str]:
-    """Return what each leaf of some blocks says, by its name; what is unknown is left out."""
-    found = {name: end for block in blocks for name, end in leaves(block, environment.get(block) or {}).items()}
-    return dict(entry(name.partition(".")[2], end) for name, end in found.items() if end not in (None, {}, []))
 
 
 _UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
@@ -182,22 +176,14 @@ def many_alike(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
     Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short; or of
     those that ``failed``, whose rows stay and need not repeat the reason.
     """
+    lines = dict[str, str]()
     found = (row for row in rows if (row.is_failure if failed else row.is_unmeasured and not row.case.unfinished))
-    return {
-        ending: units.one_line(f"{_which(alike)}: {alike[0].reason}")
-        for ending, alike in grouped(found, lambda row: row.ending).items()
-        if len(alike) >= (_MANY if failed else _NAMED)
-    }
-
-
-def _which(alike: Sequence[Row]) -> str:
-    """Return which cases ended so: by name where they are two, else how many and the first; of a device that is not there how many."""
-    first, status = alike[0], alike[0].case.status
-    if not first.has_device:  # whose names say no more than that
-        return f"{wording.plural(len(alike), 'case')} {status}"
-    if len(alike) <= _NAMED:
-        return f"{', '.join(wording.short(row.case.id) for row in alike)} {status}"
-    return f"{len(alike)} cases {status}, such as {wording.short(first.key)}"
+    for ending, alike in grouped(found, lambda row: row.ending).items():
+        if len(alike) >= (_MANY if failed else _NAMED):
+            first = alike[0]
+            one = f", such as {wording.short(first.key)}" if first.has_device else ""  # else its name says nothing
+            lines[ending] = units.one_line(f"{len(alike)} cases {first.case.status}{one}: {first.reason}")
+    return lines
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:
@@ -229,7 +215,7 @@ def unstated(results: Results) -> list[str]:
     ]
     lines = []
     for reason, alike in grouped(found, lambda row: row.rate.reason or NOTHING_STATED).items():
-        named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike), 2)
+        named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike), _NAMED)
         remedy = "; give Work flops=, bytes= or both" if reason == NOTHING_STATED else ""
         lines.append(units.one_line(f"{named}: {reason}, so rate, peak and ceiling stay empty{remedy}"))
     return lines
@@ -253,6 +239,7 @@ def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     """Return the marks of a row, without those that it shares with all others."""
     # Of one without a time what was found is its value.
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
+    found += [f"bus {units.byte_rate(row.rate.bus_bytes_per_s)}"] if row.rate.bus_bytes_per_s is not None else []
     mean_over_median = units.relative_change((row.time.mean_s or 0.0) / (row.time.median_s or math.nan) - 1)
     limits = [f"{tag} {mean_over_median}" if tag == Tag.TAIL else tag for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
     return found + limits + [mark for mark, (is_set, _) in MARKS.items() if is_set(row)]

@@ -1,6 +1,6 @@
 """Tables shown on request: slowest layers, projections, bandwidths of collectives, and the values of workloads that report many."""
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from operator import attrgetter
 
 from dlbench.analysis.answers.bottleneck.steps import layers
@@ -16,7 +16,6 @@ from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
 from dlbench.analysis.scaling.projection import ERROR, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, PROJECTED_S, STEP_S, Projected
 from dlbench.core import units
 from dlbench.core.declarations import ValueRole
-from dlbench.core.model import Reported
 from dlbench.core.rows.row import Row
 from dlbench.core.units import Column, Unit
 
@@ -79,43 +78,17 @@ def slowest_layers(results: Results) -> Table:
     return table("Slowest layers of a step", _LAYERS, found, notes)
 
 
-def _operation(row: Row) -> object:
-    return row.params[row.declared.parameter("collective_op") or ""]
-
-
-_COLLECTIVES: Sequence[Entry] = (
-    Column("param.bytes", Unit.BYTES, "size of the message", of=lambda row: row.count("bytes"), heading="size", priority=0),
-    Column("collective.operation", Unit.TEXT, "which one", of=_operation, heading="operation"),
-    place,
-    of_row(lambda row: row.case.dtype, "dtype"),
-    Column("param.ranks", Unit.COUNT, "ranks that take part", of=lambda row: row.ranks, heading="ranks"),
-    of_row(lambda row: row.rate.bus_bytes_per_s, "bus bandwidth", 0),
-)
-
-
-def bandwidths(results: Results) -> Table:
-    """Return the table of collectives, by ranks and size; no rows where there is nothing."""
-    known = [row for row in results.rows if row.rate.bus_bytes_per_s is not None and row.count("bytes")]
-    return table(
-        "Collectives: bus bandwidth by size", _COLLECTIVES, sorted(known, key=lambda row: (row.ranks or 0, row.count("bytes") or 0))
-    )
-
-
 def value_notes(row: Row) -> list[str]:
     """Return for example ``p99 12.3 ms``: of many values a few, first those that can be better or worse and are not zero, and ``…``.
 
     Of a product, all of which have errors and scales, it has no series.
     """
-    columns = [each for each in row.value_columns if not (each.series and _errors(row))]
-    more = len(columns) > _FEW
+    found = {each: row.values[value_name(each)] for each in row.value_columns if not (each.series and _errors(row))}
+    shown, more = list(found), len(found) > _FEW
     if more:
-        zero = {each.name for each in columns if not (any(value) if isinstance(value := _value(row, each), Sequence) else value)}
-        columns = sorted(columns, key=lambda each: (each.name in zero, each.better is None))[: _FEW - any(each.series for each in columns)]
-    return [*(f"{wording.value_words(each)} {wording.cell(_value(row, each), each)}" for each in columns), *("…" for _ in range(more))]
-
-
-def _value(row: Row, column: Column) -> Reported:
-    return row.values[value_name(column)]
+        zero = {each for each, value in found.items() if not (any(value) if isinstance(value, Sequence) else value)}
+        shown = sorted(found, key=lambda each: (each in zero, each.better is None))[: _FEW - any(each.series for each in found)]
+    return [*(f"{wording.value_words(each)} {wording.cell(found[each], each)}" for each in shown), *["…"] * more]
 
 
 def values(results: Results) -> list[Table]:
@@ -156,10 +129,10 @@ def _place(row: Row) -> int:
     return [declared.is_step, "model" in row.params, "compute" in tags, moves, True].index(True)
 
 
-def case_columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[str, str] | None = None) -> list[ScreenColumn]:
+def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, explained: bool = False) -> list[ScreenColumn]:
     """Return the columns of the table of cases. One with nothing to show is left out, and so are marks that all rows share.
 
-    ``legends``: what a heading means.
+    ``explained``: with a note on what a heading means.
     """
     several = names.several_runs(rows)
     spreads = list(map(sentences.spread, rows))
@@ -174,34 +147,24 @@ def case_columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Map
         "time": list(map(_time, rows)),
         interval: [span if kind == interval else f"{kind} {span}".strip() for kind, span in spreads],
         "rounds": [str(row.time.rounds or "") for row in rows] if sentences.common_rounds(rows) is None else [],
-        "items/s": [_shown(row.rate.items_per_s, lambda rate: units.item_rate(rate).removesuffix("/s")) for row in rows],
-        "FLOP/s": [_shown(row.rate.flops_per_s, lambda rate: units.flop_rate(rate).removesuffix("FLOP/s")) for row in rows],
+        "items/s": [_shown(row.rate.items_per_s, units.item_rate).removesuffix("/s") for row in rows],
+        "FLOP/s": [_shown(row.rate.flops_per_s, units.flop_rate).removesuffix("FLOP/s") for row in rows],
         **{what: [sentences.share_of(what, row) for row in rows] for what in ("peak", "ceiling")},
         "memory": [_shown(row.memory.peak_bytes or row.memory.host_peak_bytes, units.byte_count) for row in rows],
         "copies": [_shown(row.transfer.share, units.percent) for row in rows],
         "notes": [", ".join([*sentences.notes(row, shared), *value_notes(row)]) for row in rows],
     }
-    notes = {heading: f"{heading}: {meaning}" for heading, meaning in (legends or {}).items()}
+    legends = {heading: f"{heading}: {meaning}" for heading, meaning in sentences.legends(rows).items()} if explained else {}
+    numbers = found.keys() - _TEXT_HEADINGS  # which go first from a narrow screen, but for the time
     return [
-        # Texts are the last to go from a narrow screen, but for the time.
-        ScreenColumn(
-            heading,
-            texts,
-            heading not in _TEXT_HEADINGS,
-            -1 if heading == "time" else int(heading not in _TEXT_HEADINGS),
-            notes.get(heading, ""),
-        )
+        ScreenColumn(heading, texts, heading in numbers, -1 if heading == "time" else int(heading in numbers), legends.get(heading, ""))
         for heading, texts in found.items()
         if heading == "case" or any(texts)
     ]
 
 
 def cases_table(
-    rows: Sequence[Row],
-    *,
-    legends: Mapping[str, str] | None = None,
-    shared: Collection[str] = (),
-    reasons_below: Container[str] = (),
+    rows: Sequence[Row], shared: Collection[str] = (), reasons_below: Container[str] = (), *, explained: bool = False
 ) -> ScreenTable:
     """Return the table of cases; devices that ran the same work stand one below the other.
 
@@ -211,7 +174,7 @@ def cases_table(
     troubled = {at: row for at, row in enumerate(rows) if row.case.status and not row.is_ok}
     styles = {at: "red" if row.is_failure else "yellow" for at, row in troubled.items()}
     below = {at: text for at, row in enumerate(rows) if row.ending not in reasons_below and (text := trouble(row))}
-    return ScreenTable(case_columns(rows, shared, legends), styles, below)
+    return ScreenTable(case_columns(rows, shared, explained=explained), styles, below)
 
 
 def trouble(row: Row) -> str:

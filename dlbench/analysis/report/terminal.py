@@ -45,7 +45,6 @@ _PLAIN = "quick"
 _MOST_TOPICS, _MOST_SUITES = 4, 3
 """That are named as open: nobody asks twelve questions at once."""
 _HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_DOT = " · "
 
 
 def run_in_words(results: Results) -> list[str]:
@@ -58,6 +57,12 @@ def run_in_words(results: Results) -> list[str]:
     suites = few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
     asked = ", ".join(filter(None, (suites, f"{plural(len(rows), 'case')}{outcomes}", took)))
     return [one_line(each) for each in (_machines(results), asked, standing(results)) if each]
+
+
+def packed(parts: Sequence[str], width: int) -> list[str]:
+    """Return parts with a dot between them where one line has room for all, else on lines of their own."""
+    line = " · ".join(parts)
+    return [line] if len(line) <= width else [folded for each in parts for folded in fold(each, width, cell=True)]
 
 
 def _machines(results: Results) -> str:
@@ -87,24 +92,11 @@ def _no_accelerator(environment: Mapping[str, Any]) -> str:
     return "torch finds none" if part(environment, "stack", "driver") else "no driver"
 
 
-def packed(parts: Sequence[str], width: int) -> list[str]:
-    """Return parts with a dot between them, on as few lines as they fit on."""
-    lines = [""]
-    for each in parts:
-        longer = f"{lines[-1]}{_DOT}{each}" if lines[-1] else each
-        if len(longer) <= width or not lines[-1]:
-            lines[-1] = longer
-        else:
-            lines.append(each)
-    return [folded for line in lines for folded in fold(line, width, cell=True)]
-
-
-def hanging(label: str, text: str, width: int) -> list[str]:
-    """Return a text behind its label, folded below itself where that leaves most of the screen."""
-    if width < 3 * LABEL:
-        return fold(f"{label}: {text}", width)
-    folded = fold(text, max(1, width - LABEL), cell=True)
-    return [f"{'' if number else label:<{LABEL}}{line}" for number, line in enumerate(folded)]
+def _hanging(text: str, width: int) -> list[str]:
+    """Return what is left open behind its label, folded below itself where that leaves most of the screen."""
+    if text and width < 3 * LABEL:
+        return fold(f"open: {text}", width)
+    return [f"{'' if number else 'open':<{LABEL}}{line}" for number, line in enumerate(fold(text, max(1, width - LABEL), cell=True))]
 
 
 def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
@@ -197,7 +189,6 @@ def overview(
             tables.slowest_layers(results),
             tables.projection(projected(scaling(results), results)),
             *tables.values(results),
-            tables.bandwidths(results),
         ]
     rows, folded = results.rows, None if details else height
     many, shared = sentences.many_alike(rows), sentences.shared_marks(rows)
@@ -211,15 +202,13 @@ def overview(
         below += [End(results, found, sentences.marks(shown, results), shared, left_open, folded)]
 
     def chosen(rows: Sequence[Row]) -> ScreenTable:
-        legends = None if folded else sentences.legends(shown)
-        return tables.cases_table(rows, legends=legends, shared=shared, reasons_below=failures)
+        return tables.cases_table(rows, shared, failures, explained=not folded)
 
     if not (folded and shown):
         return Group(*above, *([chosen(shown)] if shown else []), *below)
     console, first = Console(), sorted(shown, key=lambda row: not tables.trouble(row))
     room = max(_TABLE_LINES, folded - sum(lines_of(console, part) for part in (*above, *below)) - 1)
-    place = {id(row): at for at, row in enumerate(shown)}
-    count, table = fitting(console, lambda count: chosen(sorted(first[:count], key=lambda row: place[id(row)])), len(first), room)
+    count, table = fitting(console, lambda count: chosen([row for row in shown if row in first[:count]]), len(first), room)
     hidden = [*([f"{left} more"] if (left := len(first) - count) else []), *([wording.plural(len(notes), "note")] if notes else [])]
     return Group(*above, table, *_notes([f"{', '.join(hidden)}: {more}"] if hidden else []), *below)
 
@@ -273,24 +262,13 @@ def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?: ?[×%])?(?!\w)")
 
 
-@dataclass(frozen=True)
-class Lines:
-    """What is answered, on a screen of any width, with the first number of each line in colour."""
-
-    found: Sequence[Answer | Missing]
-    shared: Container[str] = ()
-    """Tags that all cases have, which no line repeats."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self.texts(options.max_width)
-
-    def texts(self, width: int) -> Iterator[Text]:
-        """Yield each line."""
-        for label, text in lines(self.found, width, self.shared):
-            line = Text(f"{label:<{LABEL}}{text}", no_wrap=True, overflow="crop")
-            if number := _NUMBER.search(line.plain):
-                line.stylize("bold cyan", *number.span())
-            yield line
+def answer_lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> Iterator[Text]:
+    """Yield each line that is answered on a screen of this width, with its first number in colour."""
+    for label, text in lines(found, width, shared):
+        line = Text(f"{label:<{LABEL}}{text}", no_wrap=True, overflow="crop")
+        if number := _NUMBER.search(line.plain):
+            line.stylize("bold cyan", *number.span())
+        yield line
 
 
 @dataclass(frozen=True)
@@ -306,17 +284,17 @@ class End:
     height: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        run = run_in_words(self.results)
+        width = options.max_width
         lines = [
-            *(Text(each, style="bold") for each in packed(run, options.max_width)),
-            *Lines(self.found, self.shared).texts(options.max_width),
-            *(Text(each) for each in (hanging("open", self.left_open, options.max_width) if self.left_open else ())),
+            *(Text(each, style="bold") for each in packed(run_in_words(self.results), width)),
+            *answer_lines(self.found, width, self.shared),
+            *map(Text, _hanging(self.left_open, width)),
         ]
         yield from lines
         room = None if self.height is None else min(self.height, MOST) - len(lines)
         used = "\n".join(line.plain for line in lines)
         for each in () if self.marks is None else explanations(used, self.marks, self.shared):
-            folded = fold(each, options.max_width)
+            folded = fold(each, width)
             if room is not None and (room := room - len(folded)) < 0:
                 break
             yield Note(each)

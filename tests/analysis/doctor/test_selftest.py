@@ -2,7 +2,6 @@
 
 import random
 
-import made_up
 from made_up import case, rounds_of
 
 from dlbench.analysis.doctor.selftest import judge_selftest
@@ -81,24 +80,6 @@ def test_a_slowdown_that_is_not_seen_does_not_pass():
     measurements = self_test(slower=1.0)
     assert failed(measurements) == ["real slowdown"]
     assert sentences(measurements)[-2] == "not passed: 10.0 % more time is called slower in 0.0 % (0 of 54) of comparisons"
-
-
-def test_where_power_is_short_it_says_how_many_rounds_would_do_and_they_do():
-    def noisy(rounds):
-        chance = random.Random(2)
-        measurements = self_test(rounds=rounds)
-        return [made_up.scaled(each, chance.lognormvariate(0, 0.09)) if each.case.workload == "slowed" else each for each in measurements]
-
-    (power,) = (each for each in judge_selftest(noisy(14)) if each.check == "real slowdown")
-    assert power.fitness is Fitness.UNFIT
-    assert power.values["share"] < 0.8
-    rounds = int(power.values["rounds"])
-    assert (
-        power.advice
-        == f"{rounds} rounds a side would probably see it, so give dlbench ab --rounds {rounds}; to try: --selftest --rounds {rounds}"
-    )
-    (power,) = (each for each in judge_selftest(noisy(rounds)) if each.check == "real slowdown")
-    assert power.fitness is Fitness.FIT
 
 
 def test_a_case_that_went_wrong_is_named():

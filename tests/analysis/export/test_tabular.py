@@ -52,11 +52,6 @@ def test_no_csv_cell_is_a_formula(start: str) -> None:
     assert rows[1] == [f"'{start[-1]}1", "-1.5"]
 
 
-def test_csv_reads_back_into_pandas(frame: pd.DataFrame) -> None:
-    back = pd.read_csv(io.StringIO(render(frame, "csv")))
-    assert list(back["time.median_s"].dropna()) == [1 / 3]
-
-
 def test_markdown_escapes_what_would_end_a_cell(frame: pd.DataFrame) -> None:
     header, rule, ok, failed = render(frame, "md").splitlines()
     assert header == f"| {' | '.join([*NAMES, 'param.n'])} |"

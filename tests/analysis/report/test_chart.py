@@ -100,10 +100,6 @@ def test_the_words_of_a_chart_are_in_its_drawing(kind: str, shown: set[str]) -> 
     assert shown <= words(FIGURES[kind])
 
 
-def test_a_part_of_nothing_has_no_place_in_a_legend() -> None:
-    assert "copy" not in words(FIGURES["stack"])
-
-
 @pytest.mark.parametrize(
     ("unit", "seconds", "shown"), [(Unit.SECONDS, (0.001, 0.004), {"1 ms", "4 ms"}), (Unit.SECONDS, (0, 4000), {"1,000 s", "4,000 s"})]
 )

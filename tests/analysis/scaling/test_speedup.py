@@ -292,14 +292,10 @@ def test_the_bus_bandwidth_of_collectives_by_size(tmp_path):
         "collective[op=broadcast,bytes=1073741824,ranks=2,dtype=fp32]@cuda:0": pytest.approx(2**30 / 0.1),
         "collective[op=broadcast,bytes=1073741824,ranks=1,dtype=fp32]@cuda:0": None,
     }
-    assert "Collectives" not in show(path).stdout
-    _, table = show(path, "--topic", "details").stdout.split("Collectives: bus bandwidth by size")
-    lines = [line.split() for line in table.splitlines() if line.strip()]
-    assert lines[0] == ["size", "operation", "dtype", "ranks", "bus", "bandwidth"]
-    assert lines[2:6] == [
-        ["1.00", "GiB", "broadcast", "fp32", "2", "10.7", "GB/s"],
-        ["1.00", "MiB", "all_reduce", "fp32", "4", "1.57", "GB/s"],
-        ["1.00", "GiB", "all_reduce", "fp32", "4", "16.1", "GB/s"],
-        ["4.00", "GiB", "all_reduce", "fp32", "4", "16.1", "GB/s"],
+    assert [line.rpartition("bus ")[2] for line in show(path).stdout.splitlines() if "bus " in line] == [
+        "1.57 GB/s",
+        "16.1 GB/s",
+        "16.1 GB/s",
+        "10.7 GB/s",
     ]
     assert "More devices" not in show(path, "--topic", "details").stdout
