@@ -217,8 +217,9 @@ def _suite(name: str) -> str:
     devices = [each.device for each in cases.plan([loaded], signatures, ["cpu", ACCELERATOR])]
     counts = "/".join(str(devices.count(device)) for device in ("cpu", ACCELERATOR))
     budget_s = loaded.policy.budget_s
+    rounds = f"{loaded.policy.rounds} {'round' if loaded.policy.rounds == 1 else 'rounds'}"
     at_most = "" if budget_s is None else f", {budget_s / 60:.3g} min"
-    return f"`{name}` ({counts}, {loaded.policy.rounds} round{'s'[: loaded.policy.rounds > 1]}{at_most}): {loaded.about}"
+    return f"`{name}` ({counts}, {rounds}{at_most}): {loaded.about}"
 
 
 def commands() -> Iterator[str]:
