@@ -168,9 +168,9 @@ class Circumstances:
     power_capped: bool | None = None
     disturbed: bool | None = None
     reason: str | None = None
-    """What these stand on, and what was measured again."""
+    """Evidence for these, and what was measured again."""
     lost_share: float | None = None
-    """Of its time that others had a CPU that it needed, in the worst round."""
+    """Share of its time in which others had a CPU that it needed, in the worst round."""
     rounds: int | None = None
     """Those in which it was throttled or disturbed."""
 
@@ -207,7 +207,7 @@ def circumstances(
     stolen = {each.round: each.stolen_cpus for each in around if threads}
     processes = {each.round: each.other_processes(device) for each in around}
     plural = "" if max(known(processes.values()), default=0) == 1 else "es"
-    matter, told = list[set[int]](), [each.disturbed for each in read]
+    matter, disturbed_by = list[set[int]](), [each.disturbed for each in read]
     for amounts, least, text in (
         (others, BUSY * (threads or 0), "other processes took up to {:.2g} CPUs' time"),
         (stolen, BUSY * (threads or 0), "the hypervisor took up to {:.2g} CPUs' time"),
@@ -215,14 +215,14 @@ def circumstances(
     ):
         taken = {number: amount for number, amount in amounts.items() if amount is not None}
         matter.append({number for number, amount in taken.items() if amount > least})
-        told.append(bool(matter[-1]) if taken else None)
+        disturbed_by.append(bool(matter[-1]) if taken else None)
         if matter[-1]:
             reasons.append(f"{text.format(max(taken.values()))} in {len(matter[-1])} of {_rounds(len(taken))}")
     on_cpus, on_device = matter[0] | matter[1], matter[2]
     return Circumstances(
         throttled=_any(each.throttled for each in read),
         power_capped=_any(each.power_capped for each in read),
-        disturbed=_any(told),
+        disturbed=_any(disturbed_by),
         reason="; ".join(reasons) or None,
         lost_share=max(known(each.lost for each in read), default=None),
         # What the case's own process counted decides. What others used in the whole round counts only where that process could not tell
@@ -235,8 +235,8 @@ def circumstances(
 
 
 def _any(values: Iterable[bool | None]) -> bool | None:
-    told = known(values)
-    return any(told) if told else None
+    found = known(values)
+    return any(found) if found else None
 
 
 def _rounds(count: int) -> str:

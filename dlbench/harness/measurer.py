@@ -21,7 +21,7 @@ from dlbench.harness.process.folders import ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.progress import Progress
 from dlbench.harness.ranks.placement import Placement, place_ranks, refusal
-from dlbench.harness.schedule import GRACE_S, BudgetSpent, DeviceQuarantine, Fault, Observer, RunSettings, Side, Task
+from dlbench.harness.schedule import GRACE_S, BudgetSpent, DeviceQuarantine, Fault, Observer, RunSettings, Task
 
 Measured = tuple[Measurement, Fault]
 """A measurement, and whether the device is at fault."""
@@ -36,7 +36,7 @@ class Measurer:
 
     settings: RunSettings
     signatures: Mapping[str, Signature]
-    """Of the workloads, by name."""
+    """The signatures of the workloads, by name."""
     observer: Observer
     monitor: Monitor
     pool: WorkerPool
@@ -103,7 +103,7 @@ class Measurer:
                     return None
                 tried, fault = ended
                 if fault or tried.status is Status.SKIPPED:  # it says nothing of the case, which can still be tried
-                    reason = f"{settings_text(plan.values(tried))}: {tried.reason}"
+                    reason = f"{settings_text(plan.values(tried.case))}: {tried.reason}"
                     return plan.unfinished(replace(tried, case=task.case, round=number, reason=reason), tries), fault
                 self.save_try(tried)
                 self.tried.append(tried)
@@ -133,12 +133,24 @@ class Measurer:
         except OSError as error:
             reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
             return _unmeasured(here, number, placement, Status.FAILED, reason), Fault.NONE
-        began = time.monotonic()
+        window = Window(self.monitor, case.device, self.declared(case))
+        kills, began = oom_kills(), time.monotonic()
         run_ends = math.inf if self.is_base(case) else self.settings.budget_ends + GRACE_S
-        ended = _measure(request, task.side, placement, self.pool, Window(self.monitor, case.device, self.declared(case)), run_ends)
+        outcome = self.pool.ask(request, task.side, placement, window, run_ends)
         # Of a search the last counts, which a further round only repeats.
         self.progress.took(task.series, time.monotonic() - began)
-        return ended
+        reply, timed = outcome.reply, outcome.timed
+        if outcome.how == "interrupted" and not timed:
+            return None
+        if outcome.how == "budget" and not timed:
+            raise BudgetSpent("it was done")
+        if reply and not reply.missing:
+            measurement = reply.measurement or _unmeasured(here, number, placement, Status.FAILED, str(reply.error))
+        else:
+            status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills)
+            measurement = (timed and timed.cut_off(reason)) or _unmeasured(here, number, placement, status, reason)
+        fault = Fault.UNKILLABLE if outcome.unkillable else Fault(bool(reply and reply.fault))
+        return replace(window.added_to(measurement), side=task.side.name), fault
 
     def declared(self, case: Case) -> Declaration:
         """Return what the workload of a case declares; nothing where it is unknown."""
@@ -195,27 +207,6 @@ class Measurer:
         with suppress(OSError):
             return self.scratch.of(case.workload)
         return None
-
-
-def _measure(
-    request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool, window: Window, run_ends: float
-) -> Measured | None:
-    """Have a case measured in one round; None when interrupted. What comes with it tells of a device fault. Raises BudgetSpent."""
-    row = Measurement(request.case, request.round, Status.FAILED, None, side.name, request.device_name, request.threads)
-    kills = oom_kills()
-    outcome = pool.ask(request, side, placement, window, run_ends)
-    reply, timed = outcome.reply, outcome.timed
-    if outcome.how == "interrupted" and not timed:
-        return None
-    if outcome.how == "budget" and not timed:
-        raise BudgetSpent("it was done")
-    if reply and not reply.missing:
-        measurement = reply.measurement or replace(row, reason=reply.error)
-    else:
-        status, reason = outcome.ending(request.policy.timeout_s, memory_ran_out=oom_kills() > kills)
-        measurement = (timed and timed.cut_off(reason)) or replace(row, status=status, reason=reason)
-    fault = Fault.UNKILLABLE if outcome.unkillable else Fault(bool(reply and reply.fault))
-    return replace(window.added_to(measurement), side=side.name), fault
 
 
 def _unmeasured(task: Task, number: int, placement: Placement, status: Status, reason: str) -> Measurement:

@@ -13,9 +13,9 @@ from dlbench.harness.plan.cases import case_s
 from dlbench.harness.schedule import Task
 
 LOOK_S = 1.0
-"""What the blocks of the second round last where a budget pays: a shorter round takes bursts for a difference between processes."""
+"""Length of the second round where a budget pays for it: a shorter round takes bursts for a difference between processes."""
 MOST_S, MOST_BLOCKS = 3.0, 500
-"""Of a round: more time would save little set-up, and more blocks fill the file."""
+"""Longest round, and most blocks in it: more time would save little set-up, and more blocks fill the file."""
 _PLANNED = 0.8
 """Share of the time left that the policy's rounds may take, as retries want some."""
 _DOUBT = 6
@@ -35,7 +35,7 @@ class SeriesRounds:
     length_s: float = 0.0
     """How long the blocks of its next round last, the least number of them aside."""
     set_up_s: float = 0.0
-    """What the last round took besides its blocks."""
+    """Time of the last round without its blocks."""
     _times: list[float] = field(default_factory=list)
     _spent_s: list[float] = field(default_factory=list)
     _within: float = 0.0
@@ -51,7 +51,7 @@ class SeriesRounds:
 
     @property
     def variance(self) -> float:
-        """Of the logarithms of the rounds' medians; 0 below two of them."""
+        """Variance of the logarithms of the rounds' medians; 0 below two of them."""
         return statistics.variance(map(math.log, self._times)) if len(self._times) > 1 else 0.0
 
     def best_length_s(self) -> float:
@@ -70,7 +70,7 @@ class SeriesRounds:
 
     @property
     def lacking(self) -> int:
-        """Of the policy's rounds, those that are still to be measured."""
+        """Number of the policy's rounds that are still to be measured."""
         return max(0, self.policy.rounds - self.count)
 
     def done(self) -> bool:
@@ -124,7 +124,7 @@ class Progress:
         """Rounds that measured anything, those of the earlier run included."""
         self._measured: set[tuple[Series, int]] = set()
         self._pending: set[Series] = set()
-        """Of the present round, those that were not measured yet."""
+        """Series that the present round has not measured yet."""
         for measurement in done:
             # A case that was skipped for want of a device or of time can be measured now.
             if measurement.series in self._series and measurement.status is not Status.SKIPPED:

@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
     """How a run ended."""
 
     rounds: int
-    """That the file has by then."""
+    """Rounds in the file by then."""
     faults: tuple[str, ...]
     """A sentence for each device that was given up."""
     out_of_budget: bool
@@ -53,7 +53,7 @@ class Runner:
     first_workers: Mapping[str | None, WorkerProcess] = field(default_factory=dict)
     """The processes that answered the handshake, by side."""
     signatures: Mapping[str, Signature] = field(default_factory=dict)
-    """Of the workloads, by name."""
+    """The signatures of the workloads, by name."""
 
     def run(self, first_round: int = 0) -> Outcome:
         """Measure round after round until each task has enough. Raises DeviceFault where a whole machine of several is gone."""

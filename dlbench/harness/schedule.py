@@ -1,4 +1,4 @@
-"""Sides of a run and their tasks: their order, the attempts at each in a round, the devices that are given up, and who is told of it."""
+"""Sides of a run and their tasks: their order, the attempts at each in a round, the devices that are given up, and the callbacks."""
 
 import math
 import random
@@ -47,7 +47,7 @@ class RunSettings:
     began: float = field(default_factory=time.monotonic, compare=False)
     """When the command began, on the scale of `time.monotonic`: its budget counts from there."""
     logical_cpus: int = 0
-    """What there is to compute on with SMT; less than `threads` counts as these."""
+    """Logical CPUs to compute on with SMT; fewer than `threads` count as these."""
 
     @property
     def budget_ends(self) -> float:
@@ -63,7 +63,7 @@ class Side:
     """Devices that this side can compute on: id to name. Empty before the handshake."""
     plugins: tuple[str, ...] = ()
     imports_once: tuple[str, ...] = ()
-    """Of the plugins those that a process imports once for all its cases, known from the handshake."""
+    """Those plugins that a process imports once for all its cases, known from the handshake."""
     name: str | None = None
     """None where a run has only one."""
     interpreter: Interpreter = field(default_factory=Interpreter)
@@ -137,7 +137,7 @@ def _draw(*of: object) -> float:
 
 
 Try = Sequence[Measurement]
-"""What an attempt measured on each side, or on fewer where it was interrupted."""
+"""The measurements of an attempt: one a side, or fewer where it was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +209,13 @@ class Retries:
         return True
 
 
-class BudgetSpent(Exception):  # no error: a run that ends so ends as it was told to
+class BudgetSpent(Exception):  # no error: the user gave the budget
     """The budget was spent before a case was measured: before ``its turn``, or before ``it was done``, as its text says."""
 
     def __init__(self, before: str, so_far: Measurement | None = None) -> None:
         super().__init__(before)
         self.so_far = so_far
-        """Of a search, the row that says what it has found."""
+        """The row of a search, which says what it has found."""
 
 
 class Fault(IntEnum):

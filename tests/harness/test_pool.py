@@ -21,19 +21,19 @@ class Process:
     mode = "fork"
     usable = True
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_):
         self.ended = False
 
-    def send(self, request: object) -> None:
+    def send(self, request):
         """Take anything."""
 
-    def answer(self, run_ends: float) -> None:
+    def answer(self, run_ends):
         """Be ready at once."""
 
-    def ask(self, *_: object) -> RequestOutcome:
+    def ask(self, *_):
         return RequestOutcome("replied")
 
-    def end(self) -> None:
+    def end(self):
         self.ended, self.usable = True, False
 
 
@@ -53,7 +53,7 @@ class Group(Process):
 def test_as_many_processes_of_later_rounds_start_beside_that_of_a_round_as_there_are_cpus(monkeypatch, cpus, there):
     made: list[Process] = []
 
-    def start(*arguments: object) -> Process:
+    def start(*arguments):
         made.append(Process(*arguments))
         return made[-1]
 

@@ -4,20 +4,20 @@ All of it follows from the tries alone, so a resumed run goes on where the file 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Parameter, Params, ParamValue, Policy, Signature, Status, settings_text
 from dlbench.core.stats import quantile
-from dlbench.harness.plan.rate_search import RateSearch
+from dlbench.harness.plan.rate_search import RateSearch, Search
 
 _GROWTH = 4
 """Most times the largest value that fitted so far that the next try goes up to, as its memory may not be on a line."""
 FIRST_TRY = 8
-"""Of a size that the fastest is searched over; it then goes up and down by halves and doubles."""
+"""First value of a size in a search for the fastest, which then halves and doubles it."""
 FASTER = 1.02
-"""How many times as fast a try has to be for a search to go on from it: a try stands on one process."""
+"""How many times as fast a try has to be for a search to go on from it: a try is one process."""
 _BY_LINE = 9
 """Tries that a search of memory on a line hardly ever takes; after those the sizes alone have a say."""
 _NEARLY_FULL = 0.5
@@ -26,7 +26,7 @@ _NEARLY_FULL = 0.5
 Tries = Sequence[Measurement]
 """Those of one case so far, in order."""
 Peaks = Mapping[int, int | None]
-"""Of sizes that fit, the memory that each took."""
+"""Memory that each size that fits took."""
 
 
 def usual_tries(cases: Iterable[Case], signatures: Mapping[str, Signature]) -> int:
@@ -47,12 +47,8 @@ def policy_of_tries(policy: Policy) -> Policy:
     return replace(policy, min_blocks=1, round_s=min(policy.round_s, 0.2), max_warmup_s=min(policy.max_warmup_s, 1.0))
 
 
-@dataclass(frozen=True, slots=True)
-class AdaptivePlan:
-    """The tries of one case that leaves parameters open."""
-
-    case: Case
-    signature: Signature
+class AdaptivePlan(Search):
+    """The tries of one case that leaves open what is the largest that fits, or the fastest."""
 
     @classmethod
     def of(cls, case: Case, signature: Signature | None) -> "AdaptivePlan | RateSearch | None":
@@ -68,7 +64,7 @@ class AdaptivePlan:
 
     @property
     def _size_name(self) -> str:
-        """Of a search for the largest the parameter that it is over."""
+        """The parameter whose largest value is sought."""
         return self.signature.declared.searched[0]
 
     @property
@@ -77,25 +73,15 @@ class AdaptivePlan:
         gibibytes = self.case.params.get(self.signature.declared.parameter("limit") or "")
         return float(gibibytes) * 2**30 if gibibytes is not None else None
 
-    def with_values(self, values: Mapping[str, ParamValue]) -> Case:
-        """Return the case with values for what it leaves open."""
-        return Case.of(self.case.suite, self.signature, {**self.case.params, **values}, self.case.device)
-
-    def is_try(self, case: Case) -> bool:
-        """Whether a case is one of its tries."""
-        known = dict(case.params)
-        left_open = [(each, known.pop(each.name, None)) for each in self._open]
-        alike = (case.workload, case.device, known) == (self.case.workload, self.case.device, dict(self.case.params))
-        return alike and all(_is_valid(each, value) or (value is None and each.name in self._cores) for each, value in left_open)
-
-    def values(self, tried: Measurement) -> dict[str, ParamValue]:
-        """Return the values of a try for what the case leaves open, without the usual number of threads or instances."""
-        return {each.name: tried.case.params[each.name] for each in self._open if each.name in tried.case.params}
+    @property
+    def names(self) -> Sequence[str]:
+        """All that the case leaves open; a try with the usual number of threads or instances has none of these."""
+        return [each.name for each in self._open]
 
     def usual_tries(self) -> int:
         """Return about how many tries the search makes.
 
-        One for the largest needs so many on a line. One for the fastest changes its start once in each way, then what it went on from.
+        One for the largest needs so many on a line. One for the fastest makes each change of its start once, and then of what was faster.
         """
         if self.for_largest:
             return _BY_LINE
@@ -121,7 +107,7 @@ class AdaptivePlan:
             found, what = {self._size_name: max(fits)} if fits else {}, "fits so far"
         else:
             fastest = self.fastest(tries)
-            found, what = self.values(fastest) if fastest else {}, f"is the fastest so far{self._left_out(tries)}"
+            found, what = self.values(fastest.case) if fastest else {}, "is the fastest so far"
         if not found:
             return ended
         return replace(ended, found=found, unfinished=True, reason=f"unfinished: {settings_text(found)} {what}; {ended.reason}")
@@ -220,13 +206,13 @@ class AdaptivePlan:
 
         What is varied last is not gone on from: a change next to it would cost as much again.
         """
-        tried = [self.values(each) for each in tries]
+        tried = [self.values(each.case) for each in tries]
         start = {each.name: _candidates(each, None)[0] for each in self._open if each.name not in self._cores}
         if start not in tried:
             return start
         last = start.keys() & self.signature.declared.having("searched_last")
-        fastest = self.fastest([each for each in tries if all(self.values(each)[name] == start[name] for name in last)])
-        around = self.values(fastest) if fastest else start
+        fastest = self.fastest([each for each in tries if all(self.values(each.case)[name] == start[name] for name in last)])
+        around = self.values(fastest.case) if fastest else start
         lacking = self._lacking(tries)
         changes = (
             each
@@ -254,8 +240,8 @@ class AdaptivePlan:
 
     def _lacking(self, tries: Tries) -> set[tuple[str, ParamValue]]:
         """Return the values that the device lacks, as far as all tries with them say so: to try them with others is in vain."""
-        having = {item for each in tries if each.status is not Status.UNSUPPORTED for item in self.values(each).items()}
-        return {item for each in tries for item in self.values(each).items()} - having
+        having = {item for each in tries if each.status is not Status.UNSUPPORTED for item in self.values(each.case).items()}
+        return {item for each in tries for item in self.values(each.case).items()} - having
 
     def fastest(self, tries: Tries) -> Measurement | None:
         """Return the try of most throughput; of those that hardly differ the one that came first. None where none went well."""
@@ -266,22 +252,13 @@ class AdaptivePlan:
                 found = each
         return found
 
-    def _left_out(self, tries: Tries) -> str:
-        """Name what the tries have not come to: values of texts, and sizes that all of them have alike."""
-        left: list[str] = []
-        for each in self._open:
-            had = {self.values(tried).get(each.name) for tried in tries}
-            left += [f"{each.name}={value}" for value in each.choices if value not in had]
-            left += [] if each.choices or len(had) > 1 else [each.name]
-        return f", without a try of {', '.join(left)}" if left else ""
-
     def _fastest(self, tries: Tries, number: int) -> Measurement:
         fastest = self.fastest(tries)
         if fastest is None:
             first = replace(tries[0], case=self.case, round=number)
             none = "its work states no items, so no try can be the fastest"
             return first if first.status is not Status.OK else replace(first, status=Status.FAILED, reason=none, samples=None)
-        return replace(fastest, case=self.case, round=number, found=self.values(fastest))
+        return replace(fastest, case=self.case, round=number, found=self.values(fastest.case))
 
     @property
     def _cores(self) -> tuple[str, ...]:
@@ -290,18 +267,11 @@ class AdaptivePlan:
 
     @property
     def _open(self) -> list[Parameter]:
-        """What the case leaves open, in the order in which it is varied: the few values of texts before sizes, which have no end."""
+        """Parameters that the case leaves open, in the order in which they are varied: texts before sizes, which have no end."""
         declared = self.signature.declared
         searched = [name for name in declared.searched if self.case.device == "cpu" or name not in self._cores]
         left = [each for each in self.signature.parameters if each.name in searched and each.name not in self.case.params]
         return sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))
-
-
-def _is_valid(parameter: Parameter, value: object) -> bool:
-    try:
-        return parameter.check(value) is not None
-    except ValueError:  # an edited file may hold anything
-        return False
 
 
 def _candidates(parameter: Parameter, current: ParamValue | None) -> Sequence[ParamValue]:

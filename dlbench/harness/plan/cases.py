@@ -14,7 +14,7 @@ MAX_CASES = 200_000
 """More would take weeks to measure; a suite that plans more is a mistake."""
 
 _SETUP_S = 0.3
-"""Of one case in one round, for `case_s`: a fork, and building a model."""
+"""Set-up of a case in a round, for `case_s`: a fork, and building a model."""
 _WARMUP_S = 0.2
 """Least warm-up on a CPU, where the policy leaves it open."""
 
@@ -58,10 +58,10 @@ def overridden(suites: Suites, settings: Sequence[str], signatures: Signatures) 
 
 
 def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str] = ()) -> tuple[Suite, ...]:
-    """Replace the value ``own`` of an axis by all that the user brings for that parameter.
+    """Replace the value ``own`` of an axis by all that the user defines for that parameter.
 
     Where that is nothing the value is left out; with its last value goes the axis of a parameter that has a default, or else the bench.
-    Of a workload's benches those with ``own`` take the place of the others where the user brings all that they name, and else the others
+    Of a workload's benches those with ``own`` take the place of the others where the user defines all that they name, and else the others
     theirs. Raises SuiteError where none is left of a suite's benches with ``own``, with what the user's ``files`` lack.
     """
     return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures, files))) for suite in suites)
@@ -74,9 +74,9 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
         for where, bench, signature in _benches([suite], signatures)
     ]
     others = {bench.workload for _, bench, _, axes in benches if axes == bench.axes}
-    brought = {bench.workload for _, bench, _, axes in benches if axes != bench.axes and all(axes.values())}
+    replacing = {bench.workload for _, bench, _, axes in benches if axes != bench.axes and all(axes.values())}
     for where, bench, signature, axes in benches:
-        if axes == bench.axes and bench.workload in brought:
+        if axes == bench.axes and bench.workload in replacing:
             continue
         empty = [axis for axis, values in axes.items() if not values]
         if without := [axis for axis in empty if (parameter := signature.parameter(axis)) and parameter.default is None]:
@@ -337,9 +337,9 @@ def _names(suites: Suites) -> str:
 
 
 SELFTEST_ROUNDS = 14
-"""As many as ``dlbench ab`` takes at least, since it is its rule that is tested."""
+"""Rounds of the self-test: as many as ``dlbench ab`` takes at least, since it is its rule that is tested."""
 COPIES = 10
-"""Of each program, in every round: each two of them are one comparison of identical code."""
+"""Copies of each program in every round: each two of them are one comparison of identical code."""
 BUDGET_S = 360.0
 """No round starts that would not end by then; where too few were made, that is the finding."""
 SELFTEST_POLICY = Policy(

@@ -12,12 +12,12 @@ from dlbench.core.model import Case, ParamValue, Signature, Status
 from dlbench.core.stats import CLIENT_BOUND, RUNS, OpenRun, RateVerdict, verdict
 
 FIRST, LEAST = 1 / 4, 1 / 64
-"""Of the rate of a closed loop, which no try reaches: where a search begins, and where it gives up."""
+"""Where a search begins, and where it gives up, as shares of the rate of a closed loop, which no try reaches."""
 CURVE = (0.25, 0.5, 0.75, 0.9)
-"""Of the highest rate that held: where a run each gives the curve of latencies."""
+"""Shares of the highest rate that held: a run at each gives the curve of latencies."""
 TARGETS = {"p90": (0.1, 0.1), "p99": (0.01, 0.25)}
-"""Of a percentile the share that may miss the bound, and how close, relative, the highest rate that holds and the lowest that fails are
-brought: finer would take many thousands of requests a rate."""
+"""By percentile, the share of requests that may miss the bound, and the relative gap at which a search ends between the highest rate that
+holds and the lowest that fails: a smaller one would take many thousands of requests a rate."""
 _USUAL_TRIES = 20
 Tries = Sequence[Measurement]
 
@@ -28,10 +28,10 @@ class _Stop(Exception):  # no error: what a search lacks is measured, and the se
 
 @dataclass(slots=True)
 class _Search:
-    """What a search has come to so far."""
+    """The result of a search so far."""
 
     values: dict[ValueRole, Any] = field(default_factory=dict)
-    """Of the row, by their roles."""
+    """Values of the row, by their roles."""
     verdicts: dict[float, RateVerdict] = field(default_factory=dict)
     wanted: Case | None = None
     ended: tuple[Status, str] | None = None
@@ -57,19 +57,32 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
-class RateSearch:
-    """The tries of one case that leaves its rate open: a closed loop, runs at one rate after the other, and those of the curve."""
+class Search:
+    """The tries of one case that leaves parameters open."""
 
     case: Case
     signature: Signature
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The parameters that its tries differ in."""
+        raise NotImplementedError
+
+    def with_values(self, values: Mapping[str, ParamValue]) -> Case:
+        """Return the case with values for what it leaves open."""
+        return Case.of(self.case.suite, self.signature, {**self.case.params, **values}, self.case.device)
+
+    def values(self, tried: Case) -> dict[str, ParamValue]:
+        """Return the values of a try for what the case leaves open."""
+        return {name: tried.params[name] for name in self.names if name in tried.params}
+
     def is_try(self, case: Case) -> bool:
         """Whether a case is one of its tries."""
-        return self._with(*map(case.params.get, self._changed)).id == case.id
+        return self.with_values(self.values(case)).id == case.id
 
-    def values(self, tried: Measurement) -> dict[str, ParamValue]:
-        """Return the rate of a try and the number of its pattern; of the closed loop no rate."""
-        return {name: tried.case.params[name] for name in self._changed if name in tried.case.params}
+
+class RateSearch(Search):
+    """The tries of one case that leaves its rate open: a closed loop, runs at one rate after the other, and those of the curve."""
 
     def usual_tries(self) -> int:
         """Return about how many tries the search makes."""
@@ -91,23 +104,19 @@ class RateSearch:
             reason = f"not even {least:g} requests a second keep the bound, where a closed loop does {closed:.3g}"
             return replace(outcome, status=Status.UNSUPPORTED, reason=reason)
         values = {value.name: each for value in self.signature.declared.values if (each := found.values.get(value.role))}  # type: ignore[arg-type]  # of no role nothing is found
-        return replace(outcome, found={self._changed[0]: held}, values=values)
+        return replace(outcome, found={self.names[0]: held}, values=values)
 
     def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
         """Return how a search ended that was cut short: ``ended`` says by what, and gets the highest rate that held so far, if any."""
         if not (held := self._searched(tries).values.get("highest_rate")):
             return ended
         reason = f"unfinished: {held:g} requests a second keep the bound so far; {ended.reason}"
-        return replace(ended, found={self._changed[0]: held}, unfinished=True, reason=reason)
+        return replace(ended, found={self.names[0]: held}, unfinished=True, reason=reason)
 
     @property
-    def _changed(self) -> tuple[str, ...]:
-        """The parameters that tries differ in: the rate, and the number of the pattern of arrivals."""
+    def names(self) -> Sequence[str]:
+        """The rate, which a closed loop has not, and the number of the pattern of arrivals."""
         return (*self.signature.declared.searched, *self.signature.declared.having("pattern"))
-
-    def _with(self, *changed: ParamValue | None) -> Case:
-        given = dict(zip(self._changed, changed, strict=False))
-        return Case.of(self.case.suite, self.signature, {**self.case.params, **given}, self.case.device)
 
     def _searched(self, tries: Tries) -> _Search:
         found = _Search()
@@ -124,7 +133,7 @@ class RateSearch:
 
         def reported(at: str, *changed: float) -> dict[ValueRole | None, Any]:
             """Return what a try reported, by role."""
-            if (tried := known.get((case := self._with(*changed)).id)) is None:
+            if (tried := known.get((case := self.with_values(dict(zip(self.names, changed, strict=False)))).id)) is None:
                 raise _Stop(case, None)
             if tried.status is not Status.OK:
                 raise _Stop(None, (tried.status, f"{at}{tried.reason}"))
@@ -148,8 +157,8 @@ class RateSearch:
         while not found.values["highest_rate"] and rate > LEAST * saturation:
             holds(rate := rounded(rate / 2))
         if held := found.values["highest_rate"]:
-            while middle := found.between(resolution):
-                holds(rounded(middle))
+            while between := found.between(resolution):
+                holds(rounded(between))
             held = found.values["highest_rate"]
             curve = [reported(f"at {share:.0%} of that: ", rounded(share * held), 1)[percentile] for share in CURVE]
             found.values["rate_curve"] = None if None in curve else tuple(curve)  # an overload has no latencies

@@ -17,7 +17,7 @@ _HOT_C = 5
 """Degrees below the slow-down temperature from which on a load of some seconds gets there."""
 
 State = Mapping[str, Any]
-"""What was read of a device, by name."""
+"""Readings of a device, by name."""
 FIT, NOTE, UNFIT, UNKNOWN = Fitness.FIT, Fitness.NOTE, Fitness.UNFIT, Fitness.UNKNOWN
 
 

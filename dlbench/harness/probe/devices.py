@@ -79,7 +79,7 @@ class Accelerator:
     """A GPU, or whatever else torch computes on."""
 
     id: str
-    """As torch calls it: ``cuda:0``."""
+    """torch's name for it: ``cuda:0``."""
     kind: str
     name: str | None = None
     vendor: str | None = None
@@ -176,8 +176,8 @@ def describe(hello: Mapping[str, Any]) -> tuple[Device, ...]:
     for key, found in read_accelerators([*named.values()], nvml.FACTS).items():
         values: dict[str, Any] = {**found.values, "numa_node": processor.numa_node_of(named[key].pci_bus_id)}
         why = _UNUSABLE if named[key].is_unknown else "the system does not tell"
-        untold = {"numa_node": why} if values["numa_node"] is None else {}
-        accelerators[key] = replace(named[key], **values, reasons={**named[key].reasons, **found.reasons, **untold})
+        unknown = {"numa_node": why} if values["numa_node"] is None else {}
+        accelerators[key] = replace(named[key], **values, reasons={**named[key].reasons, **found.reasons, **unknown})
     return tuple(accelerators.get(device["id"]) or describe_cpu(isa) for device in hello["devices"])
 
 
@@ -283,7 +283,7 @@ _HIDDEN = ("", "-1")
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """What the NVIDIA driver says of its cards."""
+    """NVIDIA cards, as their driver tells."""
 
     visible: tuple[tuple[str, int], ...] = ()
     """Name and bytes of memory of each card that torch sees."""
@@ -293,7 +293,7 @@ class Gpus:
 
     @property
     def ids(self) -> list[str]:
-        """What torch calls all devices: the CPU and these."""
+        """torch's names for all devices: the CPU and these."""
         return ["cpu", *(f"cuda:{number}" for number, _ in enumerate(self.visible))]
 
     @classmethod

@@ -8,6 +8,7 @@ too.
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -31,7 +32,13 @@ def matching(pattern: str) -> list[Path]:
 
 def cpu_quota_cores() -> float | None:
     """Return how many cores' worth of time this process may use, 1.5 for example; None if nothing limits it."""
-    return min((quota for group in _groups("cpu") if (quota := _quota(group)) is not None), default=None)
+    granted = []
+    for group in _groups("cpu"):
+        text = read_text(group / "cpu.max") or f"{read_text(group / 'cpu.cfs_quota_us')} {read_text(group / 'cpu.cfs_period_us')}"
+        quota, _, period = text.partition(" ")
+        with suppress(ValueError, ZeroDivisionError):  # "max", or no such file: no limit here
+            granted.append(float(quota) / float(period))
+    return min((each for each in granted if each > 0), default=None)  # version 1 writes -1 for no limit
 
 
 def cpu_throttling() -> dict[str, float] | None:
@@ -48,24 +55,14 @@ def cpu_throttling() -> dict[str, float] | None:
 
 def memory_left() -> int | None:
     """Return the bytes that this process's groups may still take; None if nothing limits them, in version 1 a number beyond any machine."""
-    return min((left for group in _groups("memory") if (left := _memory_left(group)) is not None), default=None)
-
-
-def _quota(group: Path) -> float | None:
-    text = read_text(group / "cpu.max") or f"{read_text(group / 'cpu.cfs_quota_us')} {read_text(group / 'cpu.cfs_period_us')}"
-    quota, _, period = text.partition(" ")
-    try:
-        granted = float(quota) / float(period)
-    except (ValueError, ZeroDivisionError):  # "max", or no such file: no limit here
-        return None
-    return granted if granted > 0 else None  # version 1 writes -1 for no limit
-
-
-def _memory_left(group: Path) -> int | None:
-    limit = read_text(group / "memory.max") or read_text(group / "memory.limit_in_bytes") or ""
-    used = read_text(group / "memory.current") or read_text(group / "memory.usage_in_bytes") or ""
-    # Version 2 writes "max" for no limit, version 1 the largest number of pages that it can count.
-    return max(0, int(limit) - int(used)) if limit.isdecimal() and used.isdecimal() else None
+    left = []
+    for group in _groups("memory"):
+        limit = read_text(group / "memory.max") or read_text(group / "memory.limit_in_bytes") or ""
+        used = read_text(group / "memory.current") or read_text(group / "memory.usage_in_bytes") or ""
+        # Version 2 writes "max" for no limit, version 1 the largest number of pages that it can count.
+        if limit.isdecimal() and used.isdecimal():
+            left.append(max(0, int(limit) - int(used)))
+    return min(left, default=None)
 
 
 def _groups(controller: str) -> Iterator[Path]:
@@ -84,23 +81,18 @@ def _groups(controller: str) -> Iterator[Path]:
             path = own.get(controller, "/")
         else:
             continue
-        top = ROOT / folder.lstrip("/")
-        group = top / _below(path, mounted)
+        top, below = ROOT / folder.lstrip("/"), PurePosixPath(path)
+        # Outside the mount, or above it (".."), as containers see their host's paths: the mount point itself is all there is to see.
+        shown = below.is_relative_to(mounted) and ".." not in below.parts
+        group = top / below.relative_to(mounted) if shown else top
         yield group
         while group != top:
             group = group.parent
             yield group
 
 
-def _below(path: str, mounted: str) -> PurePosixPath:
-    """Return where a group lies under a mount point that shows the hierarchy from ``mounted`` on."""
-    group = PurePosixPath(path)
-    # Outside the mount, or above it (".."), as containers see their host's paths: the mount point itself is all there is to see.
-    return group.relative_to(mounted) if group.is_relative_to(mounted) and ".." not in group.parts else PurePosixPath()
-
-
 TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01  # absent on Windows, as is /proc
-"""In which /proc/stat counts."""
+"""Unit of /proc/stat."""
 
 
 def memory_field(path: str, field: str) -> int | None:
@@ -139,7 +131,7 @@ def too_little_memory(needed: int) -> int | None:
 
 
 _LOCKED_SHARE = 4
-"""Of the memory that is left, the part that may be page-locked: torch rounds up to a power of two, and others need the rest."""
+"""A fourth of the memory that is left may be page-locked: torch rounds up to a power of two, and others need the rest."""
 
 
 def too_much_to_lock(needed: int) -> int | None:
@@ -158,9 +150,9 @@ class CpuTime:
     """Seconds of one CPU, or of some together, since the machine started."""
 
     busy_s: float
-    """Of every process of the machine."""
+    """Time of all processes of the machine."""
     stolen_s: float
-    """That a hypervisor gave to others."""
+    """Time that a hypervisor gave to others."""
 
 
 def cpu_times() -> dict[int, CpuTime]:

@@ -61,7 +61,7 @@ def session() -> Iterator["Nvml"]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise NvmlUnavailable(_closed_reason(pynvml, error)) from error
+        raise NvmlUnavailable(_reason(pynvml, error, "NVML did not start")) from error
     try:
         yield Nvml(pynvml)
     finally:
@@ -114,7 +114,7 @@ class Nvml:
             try:
                 values[name] = _QUERIES[name](self._pynvml, handle)
             except self._pynvml.NVMLError as error:
-                reasons[name] = _refusal_reason(self._pynvml, error)
+                reasons[name] = _reason(self._pynvml, error, "NVML refused")
             except mismatch:
                 reasons[name] = _OLDER_DRIVER
             except AttributeError:  # the function is younger than the package
@@ -145,27 +145,21 @@ def _read_one(nvml: Nvml, address: Address, wanted: Collection[str]) -> Readings
         return Readings(reasons=dict.fromkeys(wanted, str(reason)))
 
 
-def _closed_reason(nvml: Pynvml, error: Any) -> str:
-    sentences = {
-        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "NVML was not found: install the NVIDIA driver (in a container: its 'utility' capability)",
-        nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
-        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVML library and the loaded NVIDIA driver are of different versions: "
-        "reboot or match the driver",
-    }
-    return sentences.get(error.value, f"NVML did not start: {error}")
-
-
 _OLDER_DRIVER = "the NVIDIA driver is too old to tell it"
+_SENTENCES = {
+    "NVML_ERROR_LIBRARY_NOT_FOUND": "NVML was not found: install the NVIDIA driver (in a container: its 'utility' capability)",
+    "NVML_ERROR_DRIVER_NOT_LOADED": "the NVIDIA driver is not loaded",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the NVML library and the loaded NVIDIA driver are of different versions: "
+    "reboot or match the driver",
+    "NVML_ERROR_NOT_SUPPORTED": "this device does not tell it through NVML",
+    "NVML_ERROR_NO_PERMISSION": "the driver tells it to administrators only",
+    "NVML_ERROR_FUNCTION_NOT_FOUND": _OLDER_DRIVER,
+    "NVML_ERROR_GPU_IS_LOST": "the GPU stopped answering its driver: reboot",
+}
 
 
-def _refusal_reason(nvml: Pynvml, error: Any) -> str:
-    sentences = {
-        nvml.NVML_ERROR_NOT_SUPPORTED: "this device does not tell it through NVML",
-        nvml.NVML_ERROR_NO_PERMISSION: "the driver tells it to administrators only",
-        nvml.NVML_ERROR_FUNCTION_NOT_FOUND: _OLDER_DRIVER,
-        nvml.NVML_ERROR_GPU_IS_LOST: "the GPU stopped answering its driver: reboot",
-    }
-    return sentences.get(error.value, f"NVML refused: {error}")
+def _reason(nvml: Pynvml, error: Any, otherwise: str) -> str:
+    return next((text for name, text in _SENTENCES.items() if getattr(nvml, name) == error.value), f"{otherwise}: {error}")
 
 
 _MILLI, _MEGA, _NANO = 1e-3, 1e6, 1e-9  # NVML counts milliwatts, megahertz and nanoseconds
@@ -272,15 +266,15 @@ FACTS = (
     "power_limit_default_w", "clock_sm_hz", "clock_sm_max_hz", "clock_memory_hz", "clock_memory_max_hz", "ecc", "mig", "persistence",
     "temperature_c", "compute_mode",
 )  # fmt: skip
-"""What describes a device, in watts, hertz and degrees Celsius as the names say."""
+"""Fields that describe a device, in watts, hertz and degrees Celsius as the names say."""
 STATE = (
     "pcie_generation", "pcie_width", "power_limit_w", "power_w", "clock_sm_hz", "clock_memory_hz", "ecc", "persistence", "temperature_c",
     "throttle_reasons", "process_ids", "graphics_process_ids",
 )  # fmt: skip
-"""What may change from one minute to the next, or by an administrator's command."""
+"""Fields that may change from one minute to the next, or by an administrator's command."""
 SLOWDOWN = ("thermal_violation_s", "power_violation_s")
-"""What counts how long a device was held back; asked around every case, so no more than these."""
+"""Counters of how long a device was held back; read around every case, so no more than these."""
 TELEMETRY = ("clock_sm_hz", "temperature_c", "power_w", "throttle_reasons")
-"""What is read again and again under load."""
+"""Fields that are read again and again under load."""
 HEALTH = (*STATE, "temperature_slowdown_c", "memory_free_bytes")
-"""What may make a device unfit to measure on."""
+"""Fields that may make a device unfit to measure on."""

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple, Self
 
@@ -51,6 +52,8 @@ class CpuUse(NamedTuple):
     machine: CpuTime | None
     own_s: float
     """By this process and those that descend from it."""
+    by_name: Mapping[str, float] = {}
+    """By each other program, where that was looked for."""
 
     def others_since(self, before: Self) -> tuple[float, float] | None:
         """Return the CPUs that others took, and that a hypervisor gave away, since ``before``; None where the system does not count it."""
@@ -197,9 +200,9 @@ def has_amx() -> bool:
 
 def instructions() -> tuple[str, ...] | None:
     """Return its instructions for products of narrow types, of those that the table of precisions names; None where nothing tells."""
-    told = _flags() or _flags("Features")  # Linux's word on Arm
+    flags = _flags() or _flags("Features")  # Linux's word on Arm
     known = dict.fromkeys(each for precision in PRECISIONS.values() for each in precision.instructions or ())
-    return tuple(each for each in known if each in told) if told else None
+    return tuple(each for each in known if each in flags) if flags else None
 
 
 def clock_hz() -> float | None:

@@ -48,7 +48,7 @@ class OtherPrograms:
         self._cpus = cpus or len(processor.affinity() or ()) or os.cpu_count() or 1
         self._running, self._machine, self._now, self._shortest_s = running, machine, now, shortest_s
         self.found = ""
-        """What takes the CPUs, once it was named."""
+        """The programs that take the CPUs, once they were named."""
         self._before = self._look()
 
     def named(self, lost: float = 0.0) -> str | None:
@@ -57,7 +57,7 @@ class OtherPrograms:
         ``lost`` is the share of its time that a case has just lost: however long it took, what takes the CPUs did so meanwhile. Without
         one it takes more to be named, and a look that is not too old.
         """
-        seconds = self._now() - self._before[0].at_s
+        seconds = self._now() - self._before.at_s
         if self.found or seconds < self._shortest_s:
             return None
         before, self._before = self._before, self._look()
@@ -67,24 +67,24 @@ class OtherPrograms:
 
     def renew(self) -> None:
         """Look again before a case where the last look is so old that the time before the case would blur what takes the CPUs in it."""
-        if not self.found and self._now() - self._before[0].at_s > _LONGEST_S:
+        if not self.found and self._now() - self._before.at_s > _LONGEST_S:
             self._before = self._look()
 
-    def _look(self) -> tuple[CpuUse, Mapping[str, float]]:
+    def _look(self) -> CpuUse:
         at_s, machine, spent_s = self._now(), self._machine(), dict(self._running())
-        return CpuUse(at_s, machine, spent_s.pop(OWN, 0.0)), spent_s
+        return CpuUse(at_s, machine, spent_s.pop(OWN, 0.0), spent_s)
 
-    def _sentence(self, before: tuple[CpuUse, Mapping[str, float]], after: tuple[CpuUse, Mapping[str, float]], lost: float) -> str:
-        seconds = after[0].at_s - before[0].at_s
-        taken = {name: (after[1].get(name, 0.0) - before[1].get(name, 0.0)) / seconds for name in before[1].keys() | after[1]}
-        others, stolen = after[0].others_since(before[0]) or (sum(taken.values()), 0.0)
+    def _sentence(self, before: CpuUse, after: CpuUse, lost: float) -> str:
+        seconds = after.at_s - before.at_s
+        names = before.by_name.keys() | after.by_name
+        taken = {name: (after.by_name.get(name, 0.0) - before.by_name.get(name, 0.0)) / seconds for name in names}
+        others, stolen = after.others_since(before) or (sum(taken.values()), 0.0)
         least, parts = (BUSY if lost > BUSY else OVERRUN) * self._cpus, list[str]()
         if others > least:
             named = [name for name in heapq.nlargest(_NAMED, taken, key=taken.__getitem__) if taken[name] >= _LEAST_NAMED]
             parts.append(f"other programs take {others:.2g} of {self._cpus} CPUs: {', '.join(named) or 'none that can be seen from here'}")
         if stolen > least:
             parts.append(f"{stolen:.2g} of {self._cpus} CPUs are stolen time: somebody outside of this machine has them")
-        own = (after[0].own_s - before[0].own_s) / seconds
-        if not parts and lost > OVERRUN and own < (1 - OVERRUN) * self._cpus:
+        if not parts and lost > OVERRUN and (after.own_s - before.own_s) / seconds < (1 - OVERRUN) * self._cpus:
             parts.append(f"stolen time: a case waited for a CPU for {percent(lost)} of its time, and no program that can be seen had it")
         return "; ".join(parts)

@@ -50,7 +50,7 @@ class CounterMeter:
     count: Callable[[], Mapping[str, float]]
     """Reads each counter. Raises Unavailable where the device does not tell, or not any more."""
     wraps_at: Mapping[str, float] = field(default_factory=dict)
-    """What a counter holds at most, of those that wrap around."""
+    """The most that a counter holds, of those that wrap around."""
     may_rest: Collection[str] = ()
     """Counters that may stand still, as a memory's that is not metered."""
     by_power: bool = False
@@ -228,10 +228,10 @@ class Monitor:
 
 
 class Sample(NamedTuple):
-    """What a device told at a time, None where it does not."""
+    """Readings of a device at a time; None where it does not tell."""
 
     at_s: float
-    told: Mapping[Telemetry, float | None]
+    readings: Mapping[Telemetry, float | None]
 
 
 class Window:
@@ -244,7 +244,7 @@ class Window:
         self._before = monitor.counters(device)
         self._samples: list[Sample] = []
         self._items: float | None = None
-        """That were processed while the case was metered; None before the end of that."""
+        """Items that were processed while the case was metered; None before the end of that."""
         self.due_s = math.inf
         """When to read next, on the scale of `time.monotonic`; infinite where nothing is timed or metered."""
 
@@ -331,19 +331,19 @@ class Window:
         points = {role: self._points(role) for role in get_args(Telemetry)}
         series = {role: tuple(map(float, known(each))) for role, each in points.items() if None not in each}
         values = {self._names[role]: each for role, each in series.items() if role in self._names}
-        untold: list[Reason] = [{"part": role, **Unknown.NOT_TOLD.reason()} for role in points if role not in series]
+        missing: list[Reason] = [{"part": role, **Unknown.NOT_TOLD.reason()} for role in points if role not in series]
         if not series:
             virtual = self._on_host and processor.is_virtual()
-            untold = [(Unknown.NOTHING_TOLD_IN_VM if virtual else Unknown.NOTHING_TOLD).reason()]
+            missing = [(Unknown.NOTHING_TOLD_IN_VM if virtual else Unknown.NOTHING_TOLD).reason()]
         energy, reasons = self._metered_energy(self._items)
         measurement = replace(measurement, values={**measurement.values, **values}, energy=energy)
-        return measurement.with_reasons("energy", *reasons).with_reasons("telemetry", *untold)
+        return measurement.with_reasons("energy", *reasons).with_reasons("telemetry", *missing)
 
     def _points(self, role: Telemetry) -> list[float | None]:
-        return [each.told.get(role) for each in self._samples]
+        return [each.readings.get(role) for each in self._samples]
 
     def _under_load(self, lost: Throttling) -> Throttling:
-        """Return what the case's process saw of its CPUs, with what a card told meanwhile."""
+        """Return what the case's process saw of its CPUs, with the readings of a card meanwhile."""
         if self._on_host or not self._samples:
             return lost
         reasons = tuple(sorted(self._slowed_by)) if known(self._points("throttle")) else None

@@ -164,7 +164,7 @@ class MeasureRequest(Request):
     seed: int
     device_name: str | None
     devices: tuple[str, ...]
-    """Of each rank; of a case in one process only its own."""
+    """Device of each rank; a case in one process has one."""
     memory_bytes: int | None
     """Host memory that each rank may take; None where nothing limits it."""
     scratch: str | None = None

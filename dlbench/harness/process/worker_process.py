@@ -53,7 +53,7 @@ class RequestOutcome:
     unkillable: bool = False
     """Whether the process was still there long after it was killed: it waits for a driver, and whatever it had stays taken."""
     timed: Reply | None = None
-    """What there was before the last reply, or instead of it."""
+    """The measurement as it was before the last reply, or instead of it."""
 
     def ending(self, timeout_s: float, *, memory_ran_out: bool) -> tuple[Status, str]:
         """Return status and reason of a case without a reply, or with one that has only an error."""
@@ -80,7 +80,7 @@ class Channel(Reader):
         """Bytes that it had printed before the request. What it printed ahead of its first one may be why that can't be done."""
         self.stage = ""
         self.case_pid: int | None = None
-        """Of what does the request: the process itself, or its fork."""
+        """Process that does the request: the process itself, or its fork."""
         self.timed: Reply | None = None
         self.exit: int | None = None
         """The exit code of what did the request, once that is over."""
@@ -94,7 +94,7 @@ class Channel(Reader):
             send(self._requests, request.to_json())
 
     def begin(self) -> None:
-        """Forget what was said of the last request."""
+        """Forget the last request."""
         self.stage, self.case_pid, self.timed, self.exit = "", None, None, None
 
 
@@ -283,8 +283,8 @@ class WorkerProcess(MeasuringProcess):
         if (code := self._exit() if channel.exit is None else channel.exit) is None:
             return RequestOutcome("died", sentence="has ended and is still there")
         # pread, because the process shares this file's offset and goes on writing there.
-        said = os.pread(self._output.fileno(), 1 << 16, channel.printed_before)
-        return RequestOutcome("died", sentence=exit_description(code, said.decode(errors="replace")))
+        output = os.pread(self._output.fileno(), 1 << 16, channel.printed_before)
+        return RequestOutcome("died", sentence=exit_description(code, output.decode(errors="replace")))
 
     def _stop(self) -> str:
         """Kill the fork that does the request, if it is one: that the process itself lives on it shows by reporting that end."""

@@ -63,7 +63,7 @@ class RankSpec:
     """Shared by the ranks of several machines; empty for torchrun's own. See `RankProcess.of_torchrun`."""
     threads: int
     seed: int
-    """Of the layout of their memory."""
+    """Seed of the layout of their memory."""
 
 
 class Torchrun:

@@ -21,11 +21,11 @@ class Placement:
     counts: tuple[int, ...]
     """Ranks on each machine."""
     devices: tuple[str, ...]
-    """Of each rank, as its own machine calls it; fewer than ranks where the machines have too few."""
+    """Device of each rank, by its own machine's name; fewer than ranks where the machines have too few."""
     device_name: str | None
     """All names there are among those devices."""
     threads: int
-    """Of each rank, at least 1."""
+    """Threads of each rank, at least 1."""
 
 
 def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dlbench.core.errors import SuiteError, UsageError
 from dlbench.core.model import DEVICE_KINDS, Parameter, Policy, Signature, value_text
 from dlbench.harness.plan import cases as planning
-from dlbench.harness.plan.suite import Bench, Suite, parse
+from dlbench.harness.plan.suite import Bench, Suite
 
 DTYPE = Parameter("dtype", "text", required=False, default="fp32", choices=("fp32", "bf16"))
 SIGNATURES = {
@@ -34,27 +34,13 @@ SIGNATURES = {
 }
 
 
-def suite(*benches: Bench, name: str = "s", devices: tuple[str, ...] = ()) -> Suite:
+def suite(*benches, name="s", devices=()):
     return Suite(name, "", benches, devices, origin=f"{name}.toml")
 
 
-def ids(*suites: Suite, devices=("cpu",), **options) -> list[str]:
+def ids(*suites, devices=("cpu",), **options):
     planning.check(suites, SIGNATURES)
     return [case.id for case in planning.plan(suites, SIGNATURES, devices, **options)]
-
-
-def test_the_last_axis_varies_fastest_and_devices_slowest():
-    swept = parse("[[bench]]\nworkload = 'matmul'\naxes.dtype = ['fp32', 'bf16']\naxes.n = [64, 128]\naxes.batch = 8", "s.toml")
-    assert ids(swept, devices=["cpu", "cuda:0"]) == [
-        "matmul[n=64,batch=8,dtype=fp32]@cpu",
-        "matmul[n=128,batch=8,dtype=fp32]@cpu",
-        "matmul[n=64,batch=8,dtype=bf16]@cpu",
-        "matmul[n=128,batch=8,dtype=bf16]@cpu",
-        "matmul[n=64,batch=8,dtype=fp32]@cuda:0",
-        "matmul[n=128,batch=8,dtype=fp32]@cuda:0",
-        "matmul[n=64,batch=8,dtype=bf16]@cuda:0",
-        "matmul[n=128,batch=8,dtype=bf16]@cuda:0",
-    ]
 
 
 def test_a_case_knows_its_suite_device_and_every_parameter():
@@ -100,23 +86,6 @@ def test_accelerators_of_any_kind_have_their_cases_and_where_there_is_none_so_ha
     assert [planning.count([wanted], devices) for devices in (["cpu"], ["cpu", "cuda:0"])] == [2, 3]
 
 
-def test_a_case_that_two_benches_share_is_planned_once():
-    first = suite(Bench("matmul", {"n": (1, 2)}), Bench("matmul", {"n": (2, 3), "dtype": ("bf16", "fp32")}), name="first")
-    second = suite(
-        Bench("matmul", {"dtype": ("fp32",), "n": (3, 4), "batch": (1,)}), Bench("matmul", {"n": (4,), "m": (4,)}), name="second"
-    )
-    cases = list(planning.plan([first, second], SIGNATURES, ["cpu"]))
-    assert [(case.suite, case.id) for case in cases] == [
-        ("first", "matmul[n=1,dtype=fp32]@cpu"),
-        ("first", "matmul[n=2,dtype=fp32]@cpu"),
-        ("first", "matmul[n=2,dtype=bf16]@cpu"),
-        ("first", "matmul[n=3,dtype=bf16]@cpu"),
-        ("first", "matmul[n=3,dtype=fp32]@cpu"),
-        ("second", "matmul[n=4,dtype=fp32]@cpu"),
-        ("second", "matmul[n=4,m=4,dtype=fp32]@cpu"),
-    ]
-
-
 some_axes = st.fixed_dictionaries(
     {"n": st.lists(st.integers(1, 3), min_size=1, unique=True)},
     optional={
@@ -150,11 +119,7 @@ def test_planned_ids_are_the_products_of_the_axes_each_once(suites):
 
 
 def test_settings_replace_an_axis_where_it_stands_and_add_it_behind():
-    before = suite(
-        Bench("matmul", {"dtype": ("fp32",), "n": (64,)}),
-        Bench("train_step", {"model": ("alexnet",)}),
-        Bench("noop", {}),
-    )
+    before = suite(Bench("matmul", {"dtype": ("fp32",), "n": (64,)}), Bench("train_step", {"model": ("alexnet",)}), Bench("noop", {}))
     (after,) = planning.overridden([before], ["dtype=bf16,fp32", "batch=2,4"], SIGNATURES)
     assert [list(bench.axes.items()) for bench in after.benches] == [
         [("dtype", ("bf16", "fp32")), ("n", (64,)), ("batch", (2, 4))],
@@ -162,10 +127,6 @@ def test_settings_replace_an_axis_where_it_stands_and_add_it_behind():
         [],
     ]
     assert before.benches[0].axes == {"dtype": ("fp32",), "n": (64,)}
-
-
-def test_a_setting_may_supply_what_a_bench_leaves_open():
-    assert ids(*planning.overridden([suite(Bench("matmul", {}))], ["n=8"], SIGNATURES)) == ["matmul[n=8,dtype=fp32]@cpu"]
 
 
 @pytest.mark.parametrize(
@@ -260,10 +221,6 @@ def test_a_plan_without_cases_is_a_sentence():
     with pytest.raises(UsageError) as caught:
         ids(suite(Bench("noop", {}, ("cuda",))), include_absent=False)
     assert str(caught.value) == "s plans no case on cpu, as it names other devices; leave --device out, or measure where they are"
-
-
-def test_the_workloads_of_suites_are_named_once():
-    assert planning.workload_names([suite(Bench("noop", {}), Bench("spin", {})), suite(Bench("noop", {}))]) == ("noop", "spin")
 
 
 def test_the_policy_of_a_run_is_what_its_suites_agree_on():

@@ -1,6 +1,5 @@
 """The search for the highest rate within a bound: of a queue by a script, and of what ends it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ KEPT_UP_TO = 0.7577 * SATURATION
 """Rate at which 90 % of the latencies of M/D/1 are five service times at most (Erlang 1909)."""
 
 
-def search_of(**params: Any) -> RateSearch:
+def search_of(**params):
     registry.load_builtins()
     signature = registry.get("open_loop").signature
     plan = AdaptivePlan.of(Case.of("mine", signature, {"model": "resnet18", "bound_ms": BOUND_MS, **params}, "cpu"), signature)
@@ -27,52 +26,52 @@ def search_of(**params: Any) -> RateSearch:
     return plan
 
 
-def queue(case: Case, seed: int = 0) -> Measurement:
+def queue(case, seed=0):
     """Return what an open loop before a service of 2 ms reports, by a scripted clock; without a rate what a closed one does."""
     given: Any = {name: each for name, each in case.params.items() if name in ("percentile", "pattern", "requests")}
     torch.manual_seed(seed)
     return Measurement(case, 0, Status.OK, values=queue_values(SERVICE_S, BOUND_MS / 1000, case.params.get("rate"), **given))  # type: ignore[arg-type]
 
 
-def searched(plan: RateSearch, measure: Callable[[Case], Measurement], tries: list[Measurement] | None = None) -> list[Measurement]:
+def searched(plan, measure, tries=None):
     tries = [] if tries is None else tries
     while (case := plan.next(tries)) is not None:
         tries.append(measure(case))
     return tries
 
 
-def answer(plan: RateSearch, seed: int) -> tuple[float, float]:
+def answer(plan, seed):
     tries = searched(plan, lambda case: queue(case, seed))
     assert all(float(each.case.params.get("rate", 0.0)) < SATURATION for each in tries), "the closed loop's rate is never exceeded"
     values: Any = plan.outcome(tries, 0).values
     return values["highest_per_s"], values["failing_per_s"]
 
 
-def test_twelve_searches_with_1500_requests_a_run_are_within_15_percent() -> None:
+def test_twelve_searches_with_1500_requests_a_run_are_within_15_percent():
     held, failed = zip(*(answer(search_of(requests=1500), seed) for seed in range(12)), strict=True)
     assert max(held) <= 1.15 * min(held)
     assert max(failed) <= 1.15 * min(failed)
     assert max(held) <= KEPT_UP_TO <= min(failed)
 
 
-def test_with_fewer_requests_their_intervals_say_that_they_are_wider() -> None:
+def test_with_fewer_requests_their_intervals_say_that_they_are_wider():
     held, failed = zip(*(answer(search_of(), seed) for seed in range(12)), strict=True)
     assert max(held) <= KEPT_UP_TO <= min(failed)
     assert 1.15 * min(held) < max(held)
 
 
-def test_a_p99_is_found_to_a_quarter() -> None:
+def test_a_p99_is_found_to_a_quarter():
     """Of M/D/1 it is within five service times up to 0.5608 of its capacity."""
     held, failed = answer(search_of(percentile="p99"), 1)
     assert held <= 0.5608 * SATURATION <= failed <= 1.5 * held
 
 
 @pytest.fixture(scope="module")
-def whole() -> list[Measurement]:
+def whole():
     return searched(search_of(), queue)
 
 
-def test_what_is_tried_in_which_order(whole: list[Measurement]) -> None:
+def test_what_is_tried_in_which_order(whole):
     rates = [each.case.params.get("rate") for each in whole]
     assert rates[:3] == [None, 125.0, 250.0]
     assert [each.case.params["pattern"] for each in whole[1:] if each.case.params["rate"] == 354.0] == [1, 2, 3]
@@ -85,7 +84,7 @@ def test_what_is_tried_in_which_order(whole: list[Measurement]) -> None:
     assert SERVICE_S < curve[0] < curve[-1] < BOUND_MS / 1000
 
 
-def test_a_search_that_is_resumed_goes_on_where_it_was(whole: list[Measurement]) -> None:
+def test_a_search_that_is_resumed_goes_on_where_it_was(whole):
     for made in range(len(whole)):
         assert search_of().next(whole[:made]) == whole[made].case
     assert search_of().next(whole) is None
@@ -93,7 +92,7 @@ def test_a_search_that_is_resumed_goes_on_where_it_was(whole: list[Measurement])
     assert not search_of(wait_ms=1.0).is_try(whole[5].case)
 
 
-def test_what_a_search_that_is_cut_short_has_found(whole: list[Measurement]) -> None:
+def test_what_a_search_that_is_cut_short_has_found(whole):
     row = Measurement(search_of().case, 0, Status.SKIPPED, "the budget ran out")
     assert search_of().unfinished(row, whole[:1]) == row
     cut = search_of().unfinished(row, whole[:5])
@@ -102,8 +101,8 @@ def test_what_a_search_that_is_cut_short_has_found(whole: list[Measurement]) -> 
 
 
 @pytest.mark.parametrize(("status", "reason"), [(Status.OOM, "out of memory"), (Status.TIMEOUT, "not done within 60 s")])
-def test_a_try_that_does_not_go_well_ends_the_search_with_its_reason(whole: list[Measurement], status: Status, reason: str) -> None:
-    def measure(case: Case) -> Measurement:
+def test_a_try_that_does_not_go_well_ends_the_search_with_its_reason(whole, status, reason):
+    def measure(case):
         return replace(queue(case), status=status, reason=reason) if case.params.get("rate") == 354.0 else queue(case)
 
     outcome = search_of().outcome(searched(search_of(), measure), 0)
@@ -114,8 +113,8 @@ def test_a_try_that_does_not_go_well_ends_the_search_with_its_reason(whole: list
     assert (len(only), outcome.status, outcome.reason) == (1, Status.UNSUPPORTED, "one request alone takes 2 ms")
 
 
-def test_a_rate_at_which_the_client_is_late_has_no_verdict() -> None:
-    def measure(case: Case) -> Measurement:
+def test_a_rate_at_which_the_client_is_late_has_no_verdict():
+    def measure(case):
         tried = queue(case)
         return replace(tried, values={**tried.values, "late": 0.06}) if float(case.params.get("rate", 0.0)) > 300 else tried
 
@@ -126,13 +125,13 @@ def test_a_rate_at_which_the_client_is_late_has_no_verdict() -> None:
     assert "at 354 requests a second: the client is bound: it was late by more than 5% of the bound" in str(outcome.reason)
 
 
-def test_a_curve_with_an_overload_in_it_is_left_out(whole: list[Measurement]) -> None:
+def test_a_curve_with_an_overload_in_it_is_left_out(whole):
     tries = [replace(each, values={**each.values, "p90_s": None}) if each.case.params.get("rate") == 319.0 else each for each in whole]
     assert "curve_s" not in search_of().outcome(tries, 0).values
 
 
-def test_a_bound_that_no_rate_keeps() -> None:
-    def measure(case: Case) -> Measurement:
+def test_a_bound_that_no_rate_keeps():
+    def measure(case):
         tried = queue(case)
         return replace(tried, values={**tried.values, "missed": (0.5,) * 7} if "rate" in case.params else tried.values)
 
@@ -143,6 +142,6 @@ def test_a_bound_that_no_rate_keeps() -> None:
     assert (outcome.status, outcome.reason, outcome.found) == (Status.UNSUPPORTED, said, {})
 
 
-def test_a_plan_counts_about_as_many_tries_as_a_search_makes(whole: list[Measurement]) -> None:
+def test_a_plan_counts_about_as_many_tries_as_a_search_makes(whole):
     plan = search_of()
     assert 0.5 < usual_tries([plan.case], {"open_loop": plan.signature}) / len(whole) < 2

@@ -15,8 +15,7 @@ words = st.text("abAB01_=.:@[],-", min_size=1, max_size=2)
 trees = st.recursive(
     words,
     lambda inner: st.one_of(
-        st.tuples(st.just("not"), inner),
-        st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3)),
+        st.tuples(st.just("not"), inner), st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3))
     ),
     max_leaves=8,
 )
@@ -45,14 +44,6 @@ def evaluated(tree, case_id):
 @given(trees, st.text("abAB01_=.:@[],-", max_size=6))
 def test_it_selects_what_the_tree_says(tree, case_id):
     assert compile_expression(rendered(tree))(case_id) == evaluated(tree, case_id)
-
-
-@given(st.text(max_size=30))
-def test_any_text_is_an_expression_or_a_sentence_about_it(text):
-    try:
-        compile_expression(text)(CASE)
-    except UsageError as error:
-        assert str(error).startswith(f"-k '{text}', column ")  # most text raises, some does not
 
 
 @pytest.mark.parametrize(

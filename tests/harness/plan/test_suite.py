@@ -46,7 +46,7 @@ anything = st.builds(
 )
 
 
-def as_toml(suite: Suite) -> str:
+def as_toml(suite):
     def text(value):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
@@ -65,7 +65,7 @@ def as_toml(suite: Suite) -> str:
     return "\n".join(lines())
 
 
-def order_of_axes(suite: Suite) -> list[list[str]]:
+def order_of_axes(suite):
     return [list(bench.axes) for bench in suite.benches]
 
 
@@ -114,10 +114,7 @@ def test_what_a_file_says():
     assert parse(text, "suites/dense.toml") == Suite(
         name="dense",
         about="Where does the GPU start to win?",
-        benches=(
-            Bench("matmul", {"n": (64, 128, 256), "dtype": ("fp64", "fp32"), "batch": (8,)}),
-            Bench("noop", {}, ("cuda:1",)),
-        ),
+        benches=(Bench("matmul", {"n": (64, 128, 256), "dtype": ("fp64", "fp32"), "batch": (8,)}), Bench("noop", {}, ("cuda:1",))),
         devices=("cpu", "cuda"),
         policy=Policy(rounds=3, timeout_s=5),
         thresholds={"time": 0.05, "noop": {"throughput": "20%"}},

@@ -1,7 +1,6 @@
 """Probes look for children of their own process, and at a made-up machine."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -9,14 +8,14 @@ from dlbench.harness.probe import linux
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _alone() -> None:
+def _alone():
     """End the measuring processes that other tests share."""
     if shared := sys.modules.get("shared_hosts"):
         shared.end_all()
 
 
 @pytest.fixture(autouse=True)
-def _made_up_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _made_up_machine(tmp_path, monkeypatch):
     """Have what a test writes to ``tmp_path`` stand for the machine's /proc and /sys."""
     monkeypatch.setattr(linux, "ROOT", tmp_path)
     monkeypatch.setattr(linux, "_TOTAL_AT_FIRST", None)

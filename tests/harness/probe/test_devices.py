@@ -1,24 +1,20 @@
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pynvml as real
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
 from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
 from dlbench.harness.probe import nvml
-from dlbench.harness.probe.devices import Accelerator, Device, Processor, describe, describe_cpu, select, unusable, usable
+from dlbench.harness.probe.devices import Accelerator, Processor, describe, describe_cpu, select, unusable, usable
 
 FIRST, SECOND = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
 
 
-def gpu(index: int, uuid: str, **more: Any) -> dict[str, Any]:
+def gpu(index, uuid, **more):
     return {
         "id": f"cuda:{index}",
         "kind": "cuda",
@@ -30,32 +26,30 @@ def gpu(index: int, uuid: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def hello(*devices: dict[str, Any]) -> dict[str, Any]:
+def hello(*devices):
     return {"parallel": {"threads": 2, "isa": "AVX512"}, "devices": [{"id": "cpu", "kind": "cpu", "name": None}, *devices]}
 
 
 @pytest.fixture
-def eight_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def eight_allowed(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
 
 
-def test_matrix_units_stand_behind_what_torch_tells_of_the_vector_units(tmp_path: Path) -> None:
-    write(tmp_path, {"proc/cpuinfo": "processor : 0\nflags : fpu avx512f amx_bf16 amx_tile amx_int8"})
+@pytest.mark.parametrize(
+    ("told", "isa", "instructions"),
+    [
+        ("flags : fpu avx512f amx_bf16 amx_tile amx_int8", "AVX512, AMX", ("amx_bf16", "amx_int8")),
+        ("Features : fp asimd fphp asimdhp asimddp i8mm bf16", "AVX512", ("bf16", "asimdhp", "asimddp", "i8mm", "asimd")),  # as on Arm
+    ],
+)
+def test_instructions_and_matrix_units_stand_behind_what_torch_tells_of_the_vector_units(tmp_path, told, isa, instructions):
+    write(tmp_path, {"proc/cpuinfo": f"processor : 0\n{told}"})
     (cpu,) = describe(hello())
-    assert isinstance(cpu, Processor)
-    assert cpu.isa == "AVX512, AMX"
-    assert cpu.instructions == ("amx_bf16", "amx_int8")
-
-
-def test_an_arm_processor_names_its_instructions_in_another_field(tmp_path: Path) -> None:
-    write(tmp_path, {"proc/cpuinfo": "processor : 0\nFeatures : fp asimd fphp asimdhp asimddp i8mm bf16"})
-    (cpu,) = describe(hello())
-    assert isinstance(cpu, Processor)
-    assert cpu.instructions == ("bf16", "asimdhp", "asimddp", "i8mm", "asimd")
+    assert (cpu.isa, cpu.instructions) == (isa, instructions)
 
 
 @pytest.mark.usefixtures("eight_allowed")
-def test_the_cpu(tmp_path: Path) -> None:
+def test_the_cpu(tmp_path):
     cgroup = {
         "proc/self/cgroup": "0::/",
         "proc/self/mountinfo": "31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
@@ -82,7 +76,7 @@ def test_the_cpu(tmp_path: Path) -> None:
     assert cpu.usable_threads() == 3
 
 
-def test_a_bare_sandbox_tells_little_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bare_sandbox_tells_little_and_says_so(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     cpu = describe_cpu()
@@ -102,7 +96,7 @@ def test_a_bare_sandbox_tells_little_and_says_so(monkeypatch: pytest.MonkeyPatch
     assert cpu.usable_threads() == 2
 
 
-def test_two_threads_of_one_core_are_one_core_to_compute_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_threads_of_one_core_are_one_core_to_compute_on(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5}, raising=False)
     two_sockets(tmp_path)
     cpu = describe_cpu()
@@ -121,11 +115,11 @@ def test_two_threads_of_one_core_are_one_core_to_compute_on(tmp_path: Path, monk
         ({}, 1, 1),
     ],
 )
-def test_usable_threads_and_with_smt_logical_cpus(limits: dict[str, Any], threads: int, cpus: int) -> None:
+def test_usable_threads_and_with_smt_logical_cpus(limits, threads, cpus):
     assert (Processor(**limits).usable_threads(), Processor(**limits).usable_cpus()) == (threads, cpus)
 
 
-def test_devices_are_matched_by_uuid_in_whatever_order_the_driver_has_them() -> None:
+def test_devices_are_matched_by_uuid_in_whatever_order_the_driver_has_them():
     # As with CUDA_VISIBLE_DEVICES=1,0: what torch calls cuda:0 is the driver's second card.
     fake = FakeNvml(
         Card(f"GPU-{SECOND}", "0000:01:00.0", {**H200, "nvmlDeviceGetEnforcedPowerLimit": 300_000}),
@@ -133,8 +127,6 @@ def test_devices_are_matched_by_uuid_in_whatever_order_the_driver_has_them() -> 
     )
     with fake.imported():
         _, first, second = describe(hello(gpu(0, FIRST), gpu(1, SECOND)))
-    assert isinstance(first, Accelerator)
-    assert isinstance(second, Accelerator)
     assert (first.id, first.power_limit_w) == ("cuda:0", 700.0)
     assert (second.id, second.power_limit_w) == ("cuda:1", 300.0)
     assert first.driver_version == "580.65.06"
@@ -143,7 +135,7 @@ def test_devices_are_matched_by_uuid_in_whatever_order_the_driver_has_them() -> 
 
 
 @pytest.mark.parametrize(("text", "node"), [("1\n", 1), ("0\n", 0), ("-1\n", None), (None, None)])
-def test_a_card_tells_the_memory_node_that_it_is_connected_to(tmp_path: Path, text: str | None, node: int | None) -> None:
+def test_a_card_tells_the_memory_node_that_it_is_connected_to(tmp_path, text, node):
     if text is not None:
         write(tmp_path, {"sys/bus/pci/devices/0000:3b:00.0/numa_node": text})
     card = {"id": "cuda:0", "kind": "cuda", "vendor": "amd", "pci_bus_id": "0000:3b:00.0"}
@@ -152,10 +144,9 @@ def test_a_card_tells_the_memory_node_that_it_is_connected_to(tmp_path: Path, te
     assert found.reasons.get("numa_node") == ("the system does not tell" if node is None else None)
 
 
-def test_a_gpu_without_nvml_keeps_what_torch_told() -> None:
+def test_a_gpu_without_nvml_keeps_what_torch_told():
     with FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED).imported():
         _, device = describe(hello(gpu(0, FIRST)))
-    assert isinstance(device, Accelerator)
     assert device.name == "NVIDIA H200"
     assert {device.reasons[name] for name in nvml.FACTS} == {"the NVIDIA driver is not loaded"}
     assert all(getattr(device, name) is None for name in nvml.FACTS)
@@ -170,14 +161,14 @@ def test_a_gpu_without_nvml_keeps_what_torch_told() -> None:
         {"id": "odd:0", "kind": "odd"},
     ],
 )
-def test_other_makers_devices_never_open_nvml(device: dict[str, Any]) -> None:
+def test_other_makers_devices_never_open_nvml(device):
     with FakeNvml(init_error=real.NVML_ERROR_UNKNOWN).imported():
         _, found = describe(hello(device))
     assert {found.reasons[name] for name in nvml.FACTS} == {"NVML reads NVIDIA devices only"}
     assert found.reasons["name"] == "torch does not tell"
 
 
-def test_json_says_every_field_or_why_not_and_holds_no_uuid() -> None:
+def test_json_says_every_field_or_why_not_and_holds_no_uuid():
     with FakeNvml(Card(f"GPU-{FIRST}", "", H200)).imported():
         devices = describe(hello(gpu(0, FIRST), {"id": "mps:0", "kind": "mps"}))
     for device in devices:
@@ -186,91 +177,69 @@ def test_json_says_every_field_or_why_not_and_holds_no_uuid() -> None:
     assert FIRST not in json.dumps([device.to_json() for device in devices]) + repr(devices)
 
 
-def test_a_card_has_one_hash_however_its_uuid_is_spelled() -> None:
+def test_a_card_has_one_hash_however_its_uuid_is_spelled():
     spellings = (FIRST, f"GPU-{FIRST}", FIRST.upper().replace("-", ""))
     assert len({Accelerator(id="cuda:0", kind="cuda", uuid=uuid).uuid_hash for uuid in spellings}) == 1
     assert Accelerator(id="cuda:0", kind="cuda", uuid=FIRST).uuid_hash != Accelerator(id="cuda:0", kind="cuda", uuid=SECOND).uuid_hash
 
 
-DEVICES: tuple[Device, ...] = (
-    Processor(),
-    Accelerator(id="cuda:0", kind="cuda"),
-    Accelerator(id="cuda:1", kind="cuda"),
-    Accelerator(id="odd:0", kind="odd"),
-)
+DEVICES = (Processor(), Accelerator(id="cuda:0", kind="cuda"), Accelerator(id="cuda:1", kind="cuda"), Accelerator(id="odd:0", kind="odd"))
 
 
-@pytest.mark.parametrize(
-    ("wanted", "ids"),
-    [
-        ([], ["cpu", "cuda:0", "cuda:1", "odd:0"]),
-        (["all"], ["cpu", "cuda:0", "cuda:1", "odd:0"]),
-        (["cuda"], ["cuda:0", "cuda:1"]),
-        (["cuda:1", "cpu", "cuda:1"], ["cpu", "cuda:1"]),
-        (["odd"], ["odd:0"]),
-        (["gpu"], ["cuda:0", "cuda:1", "odd:0"]),
-    ],
-)
-def test_select(wanted: list[str], ids: list[str]) -> None:
-    assert [device.id for device in select(DEVICES, wanted)] == ids
-
-
-def test_a_device_that_cannot_be_used_is_there_with_its_reason() -> None:
+def test_a_device_that_cannot_be_used_is_there_with_its_reason():
     found = hello({"id": "cuda:0", "kind": "cuda", "unusable": "it is lost"}, gpu(1, FIRST, unusable="no kernels"))
     with FakeNvml(Card(f"GPU-{FIRST}", "", H200)).imported():
         _, lost, known = devices = describe(found)
     assert set(lost.reasons.values()) == {"it can't be used"}
-    assert isinstance(known, Accelerator)
     assert (known.unusable, known.power_limit_w) == ("no kernels", 650.0)
     assert [each.to_json()["unusable"] for each in (lost, known)] == ["it is lost", "no kernels"]
     assert usable(devices) == devices[:1]
     assert unusable(devices) == {"cuda:0": "it is lost", "cuda:1": "no kernels"}
 
 
+LOST = (Processor(), Accelerator(id="cuda:0", kind="cuda", unusable="it is lost"), Accelerator(id="cuda:1", kind="cuda"))
+
+
 @pytest.mark.parametrize(
-    ("wanted", "ids", "refusal"),
+    ("devices", "wanted", "ids"),
     [
-        ([], ["cpu", "cuda:0", "cuda:1"], None),
-        (["cuda"], ["cuda:0", "cuda:1"], None),
-        (["cuda:0"], [], "cuda:0 can't be used: it is lost"),
-        (["cpu", "cuda:0"], [], "cuda:0 can't be used: it is lost"),
+        (DEVICES, [], ["cpu", "cuda:0", "cuda:1", "odd:0"]),
+        (DEVICES, ["all"], ["cpu", "cuda:0", "cuda:1", "odd:0"]),
+        (DEVICES, ["cuda"], ["cuda:0", "cuda:1"]),
+        (DEVICES, ["cuda:1", "cpu", "cuda:1"], ["cpu", "cuda:1"]),
+        (DEVICES, ["odd"], ["odd:0"]),
+        (DEVICES, ["gpu"], ["cuda:0", "cuda:1", "odd:0"]),
+        (LOST, [], ["cpu", "cuda:0", "cuda:1"]),
+        (LOST, ["cuda"], ["cuda:0", "cuda:1"]),
     ],
 )
-def test_select_among_devices_of_which_one_cannot_be_used(wanted: list[str], ids: list[str], refusal: str | None) -> None:
-    devices = (Processor(), Accelerator(id="cuda:0", kind="cuda", unusable="it is lost"), Accelerator(id="cuda:1", kind="cuda"))
-    if refusal is None:
-        assert [device.id for device in select(devices, wanted)] == ids
-    else:
-        with pytest.raises(DeviceAbsent) as caught:
-            select(devices, wanted)
-        assert str(caught.value) == refusal
+def test_select(devices, wanted, ids):
+    assert [device.id for device in select(devices, wanted)] == ids
+
+
+@pytest.mark.parametrize("wanted", [["cuda:0"], ["cpu", "cuda:0"]])
+def test_a_device_that_cannot_be_used_is_refused_where_it_is_all_that_a_word_names(wanted):
+    with pytest.raises(DeviceAbsent, match=r"^cuda:0 can't be used: it is lost$"):
+        select(LOST, wanted)
 
 
 @pytest.mark.parametrize("word", ["cuda:2", "mps", "xpu:0", "odd:7"])
-def test_a_device_that_could_be_but_is_not(word: str) -> None:
+def test_a_device_that_could_be_but_is_not(word):
     with pytest.raises(DeviceAbsent) as caught:
         select(DEVICES, ["cpu", word])
     assert str(caught.value) == f"there is no device '{word}' here; this machine has: cpu, cuda:0, cuda:1, odd:0"
     assert caught.value.exit_code == ExitCode.DEVICE_ABSENT
 
 
-def test_a_gpu_where_there_is_none_is_told_what_kinds_there_are() -> None:
+def test_a_gpu_where_there_is_none_is_told_what_kinds_there_are():
     with pytest.raises(DeviceAbsent) as caught:
         select((Processor(),), ["gpu"])
     sentence = "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu"
     assert (str(caught.value), caught.value.exit_code) == (sentence, ExitCode.DEVICE_ABSENT)
 
 
-def test_a_word_that_names_no_device() -> None:
+def test_a_word_that_names_no_device():
     with pytest.raises(UsageError, match=r"^'cdua:1' is no device; did you mean 'cuda:1'\?$"):
         select(DEVICES, ["cdua:1"])
     with pytest.raises(UsageError, match=r"^'gpu-of-mine' is no device; valid: cpu, cuda:0, cuda:1, odd:0, cuda, mps, odd, xpu, gpu, all$"):
         select(DEVICES, ["gpu-of-mine"])
-
-
-@given(st.lists(st.text()))
-def test_any_words_select_devices_of_the_machine_or_are_refused(words: list[str]) -> None:
-    try:
-        assert set(select(DEVICES, words)) <= set(DEVICES)
-    except (DeviceAbsent, UsageError) as error:
-        assert any(repr(word)[1:-1] in repr(str(error)) for word in words)  # either outcome is right

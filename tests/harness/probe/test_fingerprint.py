@@ -2,10 +2,8 @@ import getpass
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import pynvml as real
@@ -18,7 +16,7 @@ from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.devices import describe
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
-HELLO: dict[str, Any] = {
+HELLO = {
     "versions": {"python": "3.11.7", "torch": "2.13.0+cu128", "torch_git": "abc", "cuda": "12.8", "hip": None},
     "parallel": {"threads": 4, "blas": "mkl", "isa": "AVX512"},
     "math": {"fp32_matmul": "ieee", "cudnn_benchmark": False},
@@ -38,26 +36,19 @@ HELLO: dict[str, Any] = {
 }
 
 
-def taken(
-    hello: dict[str, Any] = HELLO,
-    *,
-    answers: Mapping[str, Any] = H200,
-    driver: str = "580.65.06",
-    argv: Sequence[str] = ("dlbench",),
-    environ: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, Any]:
+def taken(hello=HELLO, *, answers=H200, driver="580.65.06", argv=("dlbench",), environ=MappingProxyType({})):
     fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", dict(answers)), driver=driver)
     with fake.imported(), mock.patch("sys.argv", argv):
         return fingerprint.fingerprint(hello, describe(hello), environ=environ)
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     return two_sockets(tmp_path)
 
 
-def test_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr("platform.release", lambda: "6.8.0")
@@ -132,7 +123,7 @@ def test_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_state_never_changes_the_keys(root: Path) -> None:
+def test_state_never_changes_the_keys(root):
     before = taken()
     busy = {
         **H200,
@@ -155,15 +146,12 @@ def test_state_never_changes_the_keys(root: Path) -> None:
     assert differences(before, after) == []
 
 
-def test_a_driver_or_a_torch_is_another_stack_on_the_same_machine() -> None:
+def test_a_driver_or_a_torch_is_another_stack_on_the_same_machine():
     before = taken()
     newer = {**HELLO, "versions": {**HELLO["versions"], "torch": "2.14.0+cu128", "nccl": "2.27"}}
     for after, named in (
         (taken(driver="590.1"), ["stack.driver: '580.65.06' against '590.1'"]),
-        (
-            taken(newer),
-            ["stack.versions.torch: '2.13.0+cu128' against '2.14.0+cu128'", "stack.versions.nccl: nothing against '2.27'"],
-        ),
+        (taken(newer), ["stack.versions.torch: '2.13.0+cu128' against '2.14.0+cu128'", "stack.versions.nccl: nothing against '2.27'"]),
         (taken(environ={"OMP_NUM_THREADS": "2"}), ["stack.environ.OMP_NUM_THREADS: nothing against '2'"]),
     ):
         assert after["stack_key"] != before["stack_key"]
@@ -171,7 +159,7 @@ def test_a_driver_or_a_torch_is_another_stack_on_the_same_machine() -> None:
         assert differences(before, after) == named
 
 
-def test_another_card_is_another_machine() -> None:
+def test_another_card_is_another_machine():
     before = taken()
     h100 = {**HELLO, "devices": [HELLO["devices"][0], {**HELLO["devices"][1], "name": "NVIDIA H100"}]}
     after = taken(h100, answers={**H200, "nvmlDeviceGetMigMode": [1, 1]})
@@ -182,20 +170,20 @@ def test_another_card_is_another_machine() -> None:
     ]
 
 
-def test_our_own_processes_are_no_others() -> None:
+def test_our_own_processes_are_no_others():
     running = [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=2**22 + 1)]  # the second is above the kernel's largest id
     found = taken(answers={**H200, "nvmlDeviceGetComputeRunningProcesses": running, "nvmlDeviceGetGraphicsRunningProcesses": []})
     assert found["state"]["accelerators"]["cuda:0"]["other_processes"] == 1
 
 
-def test_what_the_driver_does_not_tell_of_the_state_has_its_reason() -> None:
+def test_what_the_driver_does_not_tell_of_the_state_has_its_reason():
     state = taken(answers={})["state"]["accelerators"]["cuda:0"]
     assert state["reasons"]["other_processes"] == "this device does not tell it through NVML"
     assert state["reasons"]["graphics_processes"] == "this device does not tell it through NVML"
     assert not {"process_ids", "graphics_process_ids"} & state["reasons"].keys()
 
 
-def test_environment_variables_that_change_how_torch_computes() -> None:
+def test_environment_variables_that_change_how_torch_computes():
     kept = {
         "OMP_NUM_THREADS": "4",
         "KMP_AFFINITY": "granularity=fine,compact,1,0",
@@ -234,11 +222,11 @@ def test_environment_variables_that_change_how_torch_computes() -> None:
         ("--seed=-3", "--seed=-3"),
     ],
 )
-def test_paths_in_the_command_line_lose_their_folders(argument: str, told: str) -> None:
+def test_paths_in_the_command_line_lose_their_folders(argument, told):
     assert fingerprint.without_folders(argument) == told
 
 
-def test_nothing_private_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_private_is_told(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "private-host")
     monkeypatch.setattr("platform.node", lambda: "private-host")
     monkeypatch.setattr(getpass, "getuser", lambda: "private-user")
@@ -250,7 +238,7 @@ def test_nothing_private_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert private not in written
 
 
-def test_provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provenance(tmp_path, monkeypatch):
     answers = {"rev-parse": "0123abc\n", "--no-optional-locks": " M dlbench/core/units.py\n"}
     monkeypatch.setattr("shutil.which", lambda _: "git")
     monkeypatch.setattr("subprocess.run", lambda words, **_: SimpleNamespace(stdout=answers[words[3]]))

@@ -54,11 +54,7 @@ def test_why_torch_uses_no_gpu(machine, monkeypatch, torch, there, hidden, why):
     [
         ("13.0", None, Gpus((("NVIDIA H200", 141 << 30),) * 2, "580.65.06")),
         ("13.0", "1", Gpus((("NVIDIA H200", 141 << 30),), "580.65.06")),
-        (
-            "14.1",
-            None,
-            Gpus(driver="580.65.06", why_none="the NVIDIA driver 580.65.06 goes up to CUDA 13.0, and torch 2.20 needs 14.1"),
-        ),
+        ("14.1", None, Gpus(driver="580.65.06", why_none="the NVIDIA driver 580.65.06 goes up to CUDA 13.0, and torch 2.20 needs 14.1")),
     ],
 )
 def test_the_cards_are_those_of_the_driver_that_are_visible(machine, monkeypatch, needs, hidden, found):

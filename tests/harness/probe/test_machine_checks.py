@@ -1,7 +1,6 @@
 """Findings on what may make a machine unfit, on made-up machines."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pynvml as real
@@ -29,18 +28,18 @@ IDLE = {
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     return two_sockets(tmp_path)
 
 
-def of_cpu(cpu: Processor | None = None) -> dict[str, tuple[Fitness, str, str]]:
+def of_cpu(cpu=None):
     findings = examine([cpu or describe_cpu()])
     assert {each.device for each in findings} == {"cpu"}
     return {each.check: (each.fitness, each.found, each.advice) for each in findings}
 
 
-def of_card(*, mig: bool = False, **changes: Any) -> dict[str, tuple[Fitness, str, str]]:
+def of_card(*, mig=False, **changes):
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", {**IDLE, **changes})
     facts: dict[str, Any] = {
         "power_limit_w": card.answers["nvmlDeviceGetEnforcedPowerLimit"] / 1e3,
@@ -58,7 +57,7 @@ def of_card(*, mig: bool = False, **changes: Any) -> dict[str, tuple[Fitness, st
     return {each.check: (each.fitness, each.found, each.advice) for each in findings}
 
 
-def test_a_server(root: Path) -> None:
+def test_a_server(root):
     assert of_cpu() == {
         "memory": (Fitness.FIT, "8.00 GiB of memory left", ""),
         "governor": (
@@ -76,14 +75,14 @@ def test_a_server(root: Path) -> None:
     }
 
 
-def test_a_machine_at_its_best(root: Path) -> None:
+def test_a_machine_at_its_best(root):
     write(
         root, {"sys/devices/system/cpu/cpu7/cpufreq/scaling_governor": "performance", "sys/devices/system/cpu/intel_pstate/no_turbo": "1"}
     )
     assert {fitness for fitness, _, _ in of_cpu().values()} == {Fitness.FIT}
 
 
-def test_a_virtual_machine_that_tells_nothing_of_its_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_virtual_machine_that_tells_nothing_of_its_clocks(tmp_path, monkeypatch):
     monkeypatch.setattr(linux, "ROOT", tmp_path / "virtual")
     write(linux.ROOT, {"proc/cpuinfo": "processor : 0\nflags : fpu hypervisor", "proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1048576 kB"})
     found = of_cpu()
@@ -97,7 +96,7 @@ def test_a_virtual_machine_that_tells_nothing_of_its_clocks(tmp_path: Path, monk
     assert found["memory"][1:] == ("1.00 GiB of memory left", "close what takes it, or cases end as oom or swap")
 
 
-def test_memory_is_what_a_nested_control_group_leaves(root: Path) -> None:
+def test_memory_is_what_a_nested_control_group_leaves(root):
     group = "sys/fs/cgroup/batch/job"
     write(root, {"proc/self/cgroup": "0::/batch/job", "proc/self/mountinfo": "31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"})
     write(root, {f"{group}/memory.max": str(4 * GIB), f"{group}/memory.current": str(3 * GIB)})
@@ -105,12 +104,12 @@ def test_memory_is_what_a_nested_control_group_leaves(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("quota", "fitness"), [(0.5, Fitness.UNFIT), (2.5, Fitness.NOTE), (2.0, Fitness.FIT)])
-def test_a_quota(quota: float, fitness: Fitness) -> None:
+def test_a_quota(quota, fitness):
     found = of_cpu(Processor(threads=8, cgroup_quota_cores=quota))["quota"]
     assert found[:2] == (fitness, f"{quota:g} CPUs' time; dlbench computes with {max(1, int(quota))} threads")
 
 
-def test_an_idle_card() -> None:
+def test_an_idle_card():
     assert of_card() == {
         "processes": (Fitness.FIT, "no other process on it", ""),
         "temperature": (Fitness.FIT, "34 °C; it slows down at 90 °C", ""),
@@ -122,7 +121,7 @@ def test_an_idle_card() -> None:
     }
 
 
-def test_a_part_of_a_card_says_what_is_that_of_the_whole() -> None:
+def test_a_part_of_a_card_says_what_is_that_of_the_whole():
     found = of_card(mig=True)
     said = "this is a MIG slice; processes, temperature, clocks and power are those of the whole card, and free memory is unknown"
     assert found["partition"][:2] == (Fitness.NOTE, said)
@@ -155,12 +154,12 @@ def test_a_part_of_a_card_says_what_is_that_of_the_whole() -> None:
         ({"nvmlDeviceGetCurrPcieLinkWidth": 8}, "link", "note", "8 of 16 PCIe lanes"),
     ],
 )
-def test_a_card_in_trouble(changes: dict[str, Any], check: str, fitness: str, found: str) -> None:
+def test_a_card_in_trouble(changes, check, fitness, found):
     finding = of_card(**changes)[check]
     assert finding[:2] == (fitness, found)
     assert bool(finding[2]) == (fitness != "unknown")
 
 
-def test_a_card_of_another_maker_is_unknown() -> None:
+def test_a_card_of_another_maker_is_unknown():
     (finding,) = examine([Accelerator(id="cuda:0", kind="cuda", vendor="amd")])
     assert (finding.check, finding.fitness, finding.found) == ("driver", Fitness.UNKNOWN, "NVML reads NVIDIA devices only")

@@ -1,6 +1,4 @@
 import os
-from collections.abc import Iterable
-from pathlib import Path
 
 import psutil
 import pytest
@@ -21,9 +19,7 @@ INTEL_BLOCK = "processor\t: {}\nmodel name\t: unknown\nphysical id\t: 0\ncore id
         (range(8), {"KMP_AFFINITY": "compact"}, None),
     ],
 )
-def test_measuring_runs_on_one_logical_cpu_of_each_core(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: Iterable[int], environ: dict[str, str], chosen: set[int] | None
-) -> None:
+def test_measuring_runs_on_one_logical_cpu_of_each_core(tmp_path, monkeypatch, allowed, environ, chosen):
     monkeypatch.setattr(processor, "affinity", lambda: frozenset(allowed))
     two_sockets(tmp_path)
     monkeypatch.setattr(os, "environ", environ)
@@ -39,9 +35,7 @@ def test_measuring_runs_on_one_logical_cpu_of_each_core(
         (1, 8, (tuple(range(8)),)),  # with SMT
     ],
 )
-def test_each_process_has_cores_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, threads: int, placed: tuple[tuple[int, ...], ...]
-) -> None:
+def test_each_process_has_cores_of_its_own(tmp_path, monkeypatch, processes, threads, placed):
     monkeypatch.setattr(processor, "affinity", lambda: frozenset(range(8)))
     monkeypatch.setattr(os, "environ", {})
     assert processor.cpus_of(processes, threads) == ()  # the cores are unknown
@@ -49,7 +43,7 @@ def test_each_process_has_cores_of_its_own(
     assert processor.cpus_of(processes, threads) == placed
 
 
-def test_a_process_has_its_cores_on_one_memory_node_whatever_linux_calls_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_has_its_cores_on_one_memory_node_whatever_linux_calls_them(tmp_path, monkeypatch):
     monkeypatch.setattr(processor, "affinity", lambda: frozenset(range(8)))
     monkeypatch.setattr(os, "environ", {})
     write(two_sockets(tmp_path), {f"sys/devices/system/node/node{n}/cpulist": cpus for n, cpus in enumerate(("1,3,5,7", "0,2,4,6"))})
@@ -58,17 +52,17 @@ def test_a_process_has_its_cores_on_one_memory_node_whatever_linux_calls_them(tm
     assert processor.cpus_of(1, 4) == ((1, 3, 0, 2),)
 
 
-def test_where_the_cores_are_unknown_measuring_runs_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_cores_are_unknown_measuring_runs_anywhere(monkeypatch):
     monkeypatch.setattr(os, "environ", {})
     assert processor.cpus_to_measure_on() is None
 
 
-def test_before_linux_5_1_the_cores_are_told_under_another_name(tmp_path: Path) -> None:
+def test_before_linux_5_1_the_cores_are_told_under_another_name(tmp_path):
     write(tmp_path, {f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": "0-1" for cpu in (0, 1)})
     assert processor.core_count() == 1
 
 
-def test_a_sandbox_without_sys_has_its_cores_from_cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_without_sys_has_its_cores_from_cpuinfo(tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
     write(tmp_path, {"proc/cpuinfo": "\n\n".join(INTEL_BLOCK.format(cpu, cpu // 2) for cpu in range(4))})
     assert processor.core_count() == 2
@@ -80,13 +74,13 @@ def test_a_sandbox_without_sys_has_its_cores_from_cpuinfo(tmp_path: Path, monkey
     assert processor.numa_node_count() is None
 
 
-def test_where_nothing_tells_the_cores_they_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_tells_the_cores_they_are_unknown(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
     assert processor.core_count() is None
     assert processor.socket_count() is None
 
 
-def test_a_virtual_arm_board_hides_its_package(tmp_path: Path) -> None:
+def test_a_virtual_arm_board_hides_its_package(tmp_path):
     write(tmp_path, {"sys/devices/system/cpu/cpu0/topology/physical_package_id": "-1"})
     assert processor.socket_count() is None
 
@@ -99,7 +93,7 @@ def test_a_virtual_arm_board_hides_its_package(tmp_path: Path) -> None:
         ("processor : 0\ncpu : POWER9, altivec supported", "POWER9, altivec supported"),
     ],
 )
-def test_names_on_other_architectures(tmp_path: Path, cpuinfo: str, name: str) -> None:
+def test_names_on_other_architectures(tmp_path, cpuinfo, name):
     write(tmp_path, {"proc/cpuinfo": cpuinfo})
     assert processor.model_name() == name
 
@@ -107,6 +101,6 @@ def test_names_on_other_architectures(tmp_path: Path, cpuinfo: str, name: str) -
 @pytest.mark.parametrize(
     ("file", "text", "allowed"), [("intel_pstate/no_turbo", "1", False), ("cpufreq/boost", "1", True), ("x", "1", None)]
 )
-def test_boost(tmp_path: Path, file: str, text: str, allowed: bool | None) -> None:
+def test_boost(tmp_path, file, text, allowed):
     write(tmp_path, {f"sys/devices/system/cpu/{file}": text})
     assert processor.boost() is allowed

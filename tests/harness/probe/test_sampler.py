@@ -1,10 +1,7 @@
 """What the parent samples of a made-up machine: around and during cases, of counters of NVML and of RAPL, and in a round."""
 
 import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pynvml as real
@@ -47,14 +44,14 @@ RANGE_J = 262143.328850
 class Clock:
     """Seconds that pass when told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now_s = 1000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now_s
 
 
-def zones(**joules: float) -> dict[str, str]:
+def zones(**joules):
     """A powercap tree: a zone for each package, below it its cores and its memory, which a name ``dram`` gives."""
     files = {f"{RAPL.format('0:0')}/name": "core", f"{RAPL.format('0:0')}/energy_uj": "77"}
     for name, count in joules.items():
@@ -67,7 +64,7 @@ def zones(**joules: float) -> dict[str, str]:
     return files
 
 
-def card(energy_mj: int | None, power_mw: int = 300_000, reasons: int = 0, clock_mhz: int = 1800, celsius: int = 60) -> dict[str, Any]:
+def card(energy_mj, power_mw=300_000, reasons=0, clock_mhz=1800, celsius=60):
     energy = NVMLError(real.NVML_ERROR_NOT_SUPPORTED) if energy_mj is None else energy_mj
     return {
         **H200,
@@ -80,21 +77,21 @@ def card(energy_mj: int | None, power_mw: int = 300_000, reasons: int = 0, clock
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(sampler.time, "monotonic", clock)
     return clock
 
 
-def measured(seen: Window) -> Measurement:
+def measured(seen):
     return seen.added_to(Measurement(Case("mine@cuda:0", "s", "mine", {}, "cuda:0"), 0, Status.OK, values={"burst": 1.0}))
 
 
-def reason(found: Measurement, group: str) -> str:
+def reason(found, group):
     return explained(found.missing_reasons[group]) if group in found.missing_reasons else ""
 
 
-def on_processor(tmp_path: Path, clock: Clock, steps: Sequence[dict[str, float]], seconds: float = 10.0) -> Measurement:
+def on_processor(tmp_path, clock, steps, seconds=10.0):
     """A window on the CPU whose counters are read at its beginning and after each step."""
     write(tmp_path, zones(**steps[0]))
     with Monitor([Processor()], 2) as watch:
@@ -109,24 +106,22 @@ def on_processor(tmp_path: Path, clock: Clock, steps: Sequence[dict[str, float]]
     return measured(seen)
 
 
-def test_packages_and_their_memory_are_added_and_cores_are_in_them_already(tmp_path: Path, clock: Clock) -> None:
-    steps = [{"package_0": 100.0, "package_1": 7.5, "dram": 1.0}, {"package_0": 1300.25, "package_1": 807.5, "dram": 51.0}]
+@pytest.mark.parametrize("dram_j", [51.0, 1.0])  # memory that is not metered stands still
+def test_packages_and_their_memory_are_added_and_cores_are_in_them_already(tmp_path, clock, dram_j):
+    steps = [{"package_0": 100.0, "package_1": 7.5, "dram": 1.0}, {"package_0": 1300.25, "package_1": 807.5, "dram": dram_j}]
     found = on_processor(tmp_path, clock, steps, seconds=30)
-    assert found.energy is not None
     assert (found.energy.source, found.energy.seconds, found.energy.items) == ("rapl", 30.0, 500.0)
-    assert found.energy.joules == pytest.approx(1200.25 + 800 + 50, abs=1e-6)
+    assert found.energy.joules == pytest.approx(1200.25 + 800 + dram_j - 1, abs=1e-6)
     assert (found.energy.host_joules, found.energy.idle_watts) == (None, None)
     assert reason(found, "energy") == "idle: no power was read before the first round"
 
 
-def test_a_counter_that_wraps_around_twice_goes_on(tmp_path: Path, clock: Clock) -> None:
+def test_a_counter_that_wraps_around_twice_goes_on(tmp_path, clock):
     steps = [{"package_0": RANGE_J - 1000}, {"package_0": 500.0}, {"package_0": RANGE_J - 200}, {"package_0": 300.0}]
     found = on_processor(tmp_path, clock, [*steps[:2]], seconds=30)
-    assert found.energy is not None
     assert found.energy.joules == pytest.approx(1500, abs=1e-6)
     # Between these two lie 262 kJ, 150 s at 1.7 kW.
     found = on_processor(tmp_path, clock, steps, seconds=150)
-    assert found.energy is not None
     assert found.energy.joules == pytest.approx(1500 + (RANGE_J - 700) + 500, abs=1e-6)
 
 
@@ -141,22 +136,14 @@ JUMPED, STOOD_STILL = "its counter of energy jumped back, and not by wrapping ar
         ([{"package_0": 1.0 + 900 * at, "package_1": 5.0} for at in range(3)], STOOD_STILL),
     ],
 )
-def test_a_counter_that_jumps_back_or_stands_still_is_null_with_its_reason(
-    tmp_path: Path, clock: Clock, steps: list[dict[str, float]], sentence: str
-) -> None:
+def test_a_counter_that_jumps_back_or_stands_still_is_null_with_its_reason(tmp_path, clock, steps, sentence):
     found = on_processor(tmp_path, clock, steps, seconds=15)
-    assert found.energy is not None
     assert (found.energy.joules, found.energy.source) == (None, None)
     assert reason(found, "energy") == sentence
+    assert sentence == JUMPED or "power_w" not in found.values
 
 
-def test_memory_that_is_not_metered_may_stand_still(tmp_path: Path, clock: Clock) -> None:
-    found = on_processor(tmp_path, clock, [{"package_0": 1.0, "dram": 0.0}, {"package_0": 2501.0, "dram": 0.0}], seconds=25)
-    assert found.energy is not None
-    assert found.energy.joules == pytest.approx(2500)
-
-
-def test_a_counter_that_may_not_be_read_says_how_to_allow_it(tmp_path: Path, clock: Clock) -> None:
+def test_a_counter_that_may_not_be_read_says_how_to_allow_it(tmp_path, clock):
     tree = zones(package_0=5.0)
     del tree[f"{RAPL.format(0)}/energy_uj"]
     write(tmp_path, tree)
@@ -184,9 +171,7 @@ def test_a_counter_that_may_not_be_read_says_how_to_allow_it(tmp_path: Path, clo
         ),
     ],
 )
-def test_a_machine_that_tells_nothing_says_so_in_a_sentence_each(
-    tmp_path: Path, clock: Clock, flags: str, energy: str, telemetry: str
-) -> None:
+def test_a_machine_that_tells_nothing_says_so_in_a_sentence_each(tmp_path, clock, flags, energy, telemetry):
     write(tmp_path, {"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}" + ("\ncpu MHz\t: 2300.0" if "hyper" in flags else "")})
     with Monitor([Processor()], 2) as watch:
         seen = Window(watch, "cpu", DECLARED)
@@ -195,16 +180,15 @@ def test_a_machine_that_tells_nothing_says_so_in_a_sentence_each(
         seen.read()
         seen.mark({"items": 1.0, "seconds": 1.0})
     found = measured(seen)
-    assert found.energy is not None
     assert (found.energy.seconds, found.energy.joules, found.values) == (1.0, None, {"burst": 1.0})
     assert (reason(found, "energy"), reason(found, "telemetry")) == (energy, telemetry)
 
 
-def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path: Path, clock: Clock) -> None:
+def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path, clock):
     write(tmp_path, zones(package_0=10.0))
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(5_000_000))
 
-    def idle(seconds: float) -> None:
+    def idle(seconds):
         clock.now_s += seconds
         passed_s = clock.now_s - 1000
         made_up.answers = card(5_000_000 + int(70_000 * passed_s))
@@ -226,7 +210,6 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
         seen.mark({"items": 4096.0, "seconds": 60.0})
     found = measured(seen)
     energy = found.energy
-    assert energy is not None
     assert (energy.source, energy.seconds, energy.items) == ("nvml_counter", 60.0, 4096.0)
     assert energy.joules == pytest.approx(23_700.123 - 5_700, abs=1e-9)
     assert (energy.idle_watts, energy.host_idle_watts) == (pytest.approx(70), pytest.approx(20))
@@ -238,12 +221,11 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
         "power_w": (301.0, 250.0),
         "throttle": (sampler.AT_POWER_LIMIT, sampler.SLOWED_DOWN),
     }
-    assert found.throttling is not None
     assert found.throttling.reasons == ("hw_thermal_slowdown", "sw_power_cap")
     assert not found.missing_reasons
 
 
-def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path: Path, clock: Clock) -> None:
+def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path, clock):
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
         seen = Window(watch, "cuda:0", DECLARED)
@@ -257,7 +239,7 @@ def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path: Pat
     assert measured(seen).values["clock_hz"] == (1.8e9, 1.8e9, 1.8e9, 0.9e9)
 
 
-def test_series_have_the_points_of_the_worker_whose_window_began_first(tmp_path: Path, clock: Clock) -> None:
+def test_series_have_the_points_of_the_worker_whose_window_began_first(tmp_path, clock):
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
         seen = Window(watch, "cuda:0", DECLARED)
@@ -271,7 +253,7 @@ def test_series_have_the_points_of_the_worker_whose_window_began_first(tmp_path:
     assert {len(points) for points in measured(seen).values.values() if isinstance(points, tuple)} == {22}
 
 
-def timed(clock: Clock, **answers: Any) -> Measurement:
+def timed(clock, **answers):
     """A case whose card is under load for a second, is timed for most of that, and copies for two."""
     load = Load(clock, clock.now_s, clock.now_s + 1)
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000, reasons=0x0, clock_mhz=1980))
@@ -295,20 +277,20 @@ def timed(clock: Clock, **answers: Any) -> Measurement:
         return measured(seen)
 
 
-def test_what_holds_a_card_down_is_read_while_its_blocks_run(tmp_path: Path, clock: Clock) -> None:
+def test_what_holds_a_card_down_is_read_while_its_blocks_run(tmp_path, clock):
     found = timed(clock)
     assert found.throttling == Throttling(reasons=("sw_power_cap",), clock_hz=1.5e9, power_w=690.0)
     assert (found.values, found.energy, found.missing_reasons) == ({"burst": 1.0}, None, {})
 
 
-def test_what_a_card_does_not_tell_under_load_is_unknown(tmp_path: Path, clock: Clock) -> None:
+def test_what_a_card_does_not_tell_under_load_is_unknown(tmp_path, clock):
     refused = NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
     found = timed(clock, nvmlDeviceGetCurrentClocksEventReasons=refused, nvmlDeviceGetPowerUsage=refused)
     assert found.throttling == Throttling(clock_hz=1.5e9)
     assert (found.throttling.throttled, found.throttling.power_capped) == (None, None)
 
 
-def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> None:
+def test_without_a_counter_power_is_integrated(tmp_path, clock):
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(None, 100_000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
         seen = Window(watch, "cuda:0", DECLARED)
@@ -320,7 +302,6 @@ def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> 
         clock.now_s += 5
         seen.mark({"items": 10.0, "seconds": 25.0})
     energy = measured(seen).energy
-    assert energy is not None
     assert (energy.source, energy.joules) == ("nvml_power", pytest.approx(10 * 150 + 10 * 250 + 5 * 300))
 
 
@@ -336,7 +317,7 @@ def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> 
         (Accelerator(id="xpu:0", kind="xpu", vendor="intel"), FakeNvml(), "dlbench reads no energy of xpu devices"),
     ],
 )
-def test_a_device_without_a_meter_says_why(tmp_path: Path, clock: Clock, device: Accelerator, fake: FakeNvml, sentence: str) -> None:
+def test_a_device_without_a_meter_says_why(tmp_path, clock, device, fake, sentence):
     with fake.imported(), Monitor([Processor(), device], 2) as watch:
         assert watch.meters({device.id}) == {}
         seen = Window(watch, device.id, DECLARED)
@@ -347,17 +328,16 @@ def test_a_device_without_a_meter_says_why(tmp_path: Path, clock: Clock, device:
     assert reason(measured(seen), "energy") == f"{sentence}; {no_host}"
 
 
-def test_a_short_window_has_series_and_no_energy(tmp_path: Path, clock: Clock) -> None:
+def test_a_short_window_has_series_and_no_energy(tmp_path, clock):
     found = on_processor(tmp_path, clock, [{"package_0": 0.0}, {"package_0": 50.0}, {"package_0": 130.0}, {"package_0": 140.0}], seconds=5)
-    assert found.energy is not None
     assert (found.energy.joules, found.values["power_w"]) == (None, (10.0, 16.0, 2.0))
     assert reason(found, "energy") == "it ran for 15 s, and a counter of energy needs 20 s; give more seconds"
     told = [f"{each}: this machine does not tell it" for each in ("clock", "temperature", "throttle")]
     assert reason(found, "telemetry") == "; ".join(told)
 
 
-def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(tmp_path: Path, clock: Clock) -> None:
-    def sensors(mhz: float, millidegrees: int, throttled_ms: int) -> None:
+def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(tmp_path, clock):
+    def sensors(mhz, millidegrees, throttled_ms):
         throttle = "sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_total_time_ms"
         hot = {"sys/class/hwmon/hwmon1/name": "coretemp", "sys/class/hwmon/hwmon1/temp1_input": str(millidegrees)}
         other = {"sys/class/hwmon/hwmon0/name": "nvme", "sys/class/hwmon/hwmon0/temp1_input": "99000"}
@@ -380,13 +360,13 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
     assert found.throttling == Throttling(thermal=pytest.approx(0.15)), "of two seconds"
 
 
-def test_a_window_that_was_never_begun_adds_nothing(tmp_path: Path) -> None:
+def test_a_window_that_was_never_begun_adds_nothing(tmp_path):
     with Monitor([Processor()], 2) as watch:
         found = measured(Window(watch, "cpu", Declaration()))
     assert (found.energy, found.missing_reasons, found.values) == (None, {}, {"burst": 1.0})
 
 
-def test_a_second_window_takes_the_place_of_the_first(tmp_path: Path, clock: Clock) -> None:
+def test_a_second_window_takes_the_place_of_the_first(tmp_path, clock):
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
         seen = Window(watch, "cuda:0", DECLARED)
@@ -398,24 +378,19 @@ def test_a_second_window_takes_the_place_of_the_first(tmp_path: Path, clock: Clo
             seen.read()
             seen.mark({"items": energy_mj, "seconds": 30.0})
     found = measured(seen)
-    assert found.energy is not None
     assert (found.energy.joules, found.energy.items, found.values["clock_hz"]) == (pytest.approx(50), 50_000, (0.9e9,))
 
 
-def test_a_counter_that_stands_still_tells_no_power(tmp_path: Path, clock: Clock) -> None:
-    assert "power_w" not in on_processor(tmp_path, clock, [{"package_0": 9000.0}] * 4).values
-
-
 @pytest.mark.parametrize("seconds", [0, -1, 0.001, float("inf"), float("nan")])
-def test_readings_too_close_or_never_are_refused(seconds: float) -> None:
+def test_readings_too_close_or_never_are_refused(seconds):
     with pytest.raises(ValueError, match=r"readings .* s apart can't be taken; give 0.01 s or more"), metered_window(seconds):
         pytest.fail("nothing is measured")
 
 
-def test_idle_power_without_a_counter_is_that_of_all_readings(tmp_path: Path, clock: Clock) -> None:
+def test_idle_power_without_a_counter_is_that_of_all_readings(tmp_path, clock):
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(None, 300_000))
 
-    def settle(seconds: float) -> None:
+    def settle(seconds):
         clock.now_s += seconds
         made_up.answers = card(None, 50_000)
 
@@ -425,13 +400,9 @@ def test_idle_power_without_a_counter_is_that_of_all_readings(tmp_path: Path, cl
     assert idle == pytest.approx((175 + 9 * 50) / 10)
 
 
-@given(
-    st.lists(st.integers(0, int(MOST_WATTS)), min_size=1, max_size=40).filter(any),
-    st.floats(65_000, 300_000),
-    st.floats(0, 1),
-)
-def test_a_counter_gives_what_was_taken_however_often_it_wraps_around(watts: list[int], most: float, start: float) -> None:
-    def counts() -> Iterator[float]:
+@given(st.lists(st.integers(0, int(MOST_WATTS)), min_size=1, max_size=40).filter(any), st.floats(65_000, 300_000), st.floats(0, 1))
+def test_a_counter_gives_what_was_taken_however_often_it_wraps_around(watts, most, start):
+    def counts():
         total = start * most
         yield total % most
         for each in watts:
@@ -446,7 +417,7 @@ def test_a_counter_gives_what_was_taken_however_often_it_wraps_around(watts: lis
 
 
 @given(st.lists(st.floats(1.0, 700.0), min_size=2, max_size=40), st.floats(0.1, 10))
-def test_power_integrates_to_the_trapezoids_of_its_readings(watts: list[float], interval_s: float) -> None:
+def test_power_integrates_to_the_trapezoids_of_its_readings(watts, interval_s):
     readings = iter(watts)
     meter = CounterMeter("made-up", lambda: {"": next(readings)}, by_power=True)
     for at in range(len(watts)):
@@ -457,19 +428,19 @@ def test_power_integrates_to_the_trapezoids_of_its_readings(watts: list[float], 
 THROTTLE = "sys/devices/system/cpu/cpu{}/thermal_throttle/{}_throttle_total_time_ms"
 
 
-def stat(busy: int, stolen: int) -> dict[str, str]:
+def stat(busy, stolen):
     """/proc/stat with so many ticks on each of two CPUs; a third is not ours."""
     row = f"{busy} 0 0 1000 5 0 0 {stolen} 7 7"
     return {"proc/stat": f"cpu  {2 * busy} 0 0 2000 10 0 0 {2 * stolen} 14 14\ncpu0 {row}\ncpu1 {row}\ncpu2 9 9 9 9 9 9 9 9 9 9\nintr 1"}
 
 
-def quota(throttled_us: int) -> dict[str, str]:
+def quota(throttled_us):
     mount = "31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
     counters = f"nr_periods 9\nnr_throttled 4\nthrottled_usec {throttled_us}"
     return {"proc/self/cgroup": "0::/", "proc/self/mountinfo": mount, "sys/fs/cgroup/cpu.stat": counters}
 
 
-def answers(thermal_ns: int, power_ns: int, reasons: int = 0) -> dict[str, Any]:
+def answers(thermal_ns, power_ns, reasons=0):
     counted = {
         real.NVML_PERF_POLICY_THERMAL: SimpleNamespace(violationTime=thermal_ns),
         real.NVML_PERF_POLICY_POWER: SimpleNamespace(violationTime=power_ns),
@@ -478,27 +449,26 @@ def answers(thermal_ns: int, power_ns: int, reasons: int = 0) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def _two_cpus(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
 
 
-def test_a_machine_that_counts_nothing_tells_nothing(tmp_path: Path) -> None:
+def test_a_machine_that_counts_nothing_tells_nothing(tmp_path):
     with Monitor([Processor()], 2) as watch:
         assert watch.throttling("cpu", watch.counters("cpu"), Throttling()) is None
 
 
-def test_a_quota_counts_against_the_time_of_all_threads(clock: Clock, tmp_path: Path) -> None:
+def test_a_quota_counts_against_the_time_of_all_threads(clock, tmp_path):
     write(tmp_path, quota(1_000_000))
     with Monitor([Processor()], 2) as watch:
         before = watch.counters("cpu")
         clock.now_s += 5
         write(tmp_path, quota(1_400_000))
         found = watch.throttling("cpu", before, Throttling())
-    assert found is not None
     assert (found.quota, found.thermal, found.throttled) == (pytest.approx(0.04), None, True)
 
 
-def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(clock: Clock, tmp_path: Path) -> None:
+def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(clock, tmp_path):
     lost = Throttling(waiting=0.25, stolen=0.0)
     with Monitor([Processor()], 2) as watch:
         assert watch.throttling("cpu", watch.counters("cpu"), lost) == lost
@@ -510,18 +480,17 @@ def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(clock
         assert watch.throttling("cpu", before, lost) == Throttling(quota=0.1, waiting=0.25, stolen=0.0)
 
 
-def test_the_hottest_core_counts(clock: Clock, tmp_path: Path) -> None:
+def test_the_hottest_core_counts(clock, tmp_path):
     write(tmp_path, {THROTTLE.format(0, "core"): "500", THROTTLE.format(1, "core"): "0", THROTTLE.format(1, "package"): "40"})
     with Monitor([Processor()], 2) as watch:
         before = watch.counters("cpu")
         clock.now_s += 2
         write(tmp_path, {THROTTLE.format(0, "core"): "510", THROTTLE.format(1, "package"): "240"})
         found = watch.throttling("cpu", before, Throttling())
-    assert found is not None
     assert (found.thermal, found.quota, found.throttled) == (pytest.approx(0.1), None, True)
 
 
-def test_a_card_is_asked_in_one_session_for_its_violations(clock: Clock, tmp_path: Path) -> None:
+def test_a_card_is_asked_in_one_session_for_its_violations(clock, tmp_path):
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", answers(10**9, 0))
     fake = FakeNvml(card)
     with fake.imported(), Monitor([Processor(), CARD], 2) as watch:
@@ -537,13 +506,13 @@ def test_a_card_is_asked_in_one_session_for_its_violations(clock: Clock, tmp_pat
 
 
 @pytest.mark.parametrize("fake", [FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED), FakeNvml()])
-def test_a_card_that_nvml_does_not_know_tells_nothing(tmp_path: Path, fake: FakeNvml) -> None:
+def test_a_card_that_nvml_does_not_know_tells_nothing(tmp_path, fake):
     with fake.imported(), Monitor([CARD], 2) as watch:
         assert watch.throttling("cuda:0", watch.counters("cuda:0"), Throttling()) is None
     assert fake.open == 0
 
 
-def test_a_card_is_seen_beside_one_that_nvml_does_not_know(tmp_path: Path) -> None:
+def test_a_card_is_seen_beside_one_that_nvml_does_not_know(tmp_path):
     unknown = Accelerator(id="cuda:1", kind="cuda", uuid="11111111-2222-3333-4444-555555555555", vendor="nvidia")
     fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", answers(0, 0)))
     with fake.imported(), Monitor([unknown, CARD], 2) as watch:
@@ -552,7 +521,7 @@ def test_a_card_is_seen_beside_one_that_nvml_does_not_know(tmp_path: Path) -> No
     assert found == Throttling(thermal=0.0, power_cap=0.0)
 
 
-def test_a_round_tells_what_others_used(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_tells_what_others_used(clock, tmp_path, monkeypatch):
     saved = list[RoundState]()
     ticks = os.sysconf("SC_CLK_TCK")
     own_s = iter((1.0, 7.0))
@@ -576,7 +545,7 @@ def test_a_round_tells_what_others_used(clock: Clock, tmp_path: Path, monkeypatc
     assert convert(RoundState, state.to_json()) == state
 
 
-def test_a_short_round_and_a_sandbox_tell_nothing_of_others(clock: Clock, tmp_path: Path) -> None:
+def test_a_short_round_and_a_sandbox_tell_nothing_of_others(clock, tmp_path):
     saved = list[RoundState]()
     write(tmp_path, stat(0, 0))
     with Monitor([Processor()], 2) as watch:
@@ -588,13 +557,11 @@ def test_a_short_round_and_a_sandbox_tell_nothing_of_others(clock: Clock, tmp_pa
     assert [(each.other_cpus, each.stolen_cpus) for each in saved] == [(None, None)] * 2
 
 
-def test_process_ids_of_another_namespace_are_not_taken_for_others_while_ours_are_at_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_process_ids_of_another_namespace_are_not_taken_for_others_while_ours_are_at_work(tmp_path, monkeypatch):
     class Me:
         pid = 1
 
-        def children(self, recursive: bool) -> list[Any]:
+        def children(self, recursive):
             return [SimpleNamespace(pid=2)]
 
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", {**H200, "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=2**22 + 1)]})

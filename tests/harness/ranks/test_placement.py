@@ -76,8 +76,7 @@ def test_threads_and_instances_of_eight_cores_with_two_logical_cpus_each(params,
 
 
 @pytest.mark.parametrize(
-    ("instances", "threads", "refused"),
-    [(2, 4, None), (3, 2, None), (9, 1, "9 x 1 threads need as many CPUs, and there are 8 to use")],
+    ("instances", "threads", "refused"), [(2, 4, None), (3, 2, None), (9, 1, "9 x 1 threads need as many CPUs, and there are 8 to use")]
 )
 def test_instances_on_an_accelerator_share_it_and_have_cores_of_their_own_to_launch_from(instances, threads, refused):
     asked = Case("w[]@cuda:1", "s", "w", {"instances": instances}, "cuda:1")
