@@ -53,7 +53,6 @@ __all__ = [
     "before_call",
     "caches_of",
     "control_group",
-    "cpus_of_nodes",
     "data",
     "find_data",
     "find_network",
@@ -75,6 +74,7 @@ __all__ = [
     "too_little_memory",
     "too_much_to_lock",
     "with_copies",
+    "without_collection",
     "workload",
 ]
 
@@ -106,7 +106,7 @@ if TYPE_CHECKING:
     from dlbench.core.units import Unit
     from dlbench.harness.probe.linux import available_memory, caches_of, cpus_of_nodes, pci_text, too_little_memory, too_much_to_lock
     from dlbench.harness.worker.backends.base import Backend, register_backend
-    from dlbench.harness.worker.measuring.measure import median_time
+    from dlbench.harness.worker.measuring.measure import median_time, without_collection
     from dlbench.harness.worker.parent import metered_window, note_stage, scratch_folder
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.serving.ranks import control_group, of_each_rank
@@ -128,7 +128,7 @@ _HOMES = {
     "dlbench.core.units": "Unit",
     "dlbench.harness.probe.linux": "available_memory too_little_memory too_much_to_lock caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
-    "dlbench.harness.worker.measuring.measure": "median_time",
+    "dlbench.harness.worker.measuring.measure": "median_time without_collection",
     "dlbench.harness.worker.parent": "scratch_folder metered_window note_stage",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",

@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,10 +18,10 @@ Source = Literal["resident", "pageable", "pinned", "prefetch", "loader"]
 """The ways: see the classes in that order."""
 
 
-class WayToDevice(Protocol):
-    """How batches get to the device."""
+class BatchSource:
+    """Batches and how they get to the device; here they lie there."""
 
-    copies: bool
+    copies = False
     """Whether batches have to be copied to the device."""
 
     def make_room(self) -> None:
@@ -29,12 +29,15 @@ class WayToDevice(Protocol):
 
     def fetch(self) -> Any:
         """Return the next batch, or wait for it."""
+        raise NotImplementedError
 
     def copy(self, batch: Any) -> Any:
-        """Copy a batch to the device."""
+        """Start the copy of a batch to the device, and return that."""
+        return batch
 
     def send(self, batch: Any) -> Any:
         """Take a batch and return one on the device for the step."""
+        return self.copy(batch)
 
     def pause(self) -> None:
         """End the processes that get batches; the next fetch starts others."""
@@ -49,60 +52,32 @@ class EpochSampler(Sampler[int]):
     def __init__(self, samples: int, batch: int, device: torch.device) -> None:
         self.batch = batch
         self._samples, self._device = samples, device
-        self.begun = 0
-        """Epochs by now."""
-        self.most = samples // batch * batch
-        """Samples of an epoch; may be changed at any time."""
-
-    def _draw(self) -> Tensor:
-        self.begun += 1
-        return torch.randperm(self._samples, device=self._device)
+        self._whole = samples // batch * batch
 
     def __iter__(self) -> Iterator[int]:
         """Return the indices of one epoch, as torch's RandomSampler does."""
-        for at, index in enumerate(self._draw().tolist()):
-            if at >= self.most:
-                return
-            yield index
+        return iter(self._draw().tolist())
+
+    def _draw(self) -> Tensor:
+        return torch.randperm(self._samples, device=self._device)[: self._whole]
 
     def batches(self) -> Iterator[Tensor]:
         """Return the indices of one batch after the other, without end."""
         while True:
-            order = self._draw()
-            for at in range(0, len(order), self.batch):
-                if at >= self.most:
-                    break
-                yield order[at : at + self.batch]
+            yield from torch.split(self._draw(), self.batch)
 
 
-class ResidentBatches:
+class ResidentBatches(BatchSource):
     """Batches indexed where the data set lies, and used there."""
-
-    copies = False
-    """Whether batches have to be copied to the device."""
 
     def __init__(self, data: Batch, order: EpochSampler, device: torch.device) -> None:
         self.data, self._device = data, device
         self.indices = order.batches()
 
-    def make_room(self) -> None:
-        """Wait until there is a place to put a batch."""
-
     def fetch(self) -> Batch:
         """Return the next batch, where the data set lies."""
         indices = next(self.indices)
         return tuple(part[indices] for part in self.data)
-
-    def copy(self, batch: Batch) -> Batch:
-        """Return this batch on the device."""
-        return batch
-
-    def send(self, batch: Batch) -> Batch:
-        """Take a batch and return one on the device for the step."""
-        return self.copy(batch)
-
-    def pause(self) -> None:
-        """End the processes that get batches; the next fetch starts others."""
 
 
 class Pageable(ResidentBatches):

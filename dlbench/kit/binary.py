@@ -7,6 +7,7 @@ import ctypes
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import zlib
@@ -15,29 +16,24 @@ from contextlib import suppress
 from functools import cache
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from dlbench import UsageError, scratch_folder
+from dlbench import scratch_folder
 from dlbench.kit.compiler import compiler_error
 
 PATIENCE_S = 5.0
 """What a compiler may take; it takes some 0.2 s. One that waits for a licence or a network must not take a case's time."""
-_ENDS_WITH_ITS_INPUT = 'exec 3<&0 </dev/null; (read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 & exec "$@" 3<&-'
-"""A shell's words for: run a command, and kill the process group once whoever holds the other end of standard input closes it, or dies."""
-
-
-class NotBuilt(Exception):
-    """Why there is no library, in a sentence."""
+_NEEDED = "products of single bits need a C compiler on a CPU"
 
 
 def built(source: str) -> ctypes.CDLL:
-    """Return the library of a C file in this folder. Raises NotBuilt where there is no compiler, or none that makes one which loads.
+    """Return the library of a C file in this folder.
 
     The compiler is the one that ``CC`` names, else the first of cc, gcc and clang. It is called once in a run: the library lies in the
-    scratch folder, and so does a mark of a compiler that has not ended, which no later round waits for.
+    scratch folder. Raises NotImplementedError where there is no compiler, or none that makes a library which loads.
     """
     command, path = _compiler(), Path(__file__).with_name(source)
     try:
@@ -45,62 +41,47 @@ def built(source: str) -> ctypes.CDLL:
         made_by = [command, os.environ.get("DLBENCH_PID"), path.read_bytes()]
         library = scratch_folder() / f"{zlib.crc32(repr(made_by).encode()):08x}.so"
         if not library.exists():
-            _build(command, path, library)
+            with tempfile.TemporaryDirectory(dir=library.parent, ignore_cleanup_errors=True) as made_in:
+                made = Path(made_in, library.name)  # which appears when it is whole
+                _compile([*command, "-O3", "-std=c11", "-shared", "-fPIC", "-o", str(made), str(path)], made_in)
+                made.replace(library)
         return ctypes.CDLL(str(library))
-    except UsageError as error:
-        raise NotBuilt(str(error)) from error
     except OSError as error:  # a folder of which nothing may be executed; a compiler for other processors
-        raise NotBuilt(f"{command[0]} makes no library that loads: {error}") from error
+        raise NotImplementedError(f"{_NEEDED}; {command[0]} makes no library that loads: {error}") from error
 
 
 def _compiler() -> list[str]:
-    """Return the words of the compiler's command. Raises NotBuilt where there is none."""
+    """Return the words of the compiler's command."""
     named = os.environ.get("CC", "")
     try:
         words = shlex.split(named)
     except ValueError as error:
-        raise NotBuilt(f"CC is no command, {named}: {error}") from error
+        raise NotImplementedError(f"{_NEEDED}; CC is no command, {named}: {error}") from error
     if words and shutil.which(words[0]) is None:
-        raise NotBuilt(f"CC names {words[0]}, which is not there")
+        raise NotImplementedError(f"{_NEEDED}; CC names {words[0]}, which is not there")
     found = filter(shutil.which, ("cc", "gcc", "clang"))
     if not (command := words or [*found][:1]):
-        raise NotBuilt("there is no C compiler; install gcc or name one in CC")
+        raise NotImplementedError(f"{_NEEDED}; install gcc or name one in CC")
     return command
 
 
-def _build(command: list[str], source: Path, library: Path) -> None:
-    """Make a library, which appears when it is whole. Raises NotBuilt where the compiler fails or takes too long, now or before."""
-    hung = library.with_suffix(".hung")
-    if not hung.exists():
-        with suppress(subprocess.TimeoutExpired), tempfile.TemporaryDirectory(dir=library.parent, ignore_cleanup_errors=True) as folder:
-            made = Path(folder, library.name)
-            _compile([*command, "-O3", "-std=c11", "-shared", "-fPIC", "-o", str(made), str(source)], folder)
-            made.replace(library)
-            return
-        hung.touch()
-    raise NotBuilt(f"the C compiler {command[0]} has not ended within {PATIENCE_S:g} s")
-
-
 def _compile(command: list[str], folder: str) -> None:
-    """Run a compiler, whose own temporary files are in that folder, too. Raises NotBuilt where it fails, and TimeoutExpired."""
+    """Run a compiler, whose own temporary files are in that folder, too, and end all that it has started."""
     environ = os.environ | {"TMPDIR": folder, "LC_ALL": "C"}
-    guarded = ["/bin/sh", "-c", _ENDS_WITH_ITS_INPUT, "sh", *command]
-    readable, writable = os.pipe()
-    with (
-        os.fdopen(readable) as its_input,
-        os.fdopen(writable, "w") as our_end,
-        subprocess.Popen(
-            guarded, env=environ, stdin=its_input, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
-        ) as process,
-    ):
+    with subprocess.Popen(
+        command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
+    ) as process:
         try:
-            _, said = process.communicate(timeout=PATIENCE_S)
+            _, errors = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired as error:
+            raise NotImplementedError(f"{_NEEDED}; {command[0]} has not ended within {PATIENCE_S:g} s") from error
         finally:
-            our_end.close()  # ends all that the compiler has started
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
-        lines = said.decode(errors="replace").splitlines()
-        named = [*(line for line in lines if "error" in line), *lines, f"exit code {process.returncode}"]
-        raise NotBuilt(f"the C compiler {command[0]} fails: {named[0].strip()}")
+        lines = errors.decode(errors="replace").splitlines()
+        found = [*(line for line in lines if "error" in line), *lines, f"exit code {process.returncode}"]
+        raise NotImplementedError(f"{_NEEDED}; {command[0]} fails: {found[0].strip()}")
 
 
 _WORD = 64
@@ -109,7 +90,6 @@ _WORD = 64
 
 class _Product(Protocol):
     kernel: str
-    why: str
 
     def __call__(self, *, packs: bool) -> Tensor: ...
 
@@ -132,18 +112,8 @@ class BinaryProduct:
 
     @property
     def kernel(self) -> str:
-        """The instructions that compute it, such as "AVX2"; or "scalar", "Triton", "NumPy"."""
+        """The instructions that compute it, such as "AVX2"; or "scalar", "Triton"."""
         return self._product.kernel
-
-    @property
-    def why(self) -> str:
-        """Why NumPy computes it and no compiled kernel, in a sentence; else empty."""
-        return self._product.why
-
-    @property
-    def is_numerics(self) -> bool:
-        """Whether its results count and its time does not: NumPy goes through memory for each word."""
-        return self.kernel == "NumPy"
 
     def __call__(self) -> Tensor:
         """Pack the left operand, and return the product: (m, n) in int32."""
@@ -167,17 +137,13 @@ def _product(a: Tensor, b: Tensor) -> _Product:
             raise compiler_error(error, "Triton") from error
     if a.device.type != "cpu":
         raise NotImplementedError(f"products of single bits are there for CPUs and CUDA, and not for {a.device.type}")
-    library = _library()
-    return _InNumPy(a, b, str(library)) if isinstance(library, NotBuilt) else _Compiled(a, b, library)
+    return _Compiled(a, b, _library())
 
 
 @cache
-def _library() -> ctypes.CDLL | NotBuilt:
-    """Return binary.c, loaded once in a process, or why it is not."""
-    try:
-        library = built("binary.c")
-    except NotBuilt as error:
-        return error
+def _library() -> ctypes.CDLL:
+    """Return binary.c, loaded once in a process."""
+    library = built("binary.c")
     number, address = ctypes.c_int64, ctypes.c_void_p
     library.binary_kernel.restype, library.binary_kernel.argtypes = ctypes.c_char_p, [number]
     library.binary_pack.restype, library.binary_pack.argtypes = None, [number, address, number, number, address]
@@ -193,8 +159,6 @@ def kernels(library: ctypes.CDLL) -> list[tuple[str, int]]:
 
 class _Compiled:
     """A kernel of binary.c; with several threads, each has rows of its own."""
-
-    why = ""
 
     def __init__(self, a: Tensor, b: Tensor, library: ctypes.CDLL) -> None:
         self.kernel, self._number = kernels(library)[0]
@@ -229,36 +193,6 @@ class _Compiled:
 def _threads(number: int) -> ThreadPoolExecutor:
     """Return so many threads, which all products of a process share."""
     return ThreadPoolExecutor(number)
-
-
-class _InNumPy:
-    """The same without a compiler."""
-
-    kernel = "NumPy"
-
-    def __init__(self, a: Tensor, b: Tensor, why: str) -> None:
-        try:
-            import numpy as np
-        except ImportError as error:
-            raise NotImplementedError(f"{why}; and NumPy is not installed") from error
-        if not hasattr(np, "bitwise_count"):
-            raise NotImplementedError(f"{why}; and NumPy {np.__version__} counts no bits, as 2.0 does")
-        self._np: Any = np
-        self.why, self._a, self._columns = why, a, self._bits(b.T)
-
-    def __call__(self, *, packs: bool) -> Tensor:
-        if packs:
-            self._rows = self._bits(self._a)
-        differ = self._np.zeros((len(self._a), self._columns.shape[1]), self._np.int32)
-        for row, column in zip(self._rows, self._columns, strict=True):
-            differ += self._np.bitwise_count(row[:, None] ^ column)
-        return torch.from_numpy(self._a.shape[1] - 2 * differ)
-
-    def _bits(self, x: Tensor) -> Any:
-        """Return the bits of (m, k) as (ceil(k / 64), m) words."""
-        packed = self._np.packbits(x.contiguous().numpy() >= 0, axis=1)
-        whole = self._np.pad(packed, ((0, 0), (0, -packed.shape[1] % (_WORD // 8))))
-        return self._np.ascontiguousarray(whole.view(self._np.uint64).T)
 
 
 def _up(number: int, step: int) -> int:

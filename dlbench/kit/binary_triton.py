@@ -16,7 +16,7 @@ class TritonProduct:
     kernel = "Triton"
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
-        self.why, self._a = "", a
+        self._a = a
         self._columns = _pack(b.T.contiguous())
 
     def __call__(self, *, packs: bool) -> Tensor:

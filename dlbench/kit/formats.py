@@ -208,41 +208,18 @@ FORMATS: Mapping[FormatName, Format] = {
 }
 
 
-class LostGradients:
-    """How many gradients were not zero before they were rounded, and how many of these were behind it."""
-
-    def __init__(self) -> None:
-        self.counts = False
-        """Whether to look: it takes a pass over every gradient."""
-        self._nonzero: list[Tensor] = []
-        self._lost: list[Tensor] = []
-
-    def look(self, before: Tensor, after: Tensor) -> None:
-        """Count the gradients of one tensor."""
-        if self.counts:
-            nonzero = before != 0
-            self._nonzero.append(nonzero.sum())
-            self._lost.append((nonzero & (after == 0)).sum())
-
-    def share(self) -> float:
-        """Return the lost ones as a share of all; 0 where none was rounded."""
-        if not self._nonzero:
-            return 0.0
-        return (torch.stack(self._lost).sum() / torch.stack(self._nonzero).sum().clamp_min(1)).item()
-
-
 class Layer:
     """The arithmetic of one layer in a format, of all trainings at once; ``inner`` is one that is neither the first nor the last."""
 
-    def __init__(self, numbers: Format, inner: bool, chance: torch.Generator, lost: LostGradients) -> None:
+    def __init__(self, numbers: Format, inner: bool, chance: torch.Generator) -> None:
         def made(rounding: MakeRounding | None, wanted: bool = True) -> Rounding | None:
             return rounding(chance) if rounding and wanted else None
 
         # What is kept in the same format needs no second rounding.
         self._weights = made(numbers.operands, numbers.kept is not numbers.operands)
         self._activations, self._products = made(numbers.operands), made(numbers.operands, numbers.narrow_products)
-        self._of_products = _counted(made(numbers.gradients), lost)
-        self._of_weights, self._of_activations = (_counted(made(numbers.gradients, numbers.narrow_products), lost) for _ in range(2))
+        self._of_products = made(numbers.gradients)
+        self._of_weights, self._of_activations = (made(numbers.gradients, numbers.narrow_products) for _ in range(2))
         self._kept, self._kept_momentum = made(numbers.kept), made(numbers.kept)
         self._binary_weights, self._binary_activations = inner and numbers.binary_weights, inner and numbers.binary_activations
 
@@ -280,18 +257,6 @@ def binary_weights(weights: Tensor) -> Tensor:
     Section 3.1 there; it multiplies gradients by the mean as well, which its Adam makes up for and SGD would not.
     """
     return _Binary.apply(weights, 1)  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped
-
-
-def _counted(rounding: Rounding | None, lost: LostGradients) -> Rounding | None:
-    if rounding is None:
-        return None
-
-    def rounded(gradients: Tensor) -> Tensor:
-        after = rounding(gradients)
-        lost.look(gradients, after)
-        return after
-
-    return rounded
 
 
 def _rounded(values: Tensor, forward: Rounding | None, backward: Rounding | None) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from dlbench import Clock, Data, Dtype, note_stage
-from dlbench.kit.batches import WayToDevice
+from dlbench.kit.batches import BatchSource
 from dlbench.kit.user_networks import on_device
 from dlbench.models.shapes import tensors_of
 
@@ -27,7 +27,7 @@ BLOCK_S = 0.02
 """Of the step alone: a device that is given as much at once does not wait for launches."""
 
 
-class OwnBatches:
+class OwnBatches(BatchSource):
     """Batches of a user's loader. Where an epoch ends the next begins; of its last batch only a whole one is taken."""
 
     def __init__(self, data: Data, example: Given, targets: bool, device: torch.device, dtype: Dtype, batch: int, workers: int) -> None:
@@ -46,9 +46,6 @@ class OwnBatches:
         self.whole = 0
         """Batches of this epoch so far."""
         self._short, self._took_s = 0, 0.0
-
-    def make_room(self) -> None:
-        """Wait for nothing: each batch has a place of its own."""
 
     def fetch(self) -> Given:
         """Return the next whole batch, or wait for it. Raises ValueError for what no step can take, and for what the loader raises."""
@@ -75,10 +72,6 @@ class OwnBatches:
         """Start the copy of a batch to the device, floating-point numbers in what the precision stores."""
         inputs, targets = (on_device(part, self._device, self._dtype, non_blocking=True) for part in batch)
         return inputs, targets
-
-    def send(self, batch: Given) -> Given:
-        """Take a batch and return it on the device for the step."""
-        return self.copy(batch)
 
     def pause(self) -> None:
         """End the epoch and its workers; the next fetch begins another."""
@@ -141,7 +134,7 @@ class OwnBatches:
         return ValueError(f"data '{self._name}' {what}")
 
 
-def alone(way: WayToDevice, step: Callable[..., Any], workers: int, clock: Clock) -> dict[str, float]:
+def alone(way: BatchSource, step: Callable[..., Any], workers: int, clock: Clock) -> dict[str, float]:
     """Return the time of a batch without steps, and of a step on a batch that is there; the workers of the loader end in between."""
     begun = clock.now()
     fetched = way.fetch()
@@ -154,7 +147,7 @@ def alone(way: WayToDevice, step: Callable[..., Any], workers: int, clock: Clock
     return {"input_alone_s": input_s, "step_alone_s": stepping_s(lambda: step(*given), clock)}
 
 
-def fetching_s(way: WayToDevice, at_once: int, clock: Clock) -> float:
+def fetching_s(way: BatchSource, at_once: int, clock: Clock) -> float:
     """Return the seconds of a batch of a loader that has nothing ready when it begins, and whose workers give so many at once."""
     way.fetch()
     begun, taken = clock.now(), 0

@@ -85,13 +85,6 @@ def in_order(network: Network, inputs: Inputs, order: torch.memory_format) -> In
     return tree_map_only(Tensor, lambda each: each.contiguous(memory_format=order) if is_image_batch(each) else each, inputs)
 
 
-def arguments_of(inputs: Inputs) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return inputs as a call's arguments, by place and by name."""
-    if isinstance(inputs, Mapping):
-        return (), inputs
-    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
-
-
 def forward_of(module: Callable[..., Any], inputs: Inputs) -> Callable[[Inputs], Any]:
     """Return the network as a function of inputs of this kind."""
     if isinstance(inputs, Mapping):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dlbench import UserDefined
 from dlbench.models import convnets
-from dlbench.models.convnets import AlexNet, Auxiliary, ConvNorm, Inception
+from dlbench.models.convnets import Auxiliary, ConvNorm, Inception
 from dlbench.models.language_models import BertHeads
 
 RowName = Literal["alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
@@ -20,8 +20,8 @@ Model = Annotated[ModelName, UserDefined("network")]
 """One of these, or a network that the user brings."""
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
-    "alexnet": AlexNet,
-    **{name: partial(convnets.VGG, stages) for name, stages in convnets.VGG_STAGES.items()},
+    "alexnet": convnets.alexnet,
+    **{name: partial(convnets.vgg, stages) for name, stages in convnets.VGG_STAGES.items()},
     **{name: partial(convnets.ResNet, *stages) for name, stages in convnets.RESNET_STAGES.items()},
     "inception_v3": Inception,
 }

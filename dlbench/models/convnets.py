@@ -1,49 +1,42 @@
 """Published image classifiers: AlexNet, VGG, ResNet and Inception, with torchvision's module names, so that its state dicts load."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
+ALEXNET = ((3, 64, 11, 4, True), (64, 192, 5, 1, True), (192, 384, 3, 1, False), (384, 256, 3, 1, False), (256, 256, 3, 1, True))
+"""Of each convolution channels, filters, kernel, stride, and whether a pooling halves height and width behind it."""
 
-class AlexNet(nn.Module):
-    """Five convolutions and three linear layers: (batch, 3, 224, 224) images to (batch, 1000) logits.
 
-    The single-column network of Krizhevsky 2014, https://arxiv.org/abs/1404.5997; without local response normalisation, as in torchvision.
-    """
+class PlainNetwork(nn.Module):
+    """Convolutions one behind the other and three linear layers: (batch, 3, 224, 224) images to (batch, 1000) logits."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: Sequence[nn.Module], size: int, classifier: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.features = nn.Sequential(  # 3 x 224 x 224
-            nn.Conv2d(3, 64, kernel_size=11, stride=4, padding=2),  # 64 x 55 x 55
-            nn.ReLU(inplace=True),
-            nn.MaxPool2d(kernel_size=3, stride=2),  # 64 x 27 x 27
-            nn.Conv2d(64, 192, kernel_size=5, padding=2),  # 192 x 27 x 27
-            nn.ReLU(inplace=True),
-            nn.MaxPool2d(kernel_size=3, stride=2),  # 192 x 13 x 13
-            nn.Conv2d(192, 384, kernel_size=3, padding=1),  # 384 x 13 x 13
-            nn.ReLU(inplace=True),
-            nn.Conv2d(384, 256, kernel_size=3, padding=1),  # 256 x 13 x 13
-            nn.ReLU(inplace=True),
-            nn.Conv2d(256, 256, kernel_size=3, padding=1),  # 256 x 13 x 13
-            nn.ReLU(inplace=True),
-            nn.MaxPool2d(kernel_size=3, stride=2),  # 256 x 6 x 6
-        )
-        self.avgpool = nn.AdaptiveAvgPool2d(6)  # changes nothing at 224 x 224; lets other sizes in
-        self.classifier = nn.Sequential(
-            nn.Dropout(),
-            nn.Linear(256 * 6 * 6, 4096),
-            nn.ReLU(inplace=True),
-            nn.Dropout(),
-            nn.Linear(4096, 4096),
-            nn.ReLU(inplace=True),
-            nn.Linear(4096, 1000),
-        )
+        self.features = nn.Sequential(*features)
+        self.avgpool = nn.AdaptiveAvgPool2d(size)  # changes nothing at 224 x 224; lets other sizes in
+        self.classifier = nn.Sequential(*classifier)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits."""
-        x = self.avgpool(self.features(images))  # (batch, 256, 6, 6)
-        logits: Tensor = self.classifier(torch.flatten(x, 1))  # (batch, 9216) to (batch, 1000)
+        logits: Tensor = self.classifier(torch.flatten(self.avgpool(self.features(images)), 1))
         return logits
+
+
+def alexnet() -> PlainNetwork:
+    """Return the single-column network of Krizhevsky 2014, https://arxiv.org/abs/1404.5997.
+
+    Without local response normalisation, as in torchvision.
+    """
+    layers: list[nn.Module] = []
+    for channels, filters, kernel, stride, pooled in ALEXNET:
+        layers += [nn.Conv2d(channels, filters, kernel, stride, 2 if kernel > 3 else 1), nn.ReLU(inplace=True)]
+        layers += [nn.MaxPool2d(kernel_size=3, stride=2)] if pooled else []
+    first, second, last = nn.Linear(256 * 6 * 6, 4096), nn.Linear(4096, 4096), nn.Linear(4096, 1000)
+    classifier = [nn.Dropout(), first, nn.ReLU(inplace=True), nn.Dropout(), second, nn.ReLU(inplace=True), last]
+    return PlainNetwork(layers, 6, classifier)
 
 
 VGG_STAGES = {
@@ -58,108 +51,66 @@ VGG_CHANNELS = (64, 128, 256, 512, 512)
 """Width of each stage. Each ends by halving height and width: 224, 112, 56, 28, 14, and 7 at the end."""
 
 
-class VGG(nn.Module):
-    """3x3 convolutions and three linear layers: (batch, 3, 224, 224) images to (batch, 1000) logits.
+def vgg(stages: tuple[int, ...]) -> PlainNetwork:
+    """Return a network of 3x3 convolutions, without batch norm.
 
-    Simonyan and Zisserman 2014, https://arxiv.org/abs/1409.1556, table 1: columns A, B, D and E, without batch norm.
+    Simonyan and Zisserman 2014, https://arxiv.org/abs/1409.1556, table 1: columns A, B, D and E.
+    """
+    layers: list[nn.Module] = []
+    channels = 3
+    for convolutions, width in zip(stages, VGG_CHANNELS, strict=True):
+        for _ in range(convolutions):
+            layers += [nn.Conv2d(channels, width, kernel_size=3, padding=1), nn.ReLU(inplace=True)]
+            channels = width
+        layers += [nn.MaxPool2d(kernel_size=2, stride=2)]
+    first, second, last = nn.Linear(512 * 7 * 7, 4096), nn.Linear(4096, 4096), nn.Linear(4096, 1000)
+    classifier = [first, nn.ReLU(inplace=True), nn.Dropout(), second, nn.ReLU(inplace=True), nn.Dropout(), last]
+    return PlainNetwork(layers, 7, classifier)
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions, or as a bottleneck 1x1, 3x3 and 1x1, and a shortcut around them.
+
+    (batch, channels, h, w) to (batch, width or 4 width, h / stride, w / stride).
     """
 
-    def __init__(self, stages: tuple[int, ...]) -> None:
+    def __init__(self, channels: int, width: int, stride: int, *, bottleneck: bool) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        channels = 3
-        for convolutions, width in zip(stages, VGG_CHANNELS, strict=True):
-            for _ in range(convolutions):
-                layers += [nn.Conv2d(channels, width, kernel_size=3, padding=1), nn.ReLU(inplace=True)]
-                channels = width
-            layers += [nn.MaxPool2d(kernel_size=2, stride=2)]
-        self.features = nn.Sequential(*layers)  # 512 x 7 x 7
-        self.avgpool = nn.AdaptiveAvgPool2d(7)  # changes nothing at 224 x 224; lets other sizes in
-        self.classifier = nn.Sequential(
-            nn.Linear(512 * 7 * 7, 4096),
-            nn.ReLU(inplace=True),
-            nn.Dropout(),
-            nn.Linear(4096, 4096),
-            nn.ReLU(inplace=True),
-            nn.Dropout(),
-            nn.Linear(4096, 1000),
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return logits."""
-        x = self.avgpool(self.features(images))  # (batch, 512, 7, 7)
-        logits: Tensor = self.classifier(torch.flatten(x, 1))  # (batch, 25088) to (batch, 1000)
-        return logits
-
-
-def downsample(channels: int, out: int, stride: int) -> nn.Sequential | None:
-    """Return the projection that fits a shortcut to its block's output, or None where it fits as it is."""
-    if stride == 1 and channels == out:
-        return None
-    return nn.Sequential(nn.Conv2d(channels, out, kernel_size=1, stride=stride, bias=False), nn.BatchNorm2d(out))
-
-
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut around them: (batch, channels, h, w) to (batch, width, h / stride, w / stride)."""
-
-    expansion = 1
-
-    def __init__(self, channels: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, kernel_size=3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, kernel_size=3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.bottleneck, out = bottleneck, (4 if bottleneck else 1) * width
+        if bottleneck:
+            self.conv1, self.bn1 = _normalised(channels, width, 1)
+            self.conv2, self.bn2 = _normalised(width, width, 3, stride)
+            self.conv3, self.bn3 = _normalised(width, out, 1)
+        else:
+            self.conv1, self.bn1 = _normalised(channels, width, 3, stride)
+            self.conv2, self.bn2 = _normalised(width, width, 3)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = downsample(channels, width, stride)
+        self.downsample = None if stride == 1 and channels == out else nn.Sequential(*_normalised(channels, out, 1, stride))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return relu(residual(x) + shortcut(x))."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.bn2(self.conv2(x))
+        if self.bottleneck:
+            x = self.bn3(self.conv3(self.relu(x)))
         x += shortcut
         out: Tensor = self.relu(x)
         return out
 
 
-class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolution and a shortcut around them: (batch, channels, h, w) to (batch, 4 width, h / stride, w / stride)."""
-
-    expansion = 4
-
-    def __init__(self, channels: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, kernel_size=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, kernel_size=3, stride=stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, width * self.expansion, kernel_size=1, bias=False)
-        self.bn3 = nn.BatchNorm2d(width * self.expansion)
-        self.relu = nn.ReLU(inplace=True)
-        self.downsample = downsample(channels, width * self.expansion, stride)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return relu(residual(x) + shortcut(x))."""
-        shortcut = x if self.downsample is None else self.downsample(x)
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.relu(self.bn2(self.conv2(x)))
-        x = self.bn3(self.conv3(x))
-        x += shortcut
-        out: Tensor = self.relu(x)
-        return out
+def _normalised(channels: int, filters: int, kernel: int, stride: int = 1) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+    return nn.Conv2d(channels, filters, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(filters)
 
 
-Block = type[BasicBlock] | type[Bottleneck]
-
-RESNET_STAGES: dict[str, tuple[Block, tuple[int, int, int, int]]] = {
-    "resnet18": (BasicBlock, (2, 2, 2, 2)),
-    "resnet34": (BasicBlock, (3, 4, 6, 3)),
-    "resnet50": (Bottleneck, (3, 4, 6, 3)),
-    "resnet101": (Bottleneck, (3, 4, 23, 3)),
-    "resnet152": (Bottleneck, (3, 8, 36, 3)),
+RESNET_STAGES: dict[str, tuple[bool, tuple[int, int, int, int]]] = {
+    "resnet18": (False, (2, 2, 2, 2)),
+    "resnet34": (False, (3, 4, 6, 3)),
+    "resnet50": (True, (3, 4, 6, 3)),
+    "resnet101": (True, (3, 4, 23, 3)),
+    "resnet152": (True, (3, 8, 36, 3)),
 }
-"""Kind of block, and blocks in each stage."""
+"""Whether its blocks are bottlenecks, and blocks in each stage."""
 
 
 class ResNet(nn.Module):
@@ -169,32 +120,28 @@ class ResNet(nn.Module):
     v1.5, https://arxiv.org/abs/1706.02677 section 5.1 footnote).
     """
 
-    def __init__(self, block: Block, stages: tuple[int, int, int, int]) -> None:
+    def __init__(self, bottleneck: bool, blocks: tuple[int, int, int, int]) -> None:
         super().__init__()
-        e = block.expansion
-        self.conv1 = nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3, bias=False)  # 64 x 112 x 112
-        self.bn1 = nn.BatchNorm2d(64)
+        self.conv1, self.bn1 = _normalised(3, 64, 7, 2)  # 64 x 112 x 112
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)  # 64 x 56 x 56
-        self.layer1 = residual_stage(block, 64, 64, stages[0], stride=1)  # 64 e x 56 x 56
-        self.layer2 = residual_stage(block, 64 * e, 128, stages[1], stride=2)  # 128 e x 28 x 28
-        self.layer3 = residual_stage(block, 128 * e, 256, stages[2], stride=2)  # 256 e x 14 x 14
-        self.layer4 = residual_stage(block, 256 * e, 512, stages[3], stride=2)  # 512 e x 7 x 7
-        self.avgpool = nn.AdaptiveAvgPool2d(1)  # 512 e x 1 x 1
-        self.fc = nn.Linear(512 * e, 1000)
+        channels = 64
+        for at, number in enumerate(blocks):
+            width = 64 << at  # 56, 28, 14 and 7 pixels each way
+            row = []
+            for stride in (2 if at else 1, *[1] * (number - 1)):
+                row.append(ResidualBlock(channels, width, stride, bottleneck=bottleneck))
+                channels = 4 * width if bottleneck else width
+            self.add_module(f"layer{at + 1}", nn.Sequential(*row))
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(channels, 1000)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        for stage in ("layer1", "layer2", "layer3", "layer4"):
+            x = getattr(self, stage)(x)
         logits: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
         return logits
-
-
-def residual_stage(block: Block, channels: int, width: int, blocks: int, stride: int) -> nn.Sequential:
-    """Return blocks in a row; the first changes the number of channels and the size."""
-    first = block(channels, width, stride)
-    return nn.Sequential(first, *(block(width * block.expansion, width, 1) for _ in range(1, blocks)))
 
 
 AT_35 = "branch1x1 64@1 / branch5x5 48@1 64@5 / branch3x3dbl 64@1 96@3 96@3 / branch_pool {0}@1"

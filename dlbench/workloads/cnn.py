@@ -1,7 +1,6 @@
 """Real steps of networks: training and inference of image classifiers at 224 x 224, as ImageNet has it, and of what users bring."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -42,7 +41,6 @@ OWN = "own"
 Optimizer = Literal["sgd", "adamw"]
 """``own`` is that of a network which the user brings; where it names none it is sgd."""
 Implementation = Literal["default", "foreach", "fused"]
-ReadLoss = Literal["never", "each"]
 
 UPDATE_PASSES: dict[str, int] = {"sgd": 5, "adamw": 7}
 """How often an update goes over numbers as many as the weights at least: it reads weights, gradients and its one or two averages, and
@@ -61,18 +59,15 @@ def train_step(
     implementation: Switch[Implementation] = "default",
     mode: Switch[Mode] = "eager",
     kernels: Kernels = "vendor",
-    read_loss: ReadLoss = "never",
 ) -> Work:
     """Train a network by one step: forward, the loss (of a classifier cross-entropy), backward and the optimizer's update."""
-    if read_loss == "each" and device.type == "cpu":
-        raise NotImplementedError("read_loss=each is what waiting for an accelerator costs, and a CPU has the loss as the step returns")
     take_kernels(kernels, device, dtype)
     case = f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation} {kernels}"
     execution = training_execution(mode, device, dtype, case)
     network = build_on(device, model, dtype, layout)
     inputs, targets = draw_batch(device, model, batch, dtype, layout)
     update = optimizer_of(network, model, optimizer, implementation, in_graph=mode == "graph")
-    work = training_work(
+    return training_work(
         execution,
         network,
         partial(loss_of, model=model, inputs=inputs),
@@ -84,7 +79,6 @@ def train_step(
         labels=targets if is_classifier(model) else None,
         model=model,
     )
-    return replace(work, call=_reading(work.call)) if read_loss == "each" and work.call else work
 
 
 def training_execution(mode: Mode, device: torch.device, dtype: Dtype, case: str) -> Execution:
@@ -119,17 +113,6 @@ def training_work(
     work = Work(call=partial(step, *batch), inputs=tensors_of(batch), items=items, **counts.of_work())
     parts = StepParts(network, tensors_of(batch[0]), dtype, labels, update, scaler)
     return execution.begin(work, parts)
-
-
-def _reading(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Return a step whose loss the host reads each time, as loops do that print it: it waits until the device is done."""
-
-    def step_and_read() -> Tensor:
-        loss = step()
-        loss.item()
-        return loss
-
-    return step_and_read
 
 
 @workload(tags=("cnn", "inference", "imagenet"), values=INFERENCE_VALUES, writes_files=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Clock, Dtype, Least, Reported, Role, Size, Unit, UserDefined, Value, Work, autocast, find_data, workload
-from dlbench.kit.formats import FORMATS, Format, FormatName, Layer, LostGradients
+from dlbench.kit.formats import FORMATS, Format, FormatName, Layer
 from dlbench.kit.user_batches import Given, OwnBatches
 from dlbench.kit.user_networks import forward_of, main_output, optimizer_of
 from dlbench.models import Model
@@ -61,13 +61,6 @@ VALUES = (
     ),
     Value("loss_curve", Unit.NUMBER, None, "median loss of the seeds over the training, at equal steps", series=True, role="loss_curve"),
     Value("weight_bytes", Unit.BYTES, None, "weights of one seed as the format keeps them, and as many for its momenta", optional=True),
-    Value(
-        "lost_gradients",
-        Unit.FRACTION,
-        None,
-        "share of the gradients that are not zero before they are rounded, and are zero after it, at 40 steps",
-        optional=True,
-    ),
 )
 
 
@@ -100,7 +93,7 @@ def convergence(
         curve = training.run(inputs[:TRAINED_ON], labels[:TRAINED_ON], rate, steps)
         losses, accuracies = training.check(inputs[TRAINED_ON:], labels[TRAINED_ON:])
         found = reported(curve, losses, accuracies)
-        return {**found, "weight_bytes": training.kept_bytes, "lost_gradients": training.lost.share()}
+        return {**found, "weight_bytes": training.kept_bytes}
 
     return Work(observe=observe)
 
@@ -204,10 +197,9 @@ class SeededTraining:
     def __init__(self, network: SeededNetwork, numbers: Format, device: torch.device) -> None:
         self._network, self._numbers, self._device = network, numbers, device
         self._chances = [torch.Generator().manual_seed(1 + seed) for seed in range(SEEDS)]
-        self.lost = LostGradients()
         rounding = torch.Generator(device).manual_seed(0)
         last = len(network.shapes) - 1
-        self._layers = [Layer(numbers, 0 < at < last, rounding, self.lost) for at in range(last + 1)]
+        self._layers = [Layer(numbers, 0 < at < last, rounding) for at in range(last + 1)]
         # He et al. 2015, https://arxiv.org/abs/1502.01852, and half of it for logits, which begin near guessing then.
         spreads = [math.sqrt(2 / inside) * (0.5 if at == last else 1) for at, (inside, _) in enumerate(network.shapes)]
         drawn = [
@@ -231,7 +223,6 @@ class SeededTraining:
         curve: list[Tensor] = []
         since: list[Tensor] = []
         for step, batch in enumerate(order, 1):
-            self.lost.counts = step in ends
             since.append(self._step(inputs[batch], labels[batch], rate))
             if step in ends:
                 curve.append(torch.stack(since).mean(0))

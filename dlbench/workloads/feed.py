@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dlbench import Clock, Dtype, Feeding, Least, Role, Size, Unit, UserDefined, Value, Work, find_data, median_time, operands, workload
-from dlbench.kit.batches import Batch, EpochSampler, Source, WayToDevice, batch_source
+from dlbench.kit.batches import BatchSource, EpochSampler, Source, batch_source
 from dlbench.kit.memory import gibibytes, refuse_more_than_left
 from dlbench.kit.precision import storage
 from dlbench.kit.step_counts import Counts, train_counts
@@ -40,8 +39,6 @@ IMAGE = (3, 32, 32)
 CLASSES = 10
 LABEL_BYTES = 8
 """As torch wants its classes: int64."""
-MOST_BYTES = 4 << 30
-"""Of a data set for a network by name: so much is there in a few seconds."""
 
 
 def perceptron(width: int) -> nn.Sequential:
@@ -79,40 +76,10 @@ def draw_samples(device: torch.device, samples: int, dtype: Dtype) -> tuple[Tens
     return images, torch.randint(CLASSES, (samples,)).to(device)
 
 
-def bytes_a_sample(model: str, example: Given, batch: int, samples: int) -> int:
-    """Return the bytes of a sample. Raises ValueError where so many are no data set that batches can be taken from."""
-    for each in tensors_of(example):
-        if each.shape[:1] != (batch,):
-            found = f"example({batch}) of network '{model}' returns {tuple(each.shape)}"
-            raise ValueError(f"{found}, and batches are taken along the first dimension; feed it by data of your own, source=NAME")
-    sample_bytes = sum(each.nbytes for each in tensors_of(example)) // batch
-    if samples * sample_bytes > MOST_BYTES:
-        taken = f"{samples} samples for {model} take {gibibytes(samples * sample_bytes)}"
-        raise ValueError(f"{taken}, and a data set {gibibytes(MOST_BYTES)} at most; give samples={MOST_BYTES // sample_bytes} or fewer")
-    return sample_bytes
-
-
-def apart(drawn: Given) -> tuple[Batch, Callable[[Batch], Any]]:
-    """Return the tensors of inputs and targets, and a function that puts such tensors together again."""
-    parts, tree = tree_flatten(drawn)
-    places = [at for at, part in enumerate(parts) if isinstance(part, Tensor)]
-    others = [None if isinstance(part, Tensor) else part for part in parts]
-
-    def together(tensors: Batch) -> Any:
-        whole = list(others)
-        for at, tensor in zip(places, tensors, strict=True):
-            whole[at] = tensor
-        return tree_unflatten(whole, tree)
-
-    return tuple(parts[at] for at in places), together
-
-
 SAMPLES, WIDTH = 25_700, 256
 """Of the data set and of the perceptron's hidden layers, where nothing else is asked for."""
 WORKER_BYTES = 8 << 20
 """Memory that a forked worker does not share with the process of the step, as measured."""
-EPOCHS, EPOCH_CALLS, EPOCHS_S = 5, 16, 2.0
-"""Short epochs after the timed blocks, calls in each, and seconds for them all: the time between epochs is taken from them."""
 IN_A_ROW = 16
 """Calls whose times to get a batch are taken together: a multiple of every usual number of workers."""
 LOADED_AHEAD = 2
@@ -139,7 +106,6 @@ VALUES = (
     ),
     # No part of a call: it runs during the step.
     Value("hidden_copy_s", Unit.SECONDS, None, "the same, of a copy that runs during the step", when={"source": ("prefetch",)}),
-    Value("epoch_gap_s", Unit.SECONDS, None, "how much longer than usual the call takes in which an epoch begins", optional=True),
     # Of data that the user brings, or that is prepared.
     Value(
         "input_alone_s",
@@ -167,45 +133,36 @@ def feed(
     width: Size = WIDTH,
     dtype: Dtype = "fp32",
 ) -> Work:
-    """Fetch the next batch of a data set and train by one step on it: a small perceptron, or the network that `model` names."""
+    """Fetch the next batch of a data set and train by one step on it: a small perceptron, or on data of your own the network `model`."""
     own = find_data(source)
     refuse(device, model, source, workers, samples, width, batch)
-    example: Given = draw_batch(device, model, batch, dtype, "nchw") if model else (None, None)
-    order = None
     if own and model:
+        example = draw_batch(device, model, batch, dtype, "nchw")
         refuse_too_large(workers, 0, batch, sum(each.nbytes for each in tensors_of(example)) // batch)
-        way: WayToDevice = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
-        together: Callable[[Any], Any] = tuple
+        way: BatchSource = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
+        step, counts = network_step(device, model, example, dtype)
     else:
-        image_bytes = math.prod(IMAGE) * storage(dtype).itemsize
         lies_on = device if source == "resident" else torch.device("cpu")
-        sample_bytes = bytes_a_sample(model, example, batch, samples) if model else image_bytes + LABEL_BYTES
         if lies_on.type == "cpu":
-            refuse_too_large(workers, samples, batch, sample_bytes)
-        if model:
-            data, together = apart(draw_batch(lies_on, model, samples, dtype, "nchw"))
-        else:
-            data, together = draw_samples(lies_on, samples, dtype), tuple
+            refuse_too_large(workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES)
         order = EpochSampler(samples, batch, lies_on)
-        way = batch_source(source, data, order, device, workers)
-    step, counts = network_step(device, model, example, dtype) if model else perceptron_step(device, width, batch, dtype)
-    fetches = FetchTimer(order)
+        way = batch_source(source, draw_samples(lies_on, samples, dtype), order, device, workers)
+        step, counts = perceptron_step(device, width, batch, dtype)
+    fetches = FetchTimer()
 
     def call() -> Tensor:
         way.make_room()
         with fetches:
             fetched = way.fetch()
-        return step(*together(way.send(fetched)))
+        return step(*way.send(fetched))
 
     def report(clock: Clock) -> dict[str, float]:
         found = {"input_s": fetches.usual_s()}
         if way.copies:
             way.make_room()
             found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(partial(way.copy, way.fetch()), clock)
-        if order is None:
+        if own:
             return found | alone(way, step, workers, clock)
-        if gaps := epoch_gaps(call, order, clock):
-            found["epoch_gap_s"] = statistics.median(gaps)
         way.pause()
         return found
 
@@ -217,6 +174,8 @@ def refuse(device: torch.device, model: str | None, source: Source, workers: int
     own = find_data(source)
     if own and model is None:
         raise ValueError(f"source={source} needs a network that takes its batches; give model=…")
+    if model and not own:
+        raise ValueError(f"model={model} is fed by data of your own; give source=…, the name of a function below @dlbench.data")
     if model and width != WIDTH:
         raise ValueError(f"width={width} is that of the perceptron; leave it out with model={model}")
     if own and workers and "workers" not in own.parameters:
@@ -245,27 +204,20 @@ def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) 
 
 
 class FetchTimer:
-    """Host time of each ``with``, in the order they came, apart from those in which an epoch began; without an order of all.
+    """Host time of each ``with``, in the order they came.
 
     By a clock that does not wait for the device, as the harness's does: waiting within a call would end what overlaps there.
     """
 
-    def __init__(self, order: EpochSampler | None, now: Callable[[], float] = time.perf_counter) -> None:
-        self._order, self._now = order, now
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now, self._begun_s = now, 0.0
         self._seconds: list[float] = []
-        self._begun_s, self._epoch = 0.0, 0
-
-    @property
-    def _epochs(self) -> int:
-        return self._order.begun if self._order else 0
 
     def __enter__(self) -> None:
-        self._epoch, self._begun_s = self._epochs, self._now()
+        self._begun_s = self._now()
 
     def __exit__(self, *error: object) -> None:
-        seconds = self._now() - self._begun_s
-        if self._epochs == self._epoch:
-            self._seconds.append(seconds)
+        self._seconds.append(self._now() - self._begun_s)
 
     def usual_s(self) -> float:
         """Return the usual time of one in the later half, behind the warm-up: the median of what some in a row take on average.
@@ -275,27 +227,3 @@ class FetchTimer:
         later = self._seconds[len(self._seconds) // 2 :]
         rows = [later[at : at + IN_A_ROW] for at in range(0, max(1, len(later) - IN_A_ROW + 1), IN_A_ROW)]
         return statistics.median(statistics.fmean(row) for row in rows) if later else 0.0
-
-
-def epoch_gaps(call: Callable[[], object], order: EpochSampler, clock: Clock) -> list[float]:
-    """Return for a few short epochs how many seconds longer than the others of it the call takes in which it begins; none in no time.
-
-    Each call is timed alone. Epochs are as long as before afterwards.
-    """
-    most, order.most = order.most, min(order.most, EPOCH_CALLS * order.batch)
-    gaps: list[float] = []
-    calls: list[float] = []
-    started, first = order.begun, 0.0
-    until = clock.now() + EPOCHS_S
-    while len(gaps) < EPOCHS and (begun := clock.now()) < until:
-        epoch = order.begun
-        call()
-        seconds = clock.now() - begun
-        if order.begun == epoch:
-            calls.append(seconds)
-            continue
-        if epoch > started and calls:  # the first to end began long ago
-            gaps.append(max(0.0, first - statistics.median(calls)))
-        first, calls = seconds, []
-    order.most = most
-    return gaps

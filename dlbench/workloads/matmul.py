@@ -104,19 +104,14 @@ def _scaled(device: torch.device, shape: tuple[int, int, int], batch: int, dtype
         raise NotImplementedError(f"in {dtype} a call multiplies one pair of matrices; leave batch at 1")
     m, k, n = shape
     product = scaled_product(device, shape, dtype)
-    unknown, has_speed = {}, True
-    if product.bits and product.bits.is_numerics:
-        unknown["speed"] = f"NumPy multiplies single bits here, as {product.bits.why}"
-        has_speed = False
     return Work(
         call=product.call,
         before=before_call(device, cache),
         report=lambda clock: _report(product, device, dtype, k, clock),
         inputs=product.inputs,
-        items=1 if has_speed else None,
-        flops=2 * m * n * k if has_speed else None,
-        bytes=product.bytes if has_speed else None,
-        unknown=unknown,
+        items=1,
+        flops=2 * m * n * k,
+        bytes=product.bytes,
     )
 
 

@@ -58,7 +58,7 @@ def preprocess(
 
     way = OwnBatches(Data("pictures", make), (inputs, None), False, device, dtype, batch, workers)
     # Processes hand over a batch each at about the same time, so a call takes all of these, or some calls would wait for none.
-    fetches, turns = feed.FetchTimer(None), workers or 1 if where == "processes" else 1
+    fetches, turns = feed.FetchTimer(), workers or 1 if where == "processes" else 1
 
     def call() -> Any:
         for _ in range(turns):

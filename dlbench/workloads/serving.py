@@ -4,7 +4,6 @@ Without a pause between requests all clients of a closed loop move together, so 
 in it. docs/serving.md says how to read both.
 """
 
-import gc
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -33,6 +32,7 @@ from dlbench import (
     of_each_rank,
     percentile,
     times_for,
+    without_collection,
     workload,
 )
 from dlbench.kit.modes import INFERENCE_VALUES, InferenceMode
@@ -117,9 +117,7 @@ def closed_loop_latencies(serve: Callable[[], object], clock: Clock, seconds: fl
     device. Instances begin together, and then each goes at its own pace.
     """
     latencies: list[float] = []
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collection():
         clock.now()
         begun = last = clock.stamp()
         while last - begun < (LEAST_S if len(latencies) >= times_for(PERCENTS[-1]) else seconds):
@@ -127,8 +125,6 @@ def closed_loop_latencies(serve: Callable[[], object], clock: Clock, seconds: fl
             done = clock.stamp()
             latencies.append(done - last)
             last = done
-    finally:
-        gc.enable()
     return latencies
 
 
@@ -214,13 +210,8 @@ def open_loop(
             return {"saturation_per_s": batch * len(closed) / sum(closed)}
         warm, count = requests_of(percentile, rate * median_time(services[batch], clock) / batch, requests)
         cpus, own = cpus_of_client(1 if device.type != "cpu" else torch.get_num_threads())
-        gc.collect()
-        gc.disable()
-        try:
-            with Client(schedule(arrivals, rate, warm + count, pattern), cpus) as client:
-                stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), service, clock.stamp)
-        finally:
-            gc.enable()
+        with without_collection(), Client(schedule(arrivals, rate, warm + count, pattern), cpus) as client:
+            stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), service, clock.stamp)
         return {**reported(stamps, bound_s, batch, warm), "own_cpu": own}
 
     return Work(observe=observe)

@@ -1,13 +1,12 @@
 """Steps repeated for a minute without a pause: what a device keeps of the throughput that a short measurement shows, and the energy."""
 
-import gc
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, repeat
 
 import torch
 
-from dlbench import Clock, Dtype, Duration, Layout, Reported, Size, Switch, Unit, Value, Work, metered_window, workload
+from dlbench import Clock, Dtype, Duration, Layout, Reported, Size, Switch, Unit, Value, Work, metered_window, without_collection, workload
 from dlbench.models import Model
 from dlbench.workloads.cnn import infer_step, train_step, usual_optimizer
 
@@ -87,18 +86,13 @@ def sustained(step: Work, device: torch.device, seconds: float | None = None) ->
             call()
             called += 1
         calls = max(1, round(BLOCK_S / max((clock.now() - begun) / called, 1e-9)))
-        gc.collect()
-        gc.disable()
-        try:
-            with metered_window(interval_s) as metered:
-                begun, ends = clock.now(), [0.0]
-                while ends[-1] < window_s:
-                    for _ in repeat(None, calls):
-                        call()
-                    ends.append(clock.now() - begun)
-                metered.count = items * calls * (len(ends) - 1)
-        finally:
-            gc.enable()
+        with without_collection(), metered_window(interval_s) as metered:
+            begun, ends = clock.now(), [0.0]
+            while ends[-1] < window_s:
+                for _ in repeat(None, calls):
+                    call()
+                ends.append(clock.now() - begun)
+            metered.count = items * calls * (len(ends) - 1)
         return reported(ends, items * calls, interval_s)
 
     return replace(step, call=None, before=None, report=None, inputs=(), observe=observe)

@@ -1,7 +1,5 @@
 """Copies between memories, and what page-locking costs. docs/transfers.md says what counts."""
 
-import ctypes
-import os
 import statistics
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,11 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, cpus_of_nodes, link_bytes_per_s_of, pci_text, workload
-from dlbench.kit.memory import fresh_pages, page_locked, page_locking, refuse_more_than_left
+from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, link_bytes_per_s_of, pci_text, workload
+from dlbench.kit.memory import page_locked, page_locking, refuse_more_than_left
 from dlbench.kit.precision import filled
 
-Direction = Literal["h2d", "d2h", "d2d", "both", "peer", "numa"]
+Direction = Literal["h2d", "d2h", "d2d", "both", "peer"]
 HostPages = Literal["pageable", "pinned"]
 Pair = tuple[Tensor, Tensor]
 """Source and target of a copy."""
@@ -24,6 +22,8 @@ _OVER_LINK = ("h2d", "d2h", "both")
 _REPEATS = 5
 WARMUP_S = 0.5
 """Of an experiment, as long as what a call is warmed up for on an accelerator: the clocks of one that idled rise within that."""
+_MOST_PRODUCTS = 64
+"""A batch that is copied meanwhile: where a product is so much quicker than a copy, more of them say nothing new."""
 _ENDS = 4096
 """Bytes at either end of a buffer that are looked at after a copy."""
 
@@ -54,15 +54,13 @@ def transfer(
     """Copy `bytes` from one memory to another: one copy a call, into memory that exists.
 
     `direction`: `h2d` from the host to the device, `d2h` back, `both` at once on two streams, `d2d` within the device's memory, `peer`
-    to another device, `numa` between the memories of two of the host's NUMA nodes. `memory` is that of the host. Its rate counts
-    `bytes` once; twice for `both`, which moves them each way, and for `d2d`, which reads and writes the same memory.
+    to another device. `memory` is that of the host. Its rate counts `bytes` once; twice for `both`, which moves them each way, and for
+    `d2d`, which reads and writes the same memory.
     """
-    if device.type == "cpu" and direction not in ("d2d", "numa"):
+    if device.type == "cpu" and direction != "d2d":
         raise NotImplementedError(f"a CPU's memory is the host's, so there is no copy {direction}; d2d is one within it")
     if device.type == "cpu" and not blocking:
         raise NotImplementedError("a CPU has copied before the call returns; there is no copy that does not block")
-    if device.type != "cpu" and direction == "numa":
-        raise NotImplementedError("numa is a copy between two nodes of the host's memory, by the CPU")
     if direction == "both" and memory == "pageable":
         raise NotImplementedError("pageable memory passes through a buffer of the driver, one copy after the other; both needs pinned")
     if direction not in _OVER_LINK and memory == "pinned":
@@ -75,7 +73,7 @@ def transfer(
         call = partial(_copy, *pairs[0], non_blocking=False) if direction in ("h2d", "d2h") else partial(_and_wait, queue, device)
     _verify(call, device, pairs)
     moved = bytes * (2 if direction in ("both", "d2d") else 1)
-    return Work(call=call, report=partial(_report, queue, device, len(pairs)) if direction in _OVER_LINK else None, bytes=moved)
+    return Work(call=call, report=(lambda _: _link_rate(queue, device, len(pairs))) if direction in _OVER_LINK else None, bytes=moved)
 
 
 @workload(
@@ -112,6 +110,13 @@ def warm_up(action: Callable[[], object], clock: Clock) -> None:
         action()
 
 
+def seconds_of(action: Callable[[], object], clock: Clock) -> float:
+    """Return how long an action takes once."""
+    start_s = clock.now()
+    action()
+    return clock.now() - start_s
+
+
 def streams_of(device: torch.device) -> Any:
     """Return torch's module of that kind of device, which has streams and events. Raises NotImplementedError where there are none."""
     module: Any = torch.get_device_module(device) if device.type != "cpu" else None  # torch.cpu's streams are empty shells
@@ -127,8 +132,6 @@ def _buffers(device: torch.device, size: int, direction: Direction, memory: Host
     """
     on_host = 2 if device.type == "cpu" or direction == "both" else int(direction in _OVER_LINK)
     refuse_more_than_left(on_host * size, "its buffers on the host take")
-    if direction == "numa":
-        return [_between_nodes(size)]
     if direction == "peer":
         return [(_filled(_empty(size, device)), _on_peer(size, device))]
     host = torch.device("cpu")
@@ -167,34 +170,6 @@ def _on_peer(size: int, device: torch.device) -> Tensor:
     return target
 
 
-def _between_nodes(size: int) -> Pair:
-    """Return buffers in the memories of two NUMA nodes: Linux puts a page where the CPU is that first writes to it."""
-    nodes = numa_nodes()
-    if len(nodes) < 2:
-        raise NotImplementedError("a copy between NUMA nodes needs CPUs of two that this process may use")
-    allowed = os.sched_getaffinity(0)
-    try:
-        source, target = (_on_node(size, cpus) for cpus in nodes[:2])
-    finally:
-        os.sched_setaffinity(0, allowed)
-    return _filled(source), target
-
-
-def _on_node(size: int, cpus: frozenset[int]) -> Tensor:
-    os.sched_setaffinity(0, cpus)
-    pages = fresh_pages(size)
-    ctypes.memset(pages.data_ptr(), 1, size)  # on this thread, where torch would use all
-    return pages
-
-
-def numa_nodes() -> list[frozenset[int]]:
-    """Return the CPUs of each NUMA node that has some for this process; none where the system does not tell."""
-    if not hasattr(os, "sched_getaffinity"):
-        return []
-    allowed = os.sched_getaffinity(0)
-    return [usable for cpus in cpus_of_nodes() if (usable := cpus & allowed)]
-
-
 def _copy(source: Tensor, target: Tensor, non_blocking: bool = True) -> None:
     target.copy_(source, non_blocking=non_blocking)
 
@@ -216,12 +191,12 @@ def _both_ways(device: torch.device, pairs: list[Pair]) -> Callable[[], None]:
     return call
 
 
-def _and_wait(queue: Callable[[], None], device: torch.device) -> None:
+def _and_wait(queue: Callable[[], object], device: torch.device) -> None:
     queue()
     torch.accelerator.synchronize(device)
 
 
-def _verify(call: Callable[[], None], device: torch.device, pairs: list[Pair]) -> None:
+def _verify(call: Callable[[], object], device: torch.device, pairs: list[Pair]) -> None:
     """Copy once. Raises ValueError if the ends of a target are not those of its source."""
     call()
     if device.type != "cpu":
@@ -232,23 +207,19 @@ def _verify(call: Callable[[], None], device: torch.device, pairs: list[Pair]) -
                 raise ValueError("the copy is not what was copied")
 
 
-def _report(queue: Callable[[], None], device: torch.device, ways: int, _clock: Clock) -> Mapping[str, Reported]:
-    """Return the rate of the link, which is read while a copy is under way: an idle link trains down to save power."""
+def _link_rate(queue: Callable[[], object], device: torch.device, ways: int) -> Mapping[str, Reported]:
+    """Return what the PCIe link carries at its generation and width, read while a copy is under way: an idle link trains down.
+
+    Nothing where Linux does not tell, or torch is an older one.
+    """
     queue()
-    rate = _link_bytes_per_s(device)
-    return {} if rate is None else {"link_bytes_per_s": ways * rate}
-
-
-def _link_bytes_per_s(device: torch.device) -> float | None:
-    """Return what the PCIe link carries each way at its present generation and width; None where Linux does not tell."""
-    if device.type != "cuda":
-        return None
-    known = torch.cuda.get_device_properties(device)
+    known = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
-    if domain is None or bus is None or slot is None:  # an older torch
-        return None
+    if domain is None or bus is None or slot is None:
+        return {}
     speed, width = (pci_text(f"{domain:04x}:{bus:02x}:{slot:02x}.0", f"current_link_{what}") for what in ("speed", "width"))
-    return link_bytes_per_s_of(speed, width) if speed and width else None
+    rate = link_bytes_per_s_of(speed, width) if speed and width else None
+    return {} if rate is None else {"link_bytes_per_s": ways * rate}
 
 
 def _lock_and_unlock(runtime: Any, pages: Tensor, device: torch.device, clock: Clock) -> tuple[float, float]:
@@ -259,14 +230,116 @@ def _lock_and_unlock(runtime: Any, pages: Tensor, device: torch.device, clock: C
     refused = refused if int(refused) else runtime.cudaHostUnregister(pages.data_ptr())
     end_s = clock.now()
     if int(refused):
-        _forget_error(device)
+        with suppress(RuntimeError):  # which the runtime keeps, and torch would raise behind the next kernel, that of another case
+            torch.ones(1, device=device).neg_()
+            torch.accelerator.synchronize(device)
         with page_locking():
             raise RuntimeError(f"page-locking: {runtime.cudaGetErrorString(refused)}")
     return locked_s - start_s, end_s - locked_s
 
 
-def _forget_error(device: torch.device) -> None:
-    """Take the error that the runtime keeps of a refusal: torch would raise it behind the next kernel, that of another case."""
-    with suppress(RuntimeError):
-        torch.ones(1, device=device).neg_()
-        torch.accelerator.synchronize(device)
+@workload(
+    tags=("copy",),
+    values=(
+        Value("copy_s", Unit.SECONDS, "lower", "copying all batches, alone"),
+        Value("compute_s", Unit.SECONDS, "lower", "computing on all batches, alone"),
+        Value("serial_s", Unit.SECONDS, "lower", "one after the other, on one stream"),
+        Value("overlapped_s", Unit.SECONDS, "lower", "both at once, on two streams"),
+        Value(
+            "overlap_efficiency",
+            Unit.FRACTION,
+            "higher",
+            "how much of the shorter of the two was hidden: (serial - overlapped) / (serial - max(copy, compute))",
+            optional=True,
+            margin=0.05,
+        ),
+    ),
+)
+def overlap(device: torch.device, *, n: Size = 2048, batches: Size = 16) -> Work:
+    """Copy `batches` of n x n fp32 numbers to the device while it multiplies the one before by itself, from two page-locked buffers.
+
+    As many products a batch as take about the time of its copy. With serial = copy + compute the efficiency is the overlap of
+    IMB-NBC in the Intel MPI Benchmarks, (t_pure + t_CPU - t_ovrl) / min(t_pure, t_CPU), here not cut off at 0 and 1.
+    """
+    return Work(observe=Pipeline(streams_of(device), device, n, batches).observe)
+
+
+class Pipeline:
+    """Two buffers on the host, two on the device, a stream to copy and one to compute, and events that pass the buffers on."""
+
+    def __init__(self, module: Any, device: torch.device, n: int, batches: int) -> None:
+        self._stream = module.stream
+        self._host = [page_locked(torch.empty(n, n)).fill_(value) for value in (1.0, 2.0)]
+        self._slots = [torch.zeros(n, n, device=device) for _ in range(2)]
+        self._product = torch.empty(n, n, device=device)
+        self._right = torch.zeros(batches, dtype=torch.int64, device=device)
+        self._copying, self._computing = module.Stream(), module.Stream()
+        self._copied, self._used = ([module.Event() for _ in range(2)] for _ in range(2))
+        self._batches = range(batches)
+        self._products = 1
+
+    def observe(self, clock: Clock) -> Mapping[str, Reported]:
+        """Time copies, computation, both in turns and both at once. Raises ValueError where a batch was not what it should have been."""
+        ways: dict[str, Callable[[], None]] = {
+            "copy_s": partial(self._on, self._copying, self._copy),
+            "compute_s": partial(self._on, self._computing, self._compute),
+            "serial_s": partial(self._on, self._copying, self._copy, self._compute),
+            "overlapped_s": self._overlapped,
+        }
+        # One after the other, as they use the same buffers on different streams.
+        warm_up(lambda: [seconds_of(way, clock) for way in ways.values()], clock)
+        copy_s, compute_s = (seconds_of(ways[name], clock) for name in ("copy_s", "compute_s"))
+        self._products = max(1, min(_MOST_PRODUCTS, round(copy_s / compute_s)))
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(_REPEATS):
+            for name, way in ways.items():
+                self._right.zero_()
+                times[name].append(seconds_of(way, clock))
+                if name in ("serial_s", "overlapped_s"):
+                    self._check()
+        found = {name: statistics.median(each) for name, each in times.items()}
+        at_best = found["serial_s"] - max(found["copy_s"], found["compute_s"])
+        if at_best <= 0:  # one of the two takes no time to speak of
+            return found
+        return {**found, "overlap_efficiency": (found["serial_s"] - found["overlapped_s"]) / at_best}
+
+    def _on(self, stream: Any, *steps: Callable[[int], None]) -> None:
+        """Do these with one batch after the other, all on one stream."""
+        with self._stream(stream):
+            for batch in self._batches:
+                for step in steps:
+                    step(batch)
+
+    def _overlapped(self) -> None:
+        for batch in self._batches:
+            copied, used = self._copied[batch % 2], self._used[batch % 2]
+            with self._stream(self._copying):
+                self._copying.wait_event(used)
+                self._copy(batch)
+                copied.record(self._copying)
+            with self._stream(self._computing):
+                self._computing.wait_event(copied)
+                self._compute(batch)
+                used.record(self._computing)
+
+    def _copy(self, batch: int) -> None:
+        self._slots[batch % 2].copy_(self._host[_source(batch)], non_blocking=True)
+
+    def _compute(self, batch: int) -> None:
+        """Multiply, then count the right numbers: last, so that it sees a copy that came too early too."""
+        given = self._slots[batch % 2]
+        for _ in range(self._products):
+            torch.mm(given, given, out=self._product)
+        torch.sum(given == self._host[_source(batch)][0, 0].item(), dim=(0, 1), out=self._right[batch])
+
+    def _check(self) -> None:
+        wrong = int((self._right != self._product.numel()).sum())
+        if wrong:
+            raise ValueError(
+                f"{wrong} of {len(self._batches)} batches were computed on before their copy was there, or after the next came"
+            )
+
+
+def _source(batch: int) -> int:
+    """Return which buffer of the host a batch comes from: a slot of the device has them alternately, so that an old batch would show."""
+    return batch // 2 % 2

@@ -230,17 +230,3 @@ def test_torchs_own_kernels_compute_the_same_until_the_next_case_and_the_row_say
             NotImplementedError, match=r"^in bf16 a CPU takes hundreds of times as long with kernels=native; take fp32 or fp64$"
         ):
             step(CPU, model="resnet18", batch=2, dtype="bf16", kernels="native")
-
-
-def test_a_cpu_has_the_loss_as_the_step_returns(tiny):
-    with pytest.raises(NotImplementedError, match="a CPU has the loss as the step returns"):
-        cnn.train_step(CPU, model="resnet18", batch=2, read_loss="each")
-    reads: list[float] = []
-
-    class Loss:
-        def item(self):
-            reads.append(1.0)
-
-    loss = Loss()
-    assert cnn._reading(lambda: loss)() is loss
-    assert reads == [1.0]

@@ -65,87 +65,6 @@ def test_operations_of_published_networks_are_those_of_their_formulas(name: str)
     assert count_step(forward, network.eval(), (batch,), {}).flops == 2 * published["forward_flops"]
 
 
-def mobilenet_v2() -> nn.Sequential:
-    """MobileNetV2 of width 1 without its residual sums, which are not counted."""
-
-    def convolution(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
-        layer = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
-        return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU6(inplace=True))
-
-    layers, width = [convolution(3, 32, 3, 2)], 32
-    for factor, outputs, repeats, first_stride in (
-        *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
-        *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
-    ):
-        for at in range(repeats):
-            inner = width * factor
-            layers += [convolution(width, inner)] if factor > 1 else []
-            layers += [convolution(inner, inner, 3, 1 if at else first_stride, inner), convolution(inner, outputs)]
-            width = outputs
-    return nn.Sequential(*layers, convolution(320, 1280), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000))
-
-
-class VisionTransformer(nn.Module):
-    """ViT-B/16."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, 768, 16, 16)
-        self.token = nn.Parameter(torch.empty(1, 1, 768))
-        self.position = nn.Parameter(torch.empty(1, 197, 768))
-        self.encoder = encoder(768)
-        self.head = nn.Linear(768, 1000)
-
-    def forward(self, images: Tensor) -> Tensor:
-        patches = self.patches(images).flatten(2).transpose(1, 2)
-        tokens = torch.cat((self.token.expand(len(patches), -1, -1), patches), 1) + self.position
-        output: Tensor = self.head(self.encoder(tokens)[:, 0])
-        return output
-
-
-class Bert(nn.Module):
-    """BERT-base, with the pooler."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.positions = nn.Embedding(30522, 768), nn.Embedding(512, 768)
-        self.norm, self.encoder, self.pooler = nn.LayerNorm(768), encoder(768), nn.Linear(768, 768)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
-        positions = torch.arange(input_ids.shape[1])
-        hidden = self.encoder(self.norm(self.words(input_ids) + self.positions(positions)), src_key_padding_mask=attention_mask == 0)
-        return {"last": hidden, "pooled": torch.tanh(self.pooler(hidden[:, 0]))}
-
-
-def encoder(width: int) -> nn.TransformerEncoder:
-    layer = nn.TransformerEncoderLayer(width, 12, 4 * width, activation="gelu", batch_first=True)
-    return nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
-
-
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_mobilenet_v2(mode: str) -> None:
-    with torch.device("meta"):
-        network = mobilenet_v2().train(mode == "train")
-    assert counted(network, images(1, 224)) == (601_548_544, 1_782_969_600)
-
-
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_vit_b_16(mode: str) -> None:
-    with torch.device("meta"):
-        network = VisionTransformer().train(mode == "train")
-    assert counted(network, images(1, 224)) == (35_127_656_448, 105_151_758_336)
-
-
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_bert_base(mode: str) -> None:
-    with torch.device("meta"):
-        network = Bert().train(mode == "train")
-    ids = torch.zeros(1, 128, dtype=torch.int64)
-    # Each product has two operands that need a gradient: the first has what an embedding gives.
-    expected = (22_348_431_360, 3 * 22_348_431_360)
-    assert counted(network, input_ids=ids, attention_mask=ids) == expected
-
-
 @pytest.mark.parametrize(
     ("layer", "size", "forward"),
     [
@@ -216,20 +135,6 @@ def test_attention_takes_its_four_layers_and_two_products(mode: str, frozen: boo
     x = torch.zeros(1, tokens, width)
     assert counted(network, x, x, x) == (inward + rest, inward + rest if frozen else 2 * inward + 3 * rest)
     assert counted(network, x, x, x, need_weights=False)[0] == inward + rest
-
-
-@pytest.mark.parametrize("mode", ["train", "eval"])
-@pytest.mark.parametrize("frozen", [False, True])
-def test_an_encoder_takes_attention_and_two_layers(mode: str, frozen: bool) -> None:
-    tokens, width, inner = 10, 16, 32
-    layer = nn.TransformerEncoderLayer(width, 4, inner, batch_first=True)
-    network = nn.TransformerEncoder(layer, 2).train(mode == "train").requires_grad_(not frozen)
-    inward = 3 * 2 * tokens * width**2
-    block = inward + 2 * 2 * tokens**2 * width + 2 * tokens * width**2 + 2 * 2 * tokens * width * inner
-    train = 2 * block if frozen else 3 * 2 * block - inward
-    padded = torch.zeros(1, tokens, dtype=torch.bool)
-    assert counted(network, torch.zeros(1, tokens, width), src_key_padding_mask=padded) == (2 * block, train)
-    assert torch.backends.mha.get_fastpath_enabled()
 
 
 def test_fused_attention_is_two_products() -> None:
@@ -319,11 +224,6 @@ def test_a_compiled_network_counts_as_what_it_was_compiled_of() -> None:
 
     assert counted(torch.compile(nn.Linear(4, 4), backend=backend), ROWS) == (96, 2 * 96)  # type: ignore[arg-type]  # it is a module
     assert compiled == []
-
-
-def test_the_output_of_an_embedding_needs_a_gradient() -> None:
-    network, layer = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 6)), 2 * 3 * 4 * 6
-    assert counted(network, torch.zeros(1, 3, dtype=torch.int64)) == (layer, 3 * layer)
 
 
 class Nested(nn.Module):

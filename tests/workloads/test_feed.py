@@ -12,10 +12,9 @@ import pytest
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from dlbench.analysis.read.header import declaration
 from dlbench.core.errors import explained
 from dlbench.core.measurement import Measurement, Samples
-from dlbench.core.model import Case, Status, declaration_to_json
+from dlbench.core.model import Case, Status
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.kit import batches
@@ -63,12 +62,6 @@ def test_a_step_sees_each_sample_once_an_epoch_in_another_order_each_time(source
     feeding.pause()
 
 
-def test_what_says_how_a_step_is_fed_is_declared_at_its_parameters_and_stands_in_the_header():
-    declared = registry.get("feed").signature.declared
-    assert declaration(declaration_to_json(declared)) == declared
-    assert declared.having("feeding") == ("source", "workers")
-
-
 @pytest.mark.parametrize(
     ("given", "on_a_cpu"),
     [
@@ -109,9 +102,8 @@ def test_a_call_is_a_real_step_and_its_parts_are_reported(source, workers):
     losses = [work.call().item() for _ in range(20)]
     assert all(1 < loss < 20 for loss in losses)
     values = work.report(ManualClock())
-    assert values.keys() == {"input_s", "epoch_gap_s"}
+    assert values.keys() == {"input_s"}
     assert values["input_s"] > 0
-    assert values["epoch_gap_s"] == 0.0  # nobody told the clock to move
     assert (work.items, work.flops) == (8, 8 * (2 * 2 * 3072 * 16 + 3 * 2 * (16 * 16 + 16 * 10)))
     assert not multiprocessing.active_children()
 
@@ -145,39 +137,14 @@ def test_workers_end_when_they_are_told_to_and_not_when_they_notice(monkeypatch)
     assert (worker.exitcode, ended) == (0, [])
 
 
-def test_an_epoch_of_one_batch_has_no_usual_call_and_so_no_gap():
-    work = set_up("feed", batch=8, source="resident", samples=8, width=16)
-    work.call()
+def test_waits_are_those_of_the_later_half_in_rows_of_sixteen():
     ticks = count()
-    assert work.report(SimpleNamespace(now=lambda: next(ticks) / 8)) == {"input_s": 0.0}
-
-
-def test_the_gap_is_what_a_call_takes_longer_in_which_an_epoch_begins(monkeypatch):
-    clock = ManualClock()
-    monkeypatch.setattr(feed, "EPOCHS_S", 5.0)
-    order = batches.EpochSampler(100, 1, CPU)
-    indices = order.batches()
-
-    def call():
-        begun = order.begun
-        next(indices)
-        clock.advance(0.25 if order.begun > begun else 0.0625)
-
-    call()
-    assert feed.epoch_gaps(call, order, clock) == [0.1875] * 3  # and then its time is up
-    assert order.most == 100
-
-
-def test_waits_are_those_in_the_middle_without_warm_up_and_beginnings_of_epochs():
-    ticks = count()
-    order = batches.EpochSampler(10, 1, CPU)
-    waits = feed.FetchTimer(order, lambda: float(next(ticks)))
+    waits = feed.FetchTimer(lambda: float(next(ticks)))
     assert waits.usual_s() == 0
     for number in range(40):
         with waits:
-            order.begun += number % 7 == 0
-            next(ticks) if number < 20 else None
-    assert waits.usual_s() == 1
+            next(ticks) if number < 20 or number == 30 else None
+    assert waits.usual_s() == 1 + 1 / 16
 
 
 @pytest.mark.parametrize(

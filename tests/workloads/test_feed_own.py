@@ -13,7 +13,6 @@ import dlbench
 from dlbench.harness.worker import user
 from dlbench.kit import user_batches
 from dlbench.testing import ManualClock, set_up
-from dlbench.workloads import feed
 
 BENCH = 'workload = "feed"\naxes.model = "small"\naxes.batch = 4\naxes.source = '
 
@@ -25,35 +24,26 @@ def test_loaders_feed_or_end_their_own_case_with_a_sentence(tmp_path):
     plugin = str(front_door.PLUGINS / "own_data.py")
     done = shared_hosts.dlbench("run", suite, plugin, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
     rows = {each["case"]["id"]: each for each in front_door.measurements(tmp_path / "o.jsonl")}
-    found = {}
-    for name, row in rows.items():
-        short = name.removeprefix("feed[model=small,batch=4,source=").partition(",dtype")[0]
-        found[short] = (row["status"], row.get("reason") or sorted(row["values"]))
-    measured = ("ok", ["input_alone_s", "input_s", "step_alone_s"])
-    torn = ("failed", "ValueError: data 'torn' raises FileNotFoundError: there is no image 9.jpg")
-    assert done.code == 5, done.err
-    unsupported, sentence = found.pop("listed,workers=1")
-    assert (unsupported, sentence.partition(" (")[0]) == (
-        "unsupported",
-        "data 'listed' takes no workers; give its function that parameter",
-    )
-    lines = Path(plugin).read_text().splitlines()
-    # The line of the decorator, as nothing of the user's was running.
-    decorators = {name: lines.index(line) for line in lines for name in found if line.startswith(f"def {name.partition(',')[0]}(")}
-    without = {
-        name: (status, said if status == "ok" else said.removesuffix(f" (own_data.py, line {decorators[name]})"))
-        for name, (status, said) in found.items()
+    found = {
+        name.removeprefix("feed[model=small,batch=4,source=").partition(",dtype")[0]: (
+            row["status"],
+            row.get("reason") or sorted(row["values"]),
+        )
+        for name, row in rows.items()
     }
-    assert all(found[name] != said for name, said in without.items() if said[0] != "ok")
-    assert without == {
-        "loaded,workers=1": measured,
-        "torn,workers=1": torn,
-        "empty": (
-            "failed",
-            "ValueError: data 'empty' has ended without a batch; it is gone through once an epoch, so each time has to begin anew",
-        ),
-        "alone": ("failed", "ValueError: data 'alone' gives a list of 1 (Tensor), and a step takes (inputs, targets)"),
-        "words": ("failed", "ValueError: data 'words' gives inputs as a list of 4 (str), and the network takes a tensor"),
+    assert done.code == 5, done.err
+    assert found.pop("loaded,workers=1") == ("ok", ["input_alone_s", "input_s", "step_alone_s"])
+    status, said = found.pop("listed,workers=1")
+    assert (status, said.partition(" (")[0]) == ("unsupported", "data 'listed' takes no workers; give its function that parameter")
+    lines = Path(plugin).read_text().splitlines()
+    # With the line of the decorator, as nothing of the user's was running.
+    at = {name: lines.index(line) for line in lines for name in ("empty", "alone", "words") if line.startswith(f"def {name}(")}
+    ended = "has ended without a batch; it is gone through once an epoch, so each time has to begin anew"
+    wrong = {"empty": ended, "alone": "gives a list of 1 (Tensor), and a step takes (inputs, targets)"}
+    wrong |= {"words": "gives inputs as a list of 4 (str), and the network takes a tensor"}
+    assert found == {
+        "torn,workers=1": ("failed", "ValueError: data 'torn' raises FileNotFoundError: there is no image 9.jpg"),
+        **{name: ("failed", f"ValueError: data '{name}' {said} (own_data.py, line {at[name]})") for name, said in wrong.items()},
     }
 
 
@@ -249,49 +239,17 @@ def test_a_clock_that_stands_still_ends_the_measuring(flat):
     assert (values["input_alone_s"], values["step_alone_s"]) == (0, 0)
 
 
-@pytest.mark.parametrize("source", ["resident", "loader"])
-def test_a_network_is_fed_by_every_way_of_its_own_inputs_and_targets(flat, source):
-    work = set_up("feed", model="flat", batch=4, source=source, samples=10)
-    assert [work.call().dim() for _ in range(4)] == [0, 0, 0, 0]
-    assert work.report(ManualClock()).keys() == {"input_s", "epoch_gap_s"}
-
-
-def test_inputs_are_taken_apart_along_the_batch_and_put_together_as_they_were():
-    drawn = ({"a": torch.arange(6).view(3, 2), "b": (torch.arange(3), "word")}, None)
-    data, together = feed.apart(drawn)
-    inputs, targets = together(tuple(part[[2, 0]] for part in data))
-    assert (inputs["a"].tolist(), inputs["b"][0].tolist(), inputs["b"][1], targets) == ([[4, 5], [0, 1]], [2, 0], "word", None)
-
-
-def test_what_does_not_go_together_is_refused(flat, monkeypatch):
+def test_what_does_not_go_together_is_refused(flat):
     @dlbench.data
     def mine():
         return []
 
-    @dlbench.network(example=lambda batch: torch.zeros(7, batch, 6), loss=lambda output: output.sum())
-    def recurrent():
-        return nn.RNN(6, 3)
-
     refused = [
         ({"source": "mine"}, ValueError, "source=mine needs a network that takes its batches; give model=…"),
         ({"source": "mine", "model": "flat", "workers": 2}, NotImplementedError, "data 'mine' takes no workers; give its function that"),
-        ({"model": "flat", "width": 3}, ValueError, "width=3 is that of the perceptron; leave it out with model=flat"),
-        ({"model": "flat", "samples": 3}, ValueError, "a data set of 3 samples has no batch of 4"),
-        (
-            {"model": "recurrent", "samples": 8},
-            ValueError,
-            r"example\(4\) of network 'recurrent' returns \(7, 4, 6\), and batches are taken",
-        ),
-        (
-            {"model": "resnet18"},
-            ValueError,
-            "25700 samples for resnet18 take 14.41 GiB, and a data set 4.00 GiB at most; give samples=7133",
-        ),
-        ({"model": "flat", "samples": 10**18}, ValueError, "give samples=134217728 or fewer"),
+        ({"model": "flat", "source": "mine", "width": 3}, ValueError, "width=3 is that of the perceptron; leave it out with model=flat"),
+        ({"model": "flat"}, ValueError, "model=flat is fed by data of your own; give source=…"),
     ]
     for params, error, sentence in refused:
         with pytest.raises(error, match=sentence):
             set_up("feed", **{"batch": 4, "source": "resident", **params})
-    monkeypatch.setattr("dlbench.harness.probe.linux.available_memory", lambda: 1000)
-    with pytest.raises(MemoryError, match="the data set takes"):
-        set_up("feed", model="flat", batch=4, source="resident")

@@ -1,8 +1,5 @@
 """Open loops as a user runs them: what a row has, what is refused, and that nothing is left behind."""
 
-import os
-import signal
-import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -197,30 +194,3 @@ def test_what_goes_wrong_is_a_row_with_a_sentence_and_no_process(tmp_path: Path,
     assert said in row["reason"]
     left = [each.cmdline() for each in psutil.Process().children(recursive=True)]
     assert not [command for command in left if any("client.py" in part for part in command)]
-
-
-def started(folder: Path, *arguments: str) -> tuple[Any, int]:
-    """Start a case whose service never returns; return the command, and the process that sends its requests."""
-    process = front_door.start("run", suite(folder, model="staying", rate=1.0), PLUGIN, "-o", "o.jsonl", *arguments, cwd=folder)
-    until = time.monotonic() + 120
-    while not (folder / "client").exists():
-        assert process.poll() is None
-        assert time.monotonic() < until
-        os.sched_yield()
-    return process, int((folder / "client").read_text())
-
-
-def test_ctrl_c_during_a_probe_leaves_no_process(tmp_path: Path) -> None:
-    process, client = started(tmp_path)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert not front_door.is_alive(client)
-
-
-def test_a_service_that_never_returns_is_a_timeout_and_leaves_no_process(tmp_path: Path) -> None:
-    process, client = started(tmp_path, "--timeout", "20s")
-    process.communicate(timeout=120)
-    (row,) = measurements(tmp_path / "o.jsonl")
-    assert (row["status"], row["reason"]) == ("timeout", "not done within 20 s; raise --timeout")
-    assert not front_door.is_alive(client)

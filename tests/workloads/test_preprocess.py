@@ -8,16 +8,12 @@ from io import BytesIO
 from itertools import count, islice
 from types import ModuleType
 
-import front_door
 import pytest
-import shared_hosts
 import torch
 from torch import nn
 
 import dlbench
-from dlbench.analysis.read.header import declaration
-from dlbench.core.model import declaration_to_json
-from dlbench.harness.worker import registry, user
+from dlbench.harness.worker import user
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import preprocess
 
@@ -55,14 +51,6 @@ def test_bytes_and_floats_are_resized_as_by_two_products_within_a_level(height, 
     assert (in_floats - right).abs().max() < 1e-2  # its weights are in fp32
     assert (in_bytes - right).abs().max() <= 1
     assert (in_bytes - in_floats.round()).abs().max() <= 1
-
-
-@pytest.mark.parametrize(("height", "width", "size", "to"), SHAPES)
-def test_pillow_resizes_alike(height, width, size, to):
-    picture = levels(height, width)
-    resized = Image.fromarray(picture.permute(1, 2, 0).numpy()).resize(to[::-1], Image.Resampling.BILINEAR)
-    by_pillow = torch.frombuffer(bytearray(resized.tobytes()), dtype=torch.uint8).view(*to, 3).permute(2, 0, 1)
-    assert (preprocess.resized(picture, size).int() - by_pillow.int()).abs().max() <= 1
 
 
 def test_amplitudes_fall_as_those_of_natural_images_do():
@@ -208,13 +196,6 @@ def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(tin
     assert not {*threading.enumerate()} - running
 
 
-def test_it_says_how_a_step_is_fed_and_what_its_values_are_for():
-    declared = registry.get("preprocess").signature.declared
-    assert declaration(declaration_to_json(declared)) == declared
-    assert declared.having("feeding") == ("decoder", "where", "workers")
-    assert [value.role for value in declared.values] == ["input", "input_alone", "step_alone"]
-
-
 @pytest.mark.parametrize(
     ("params", "error", "sentence"),
     [
@@ -255,30 +236,3 @@ def test_numbers_that_rounding_does_not_explain_fail(monkeypatch):
     monkeypatch.setattr(preprocess, "resized", darker)
     with pytest.raises(ValueError, match=r"a pixel resized here is \d+ of 255 levels away from fp64 on the CPU; rounding explains one"):
         work.report(ManualClock())
-
-
-PLUGIN = """
-from dlbench import Work, workload
-from dlbench.workloads import preprocess
-from dlbench.workloads.feed import Count
-
-@workload()
-def torn(device, *, where: str, workers: Count) -> Work:
-    "Prepare pictures that are torn."
-    drawn = preprocess.draw_files
-    preprocess.draw_files = lambda *given: [each[:200] for each in drawn(*given)]
-    try:
-        return preprocess.preprocess(device, batch=2, width=40, pictures=1, where=where, workers=workers)
-    finally:
-        preprocess.draw_files = drawn
-"""
-
-
-def test_a_picture_that_cannot_be_decoded_ends_its_case_with_a_sentence(tmp_path):
-    (tmp_path / "torn.py").write_text(PLUGIN)
-    bench = 'workload = "torn"\naxes.where = '
-    suite = front_door.suite(tmp_path, f'{bench}"processes"\naxes.workers = [0, 1]', f'{bench}"threads"\naxes.workers = 1')
-    done = shared_hosts.dlbench("run", suite, "torn.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
-    assert done.code == 5, done.err
-    sentence = "ValueError: data 'pictures' raises OSError: Truncated File Read"
-    assert [(each["status"], each["reason"]) for each in front_door.measurements(tmp_path / "o.jsonl")] == [("failed", sentence)] * 3

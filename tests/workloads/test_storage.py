@@ -15,9 +15,7 @@ import shared_hosts
 import torch
 
 import dlbench
-from dlbench.analysis.read.header import declaration
-from dlbench.core.model import declaration_to_json
-from dlbench.harness.worker import parent, registry, user
+from dlbench.harness.worker import parent, user
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import storage
 
@@ -207,15 +205,6 @@ def test_a_file_system_without_direct_reads_is_said(folder, monkeypatch, name):
         work.call()
 
 
-def test_what_it_supplies_is_declared_and_stands_in_the_header():
-    declared = registry.get("storage").signature.declared
-    assert declaration(declaration_to_json(declared)) == declared
-    assert (declared.tags, declared.parameters["cache"]) == (("storage", "supply", "imagenet"), {"supply": "cold"})
-    for odd in (3, {"supply": 3}, ["supply"]):
-        with pytest.raises(ValueError, match=r"at `\$\.parameters\["):
-            declaration({"parameters": {"cache": odd}})
-
-
 BENCH = 'workload = "storage"\naxes.files = "many"\naxes.order = "random"\naxes.cache = "cold"\naxes.samples = 3\naxes.sample_bytes = 4096'
 
 
@@ -227,10 +216,3 @@ def test_a_place_that_cannot_be_written_is_told_before_the_first_case(folder, tm
         sentence = f"dlbench: path={place}: no folder can be made there: {why}; name a folder that can be written\n"
         assert (done.code, done.out, done.err) == (2, "", sentence)
         assert not (tmp_path / "o.jsonl").exists()
-
-
-def test_a_whole_run_leaves_nothing(folder, tmp_path):
-    suite = front_door.suite(tmp_path, f"{BENCH}\naxes.path = {str(folder)!r}")
-    done = front_door.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
-    assert (done.code, [each["status"] for each in front_door.measurements(tmp_path / "o.jsonl")]) == (0, ["ok"]), done.err
-    assert not list(folder.iterdir())

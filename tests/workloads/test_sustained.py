@@ -1,6 +1,5 @@
 """Sustained steps: throughput as a series, and burst beside steady, on made-up steps by a scripted clock."""
 
-import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -64,12 +63,6 @@ def test_a_device_that_throttles_at_once_and_for_good(monkeypatch: pytest.Monkey
     assert ended == {"items": calls * BATCH, "seconds": seconds}
     assert 60 <= seconds < 60 + max(0.2, 2 * step_s)
     assert sum(values["items_per_s"]) == pytest.approx(calls * BATCH * len(values["items_per_s"]) / seconds, rel=0.01)
-
-
-def test_a_device_that_warms_up_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, _ = observed(monkeypatch, lambda at: 1000 * (0.9 + 0.1 * math.exp(-at / 10)))
-    assert values["burst_items_per_s"] == pytest.approx(1000, rel=0.01)
-    assert values["steady_items_per_s"] == pytest.approx(900, rel=0.01)
 
 
 def test_a_device_that_keeps_its_speed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Copies between memories, page-locking, and copies beside computation."""
 
-import os
 from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ from dlbench.harness.probe import linux
 from dlbench.harness.worker.failures import failure_of
 from dlbench.harness.worker.measuring.measure import DeviceClock
 from dlbench.testing import ManualClock
-from dlbench.workloads import overlap, transfer
+from dlbench.workloads import transfer
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda:0")
@@ -43,7 +42,6 @@ def test_a_cpu_has_no_copies_to_a_device(direction):
     [
         (CPU, {"direction": "d2d", "blocking": False}, "does not block"),
         (CPU, {"direction": "d2d", "memory": "pinned"}, "leave memory out"),
-        (CUDA, {"direction": "numa"}, "two nodes of the host's memory"),
         (CUDA, {"direction": "both"}, "both needs pinned"),
     ],
 )
@@ -78,27 +76,7 @@ def test_other_kinds_than_cuda_do_not_time_page_locking_and_a_cpu_has_no_streams
     with pytest.raises(NotImplementedError, match="page-locking is timed by the runtime"):
         transfer.pin(CPU, bytes=8)
     with pytest.raises(NotImplementedError, match="no streams"):
-        overlap.overlap(CPU)
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
-def test_buffers_of_two_nodes_are_filled_from_cpus_of_each_and_the_affinity_comes_back(monkeypatch, tmp_path):
-    allowed = os.sched_getaffinity(0)
-    first, last = min(allowed), max(allowed)
-    for node, cpus in (("node0", f"{first}"), ("node1", f"{last}-{last}"), ("node2", "")):  # the last has memory alone
-        folder = tmp_path / "sys/devices/system/node" / node
-        folder.mkdir(parents=True)
-        (folder / "cpulist").write_text(f"{cpus}\n")
-    monkeypatch.setattr(linux, "ROOT", tmp_path)
-    assert transfer.numa_nodes() == [{first}, {last}]
-    work = transfer.transfer(CPU, bytes=10_000, direction="numa")
-    assert (work.bytes, os.sched_getaffinity(0)) == (10_000, allowed)
-
-
-def test_one_node_has_no_other_to_copy_to(monkeypatch, tmp_path):
-    monkeypatch.setattr(linux, "ROOT", tmp_path)
-    with pytest.raises(NotImplementedError, match="needs CPUs of two"):
-        transfer.transfer(CPU, bytes=8, direction="numa")
+        transfer.overlap(CPU)
 
 
 class Runtime:
@@ -155,22 +133,22 @@ def test_the_link_is_read_where_linux_has_it_and_left_out_elsewhere(monkeypatch,
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(linux, "ROOT", tmp_path)
     queued = []
-    assert transfer._report(lambda: queued.append(1), CUDA, 1, ManualClock()) == {}
+    assert transfer._link_rate(lambda: queued.append(1), CUDA, 1) == {}
     folder = "sys/bus/pci/devices/0000:17:00.0"
     write(tmp_path, {f"{folder}/current_link_speed": "8.0 GT/s PCIe", f"{folder}/current_link_width": "16"})
-    both_ways = transfer._report(lambda: queued.append(1), CUDA, 2, ManualClock())
+    both_ways = transfer._link_rate(lambda: queued.append(1), CUDA, 2)
     assert both_ways == {"link_bytes_per_s": pytest.approx(2 * 15.754e9, rel=1e-3)}
     assert len(queued) == 2  # a copy is under way each time
     del card.pci_bus_id
-    assert transfer._report(lambda: None, CUDA, 1, ManualClock()) == {}
+    assert transfer._link_rate(lambda: None, CUDA, 1) == {}
 
 
 @pytest.fixture
 def pipeline(monkeypatch):
     """Four batches on streams that do everything at once."""
-    monkeypatch.setattr(overlap, "page_locked", torch.empty_like)
+    monkeypatch.setattr(transfer, "page_locked", torch.empty_like)
     monkeypatch.setattr(transfer, "WARMUP_S", 0.0)
-    return overlap.Pipeline(SimpleNamespace(Stream=object, Event=object, stream=nullcontext), CPU, 16, 4)
+    return transfer.Pipeline(SimpleNamespace(Stream=object, Event=object, stream=nullcontext), CPU, 16, 4)
 
 
 def test_overlap_times_four_ways_and_its_efficiency_is_of_them(pipeline, monkeypatch):
@@ -205,6 +183,6 @@ def test_host_memory_that_there_is_not_is_refused_before_anything_is_allocated(m
         transfer.transfer(CPU, bytes=2**30, direction="d2d")
     with pytest.raises(MemoryError, match=r"^its buffers on the host take 1\.50 GiB"):
         transfer.transfer(CUDA, bytes=3 * 2**29, direction="h2d")
-    monkeypatch.setattr(overlap, "streams_of", lambda device: SimpleNamespace(stream=nullcontext))
+    monkeypatch.setattr(transfer, "streams_of", lambda device: SimpleNamespace(stream=nullcontext))
     with pytest.raises(MemoryError, match="page-locked memory would be too much"):
-        overlap.overlap(CUDA, n=2**14)
+        transfer.overlap(CUDA, n=2**14)

@@ -5,20 +5,10 @@ import sys
 import pytest
 import torch
 
-from dlbench.analysis.read.header import declaration
-from dlbench.core.model import declaration_to_json
-from dlbench.harness.worker import registry
 from dlbench.workloads.vectorised import vectorised
 
 CPU = torch.device("cpu")
 WAYS = [("loops", "torch"), ("rows", "torch"), ("whole", "torch"), ("rows", "numpy"), ("whole", "numpy")]
-
-
-def test_its_ways_travel_in_the_header_of_a_file() -> None:
-    declared = registry.get("vectorised").signature.declared
-    assert declared.parameter("sweep") == "n"
-    assert {name: declared.plain_default(name) for name in declared.having("way")} == {"form": "loops", "library": "numpy", "dtype": "fp64"}
-    assert declaration(declaration_to_json(declared)) == declared
 
 
 @pytest.mark.parametrize(("form", "library"), WAYS)

@@ -41,7 +41,7 @@ def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
     if column.unit in (Unit.TEXT, Unit.FLAG):
         return _YES_NO.get(str(value).lower()) or short(str(value))
     if isinstance(value, int | float):
-        return schema.text(value, column.unit)
+        return units.text(value, column.unit)
     return _series(json.loads(value) if isinstance(value, str) else value, column)
 
 

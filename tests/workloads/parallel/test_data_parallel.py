@@ -162,33 +162,21 @@ def test_what_is_not_synchronised_learns_from_its_own_share(trained: list[dict[s
     assert all(rank[form]["off"] < 1e-12 for rank in trained)
 
 
-def test_a_layout_is_that_of_images_and_weights(trained: list[dict[str, Any]]) -> None:
-    assert all(rank["layout"]["images"] and rank["layout"]["weights"] for rank in trained)
-
-
-def test_counts_are_those_of_all_ranks(trained: list[dict[str, Any]]) -> None:
+def test_counts_are_those_of_all_ranks_and_options_reach_their_form(trained: list[dict[str, Any]]) -> None:
     # The small classifier: 4 x 7 x 7 outputs of 3 x 32 x 32 multiply-adds each, without the gradient of the image, and a 196 x 1000 layer.
     image = 2 * 2 * (4 * 7 * 7) * (3 * 32 * 32) + 3 * 2 * 196 * 1000
-    for form in ("ddp", "fsdp", "tower", "local 1", "strong"):
-        for rank in trained:
-            assert (rank[form]["items"], rank[form]["flops"]) == (RANKS * BATCH, RANKS * BATCH * image)
-
-
-def test_fsdp_leaves_each_rank_a_part_of_the_weights(trained: list[dict[str, Any]]) -> None:
-    assert sum(rank["fsdp"]["local"] for rank in trained) == trained[0]["fsdp"]["whole"]
-    assert all(rank["fsdp"]["local"] < 0.6 * rank["fsdp"]["whole"] for rank in trained)
-
-
-def test_a_step_gives_a_loss(trained: list[dict[str, Any]]) -> None:
-    assert all(rank["ddp"]["call"] == [] for rank in trained)
-
-
-def test_options_of_ddp_reach_it(trained: list[dict[str, Any]]) -> None:
     for rank in trained:
+        for form in ("ddp", "fsdp", "tower", "local 1", "strong"):
+            assert (rank[form]["items"], rank[form]["flops"]) == (RANKS * BATCH, RANKS * BATCH * image)
+        assert rank["ddp"]["call"] == []
+        assert rank["layout"]["images"]
+        assert rank["layout"]["weights"]
+        assert rank["fsdp"]["local"] < 0.6 * rank["fsdp"]["whole"]
         assert rank["bucket"]["bytes"] == 2 << 20
         assert rank["fp16"]["exact"]
         assert 0 < rank["fp16"]["off"] < 1e-2
         assert rank["bf16"].startswith("gradients=bf16: ")  # gloo sends none
+    assert sum(rank["fsdp"]["local"] for rank in trained) == trained[0]["fsdp"]["whole"]
 
 
 @pytest.mark.parametrize(

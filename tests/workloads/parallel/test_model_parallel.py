@@ -24,7 +24,7 @@ from small_classifier import Frozen, learn_visibly, train_alone
 from dlbench.harness.worker.serving.ranks import control_group
 from dlbench.models import MODELS
 from dlbench.models.splitting import mlp
-from dlbench.models.convnets import BasicBlock
+from dlbench.models.convnets import ResidualBlock
 from dlbench.workloads import cnn
 from dlbench.workloads.parallel import model_parallel
 
@@ -33,7 +33,8 @@ model_parallel.WIDTH = {WIDTH}
 
 def small():
     front = nn.Sequential(nn.Conv2d(3, 4, kernel_size=32, stride=32), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
-    return Frozen(front, BasicBlock(4, 8, stride=2), BasicBlock(8, 8, stride=1), nn.Flatten(), nn.Dropout(), nn.Linear(8 * 4 * 4, 1000))
+    blocks = [ResidualBlock(channels, 8, stride, bottleneck=False) for channels, stride in ((4, 2), (8, 1))]
+    return Frozen(front, *blocks, nn.Flatten(), nn.Dropout(), nn.Linear(8 * 4 * 4, 1000))
 
 MODELS["resnet18"] = small
 learn_visibly()

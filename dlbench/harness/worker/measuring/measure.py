@@ -4,7 +4,8 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import combinations, repeat
 from typing import Any
@@ -131,9 +132,7 @@ def take_samples(
             late = f"one call takes {call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline"
             raise Unmeasurable(Status.TIMEOUT, f"{late} of {policy.timeout_s:g} s; raise --timeout")
 
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collection():
         begun = clock.now()
         first_call_s = block(1)
         blocks, calls = [block(1)], 1
@@ -158,8 +157,6 @@ def take_samples(
                 if slow and len(blocks) >= policy.min_blocks and clock.now() + fastest_s > deadline:
                     break
                 blocks.append(block(calls))
-    finally:
-        gc.enable()
     wait_s = block.last_waits(len(blocks))
     return Samples(
         calls, tuple(blocks), first_call_s, warmup_s, settled, wait_s=wait_s, min_blocks=policy.min_blocks if slow and wait_s else None
@@ -233,6 +230,17 @@ def take_pinned_transfer(
         pinned_h2d_s=median_time(lambda: backend.pinned_to_device(sources, device), clock),
         pinned_d2h_s=median_time(lambda: backend.to_pinned(outputs, targets), clock),
     )
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Collect garbage now and none within: a collection takes milliseconds, of whichever call it happens in."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def median_time(action: Callable[[], object], clock: Clock) -> float:
