@@ -8,8 +8,8 @@ from pathlib import Path
 
 from benchmarks.alternate import report
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.provenance import gap_s
+from dlbench.analysis.compare.sides import compare
 from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results, collect
 from dlbench.cli.options import CALIBRATIONS

@@ -15,7 +15,6 @@ __all__ = [
     "Clock",
     "CollectiveOp",
     "Communicates",
-    "Compared",
     "Copies",
     "Data",
     "Dtype",
@@ -27,6 +26,7 @@ __all__ = [
     "Limit",
     "Memory",
     "Network",
+    "Observed",
     "OpenRun",
     "Parallel",
     "ProductDtype",
@@ -49,7 +49,6 @@ __all__ = [
     "Work",
     "__version__",
     "autocast",
-    "available_memory",
     "before_call",
     "caches_of",
     "control_group",
@@ -99,17 +98,18 @@ if TYPE_CHECKING:
     from dlbench.core.errors import UsageError
     from dlbench.core.files import __version__
     from dlbench.core.measurement import Memory
-    from dlbench.core.model import Clock, Compared, Reported, Work
+    from dlbench.core.model import Clock, Compared, Observed, Reported, Work
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, ProductDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.stats import CLIENT_BOUND, OpenRun, overloaded, percentile, times_for
     from dlbench.core.units import Unit
-    from dlbench.harness.probe.linux import available_memory, caches_of, cpus_of_nodes, pci_text, too_little_memory, too_much_to_lock
+    from dlbench.harness.probe.linux import caches_of, pci_text, too_little_memory, too_much_to_lock
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measuring.measure import median_time, without_collection
     from dlbench.harness.worker.parent import metered_window, note_stage, scratch_folder
-    from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
+    from dlbench.harness.worker.registry import workload
     from dlbench.harness.worker.serving.ranks import control_group, of_each_rank
+    from dlbench.harness.worker.signatures import Cache, Duration, Layout, Least, Size
     from dlbench.harness.worker.user import Data, Network, Tokens, UserDefined, data, find_data, find_network, network
     from dlbench.kit.memory import Copies, before_call, with_copies
     from dlbench.kit.precision import autocast, operands
@@ -121,17 +121,18 @@ _HOMES = {
     "dlbench.core.errors": "UsageError",
     "dlbench.core.files": "__version__",
     "dlbench.core.measurement": "Memory",
-    "dlbench.core.model": "Clock Reported Work Compared",
+    "dlbench.core.model": "Clock Reported Work Observed",
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS ProductDtype TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.stats": "CLIENT_BOUND OpenRun overloaded percentile times_for",
     "dlbench.core.units": "Unit",
-    "dlbench.harness.probe.linux": "available_memory too_little_memory too_much_to_lock caches_of cpus_of_nodes pci_text",
+    "dlbench.harness.probe.linux": "too_little_memory too_much_to_lock caches_of pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.measuring.measure": "median_time without_collection",
     "dlbench.harness.worker.parent": "scratch_folder metered_window note_stage",
-    "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
+    "dlbench.harness.worker.registry": "workload",
     "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",
+    "dlbench.harness.worker.signatures": "Cache Duration Layout Least Size",
     "dlbench.harness.worker.user": "UserDefined Data Network Tokens data find_data find_network network",
     "dlbench.kit.memory": "before_call Copies with_copies",
     "dlbench.kit.precision": "autocast operands",

@@ -22,6 +22,7 @@ from dlbench.analysis.scaling import projection as scaling_columns
 from dlbench.cli.main import dlbench
 from dlbench.core import declarations, model
 from dlbench.core.declarations import Value
+from dlbench.core.files import PACKAGE
 from dlbench.core.model import Parameter, value_text
 from dlbench.core.rows.columns import COLUMNS
 from dlbench.core.units import Column, Unit
@@ -262,8 +263,10 @@ def authors() -> Iterator[str]:
     )
     documented = {home: _documented(ast.parse(inspect.getsource(import_module(home))).body) for home in offered._HOMES}
     filled_in = {name for _, _, name in FILLED_IN}
-    names = [(name, documented[home][name]) for home, listed in offered._HOMES.items() for name in listed.split() if name not in filled_in]
-    yield _listed(f"`{name}`: {_sentence(text)}" for name, text in sorted(names, key=lambda each: each[0].lower()))
+    texts = {name: documented[home][name] for home, listed in offered._HOMES.items() for name in listed.split() if name in offered.__all__}
+    used = _uses()
+    names = [name for name in sorted(texts, key=str.lower) if name not in filled_in and not name.startswith("__")]
+    yield _listed(f"`{name}`: {_sentence(texts[name])} `{used[name]}`" for name in names)
     for title, module, name in FILLED_IN:
         (filled,) = (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef) and node.name == name)
         fields = {field: text for field, text in _documented(filled.body, functions=False).items() if text and field != "parameters"}
@@ -271,6 +274,25 @@ def authors() -> Iterator[str]:
         yield _listed(f"`{field}`: {_sentence(text)}" for field, text in fields.items())
     yield "## Roles of values"
     yield _wrapped(f"What answers take a value for: {', '.join(f'`{role}`' for role in get_args(declarations.ValueRole))}.")
+
+
+def _uses() -> Mapping[str, str]:
+    """Return for each name that is offered the shortest whole line that uses it: in pages and examples, workloads, else in dlbench."""
+    shortest: dict[str, tuple[int, int, str]] = {}
+    root = FOLDER.parent.parent
+    pages = [page.read_text() for page in (*sorted(FOLDER.parent.glob("*.md")), *sorted((root / "examples").rglob("*.py")))]
+    for name, line in re.findall(r"^(?=.*dlbench\.(\w+)\b)(@?[^`\n]*(?:\)|\.data))$", "\n".join(pages), re.MULTILINE):
+        shortest[name] = min(shortest.get(name, (9, 0, "")), (0, len(line), line))
+    for path in sorted(PACKAGE.rglob("*.py")):
+        written = path.relative_to(PACKAGE).parts[0] in ("workloads", "kit", "models")
+        lines, tree = path.read_text().splitlines(), ast.parse(path.read_text())
+        imported = {each.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for each in node.names}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and node.id in imported & {*offered.__all__}:
+                line = lines[node.lineno - 1].partition("  #")[0].strip().rstrip(",")
+                whole = re.search("[(:=]", line) and all(line.count(each[0]) == line.count(each[1]) for each in ("()", "[]", "{}"))
+                shortest[node.id] = min(shortest.get(node.id, (9, 0, "")), (1 + 2 * (not whole) + (not written), len(line), line))
+    return {name: line for name, (_, _, line) in shortest.items()}
 
 
 def _documented(body: Sequence[ast.stmt], *, functions: bool = True) -> Mapping[str, str]:

@@ -79,12 +79,12 @@ class Tracker(Observer):
         """From 0 on, of those that this command measures; -1 before the first."""
         self.current: Series | None = None
         self._waiting = {task.series for task in session.tasks}
-        """Of this round, those that were not measured yet, or that are measured again."""
+        """Those that this round has still to measure, perhaps again."""
         devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
         self._opening = f"starting workers for {', '.join(devices)}" if devices else ""
-        """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
+        """The start of a round, which takes seconds on an accelerator; empty where none of its devices is there."""
         self.doing = self._opening
-        """What is done while no case is measured; empty: writing the file."""
+        """Work between cases; empty: writing the file."""
         for measurement in session.done:
             if measurement.status is not Status.SKIPPED:
                 self._note(measurement)
@@ -164,7 +164,7 @@ class _LiveTable(Tracker):
         self._live = live
         self._programs = programs
         self._busy = busy
-        """What took the CPUs before anything was measured."""
+        """Other programs on the CPUs before anything was measured."""
         self._fitting = live.console.height
         """Cases that the screen had room for when it was last drawn."""
         # A case's row changes only when that case ends, so each is computed once a round.
@@ -174,7 +174,7 @@ class _LiveTable(Tracker):
         for series, measurements in self.measurements.items():
             self._renew(series, measurements)
         self._news = ""
-        """What was measured and does not count, since the last case that did."""
+        """A measurement that does not count, since the last one that does."""
         self._answers: End | None = None
         self._answers_due_s = 0.0
         self._answer()
@@ -231,12 +231,12 @@ class _LiveTable(Tracker):
             return False
         from dlbench.analysis.answers import answers
         from dlbench.analysis.answers.engine.question import Answer
-        from dlbench.analysis.read.table import of_rows
+        from dlbench.analysis.read.table import rows_so_far
         from dlbench.analysis.report.terminal import End
 
         declared = {name: each.declared for name, each in self.session.signatures.items()}
         cards = [{"kind": each.kind, "name": each.name} for each in self.session.devices if each.kind != "cpu"]
-        results = of_rows(measured, self._path.stem, declared, {"identity": {"accelerators": cards}})
+        results = rows_so_far(measured, self._path.stem, declared, {"identity": {"accelerators": cards}})
         found = answers(results)
         self._answers = End(results, found) if any(isinstance(each, Answer) for each in found) else None
         ended_s = time.monotonic()

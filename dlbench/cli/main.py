@@ -38,7 +38,7 @@ _ELSEWHERE |= dict.fromkeys(("report", "export", "contribute"), "commands.conver
 _REPORT_NEEDS = ("vl_convert", "jinja2")
 """Modules of the extra that makes pages."""
 _OF_FILES = {".jsonl": "show", ".py": "run", ".toml": "run"}
-"""What is nearly always meant by a file in place of a command."""
+"""The command that a file in place of one nearly always stands for."""
 _COMPLETE = "_DLBENCH_COMPLETE"
 """The variable in which a shell says how it asks for completions, by Click's convention."""
 

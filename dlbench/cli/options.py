@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dlbench.harness.schedule import Isolation
 
 _PARAMETERS = ("batch", "layout", "ranks", "n")
-"""Of the standard names of parameters those that rows are most often paired by; a suite may have any."""
+"""Standard parameters that rows are most often paired by; a suite may have any."""
 
 
 def offering(

@@ -58,11 +58,11 @@ def after(
     lacking = [each for each in found if isinstance(each, Missing) and each.commands]
     following = first or (terminal.most_wanted(lacking) if lacking else shlex.join(["dlbench", "report", *map(str, files)]))
     parts = [
-        f"{'next':<{terminal.LABEL}}{following}",
+        following,
         f"{'saved in' if saved else 'of'} {', '.join(map(str, files))}",
         f"why: {shlex.join(['dlbench', 'show', *map(str, files), '--topic', 'all'])}",
     ]
-    lines = [one_line(" · ".join(parts[:count])) for count in (3, 2, 1)]
+    lines = [f"{'next':<{terminal.LABEL}}{one_line(' · '.join(parts[:count]))}" for count in (3, 2, 1)]
     return next((line for line in lines if width is None or len(line) <= width), one_line(following))
 
 
@@ -186,8 +186,8 @@ def notes_on(results: Results, files: Sequence[Path]) -> list[str]:
     notes = list(results.notes)
     # Most files need no comparison, nor to wait for what it takes.
     if any("side" in each for each in results.environments.values()):
-        from dlbench.analysis.compare.pairs import are_sides
         from dlbench.analysis.compare.provenance import side_notes
+        from dlbench.analysis.compare.sides import are_sides
 
         notes += side_notes(results) if are_sides(results) else ()
     if any(path.is_dir() for path in files):

@@ -46,7 +46,7 @@ _COLUMNS = ("id", "suite", "workload", "device", "params")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be measured."""
+    """Cases to measure, and how."""
 
     options: PlanOptions
     suites: tuple[Suite, ...]
@@ -111,7 +111,7 @@ def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[s
     for suite in suites:
         for workload in dict.fromkeys(bench.workload for bench in suite.benches):
             try:
-                usual.of_workload(workload, suite.thresholds).with_metrics(given).require_sight()
+                usual.for_workload(workload, suite.thresholds).with_metrics(given).require_sight()
             except ValueError as error:
                 where = f"--detect {given[DETECT]}" if DETECT in given else f"{suite.origin}, thresholds"
                 raise UsageError(f"{where}: of {workload} {error}") from error

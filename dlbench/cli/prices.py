@@ -3,15 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-import click
-
 from dlbench.cli.terminal import write_notes
 from dlbench.core.errors import UsageError
 from dlbench.core.model import kind_of
 from dlbench.core.prices import KWH, PerDevice, Price, Prices
 from dlbench.core.reference.peaks import card_of
-
-_OPTIONS = ("price", "samples", "epochs", "on")
 
 
 def made(price: tuple[Price, ...], samples: int | None, epochs: int | None, on: tuple[str, ...]) -> Prices:
@@ -47,15 +43,8 @@ def training(samples: int | None, epochs: int | None) -> Prices:
     return Prices(samples=samples, epochs=epochs or 1)
 
 
-def typed_prices() -> list[str]:
-    """Return those of these options that the command line gives, and no file of defaults."""
-    context = click.get_current_context()
-    sources = {name: context.get_parameter_source(name) for name in _OPTIONS}
-    return [f"--{name}" for name, source in sources.items() if source is click.core.ParameterSource.COMMANDLINE]
-
-
-def check_devices(prices: Prices, devices: Iterable[str]) -> None:
-    """Raise UsageError for a price, typed with the command, of a device that no row has; of a default a note says it.
+def check_devices(prices: Prices, devices: Iterable[str], *, typed: bool) -> None:
+    """Raise UsageError for a price that was ``typed``, of a device that no row has; of a default a note says it.
 
     A file of defaults may have the prices of several machines.
     """
@@ -65,6 +54,6 @@ def check_devices(prices: Prices, devices: Iterable[str]) -> None:
         if name in known:
             continue
         absent = f"--price {name}=: no row of these files is of {name}; they have {', '.join(there) or 'none'}"
-        if "--price" in typed_prices():
+        if typed:
             raise UsageError(absent)
         write_notes([absent])

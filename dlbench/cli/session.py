@@ -91,7 +91,7 @@ def _imported_once(trials: Sequence[Json]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What is left to do, and where it goes."""
+    """Tasks still to measure, and the file that they go to."""
 
     tasks: tuple[Task, ...]
     settings: RunSettings
@@ -103,7 +103,7 @@ class Session:
     """Tries of the searches of the run that it goes on with."""
     first_round: int = 0
     gate: ThresholdSettings | None = None
-    """Of a baseline: what every case has to be able to show, as the command line says."""
+    """Changes that every case of a baseline has to be able to show, from the command line."""
     answered: bool = False
     """Whether its rows are meant as answers, which then stand on the screen from the first case on."""
 

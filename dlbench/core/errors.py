@@ -110,9 +110,9 @@ Reason = Mapping[str, Number | str]
 A ``text`` is a workload's, torch's or the operating system's, and may hold anything.
 """
 PARTS = ("inputs", "fp64", "operations", "pinned", "host", "idle", "clock", "temperature", "power", "throttle")
-"""Of a check, of copies, of energy, or of what is read while a step is sustained."""
+"""Parts of a check, of copies, of energy, or of the readings while a step is sustained."""
 Reasons = Sequence[Reason]
-"""Of one group of columns."""
+"""Reasons for one group of columns."""
 
 
 class Unknown(StrEnum):

@@ -42,9 +42,9 @@ class KindTime:
     seconds: Quantity
     """On a CPU by the host's clock, on an accelerator the time of their kernels."""
     operations: Count = 0
-    """As many as a step hands to its device."""
+    """Number that a step hands to its device."""
     bytes: Amount | None = None
-    """That these read and write, each operand once; None where nothing counts them."""
+    """Bytes that these read and write, each operand once; None where nothing counts them."""
     flops: Amount | None = None
     """Of attention: its products, by shape. Of others None: a step states them for itself as a whole."""
 
@@ -75,7 +75,7 @@ class StepProfile:
     layers: tuple[LayerTime, ...] = ()
     """The slowest."""
 
-    def of_timed(self, step_s: float, *, on_cpu: bool) -> "StepProfile":
+    def scaled_to(self, step_s: float, *, on_cpu: bool) -> "StepProfile":
         """Return what the same parts take of a step that takes so long without the profiler.
 
         It stretches all that a CPU does, so these keep their shares. The kernels of an accelerator it leaves as long as they are, so these
@@ -212,7 +212,7 @@ class SpotCheck:
     follows_input: bool | None = None
     """Whether other numbers in the inputs gave another output."""
     error: Quantity | None = None
-    """Relative distance from the output in fp64 on the CPU, in the 2-norm."""
+    """Relative distance from the same in fp64, in the 2-norm; infinite where None stands beside a tolerance."""
     tolerance: Quantity | None = None
     """Error that rounding explains; a case beyond it has failed."""
     empty_call_s: Quantity | None = None

@@ -212,8 +212,8 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """Tensors of one kind, by name, which are compared with those of the same step in fp64."""
+class Observed:
+    """Tensors of one kind that a step gave, by name, to be compared with those of the same step in fp64."""
 
     values: Mapping[str, Any]
     tolerance: float
@@ -238,7 +238,7 @@ class Work:
     """Called once, right after the timed blocks of a ``call``: gets a clock, and returns the declared values."""
     inputs: tuple[Any, ...] = ()
     """Tensors on the device that a user would have to copy there for one call."""
-    reference: Callable[[Mapping[str, Compared]], Mapping[str, Compared]] | None = None
+    reference: Callable[[Mapping[str, Observed]], Mapping[str, Observed]] | None = None
     """Takes the step, given what the same step returned here in fp64 (nothing in fp64 itself), and returns what is to be compared of it.
 
     Where a step can be executed otherwise, so that plain execution shows what rounding explains; of other works the output is compared.

@@ -15,7 +15,7 @@ _CONFIDENCE = 0.95
 _EARNED = 0.99
 """Confidence at which a percentile is earned, as LoadGen has it."""
 MAD_TO_SD = 1 / statistics.NormalDist().inv_cdf(0.75)
-"""What makes the median absolute deviation of normal values their standard deviation."""
+"""Factor from the median absolute deviation of normal values to their standard deviation."""
 
 
 class Interval(NamedTuple):
@@ -237,17 +237,17 @@ def student_quantile(confidence: float, freedom: int) -> float:
 CLIENT_BOUND = 0.05
 """Share of the bound that 99 % of the requests may be late by where a run tells of the server and not of its client."""
 RUNS = 3
-"""That a verdict rests on at most."""
+"""Runs that a verdict rests on at most."""
 _DECIDED = {1: 5.5, 2: 5.5, 3: 3.0}
 """Standard deviations from the target that decide after so many runs: one alone only where all is clear. Misses come in busy periods, and
 runs that happen to have few of them show little of their variance, too: of M/D/1 that just keeps its bound, 1.6 of three runs would call
 15 to 30 % a success, and these do 5 % at most."""
 _GROWN = {1: 5.02, 2: 7.38, 3: 9.35}
-"""Of the chi-squared distribution with so many degrees of freedom the 97.5 % quantile, as both a first run and all three are looked at."""
+"""97.5 % quantile of the chi-squared distribution by degrees of freedom, as both a first run and all three are looked at."""
 
 
 class RateVerdict(StrEnum):
-    """What runs at one rate come to."""
+    """Verdict on runs at one rate."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -262,7 +262,7 @@ class RateVerdict(StrEnum):
 
 
 class OpenRun(NamedTuple):
-    """What a verdict takes of one run."""
+    """Figures of one run that a verdict needs."""
 
     missed: Sequence[float]
     """Share of the requests over the bound, in parts of equal length."""

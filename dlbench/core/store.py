@@ -22,7 +22,7 @@ from dlbench.core.model import Policy, Status
 from dlbench.core.units import Amount, Count, Json, Number, Quantity
 
 SCHEMA = 1
-"""Of the format for good: what it gains later are fields that a file may lack."""
+"""Number of the format, for good: what it gains later are fields that a file may lack."""
 Record = dict[str, Any]
 """A line, decoded."""
 
@@ -54,7 +54,7 @@ class RunFile:
     One whose repetition was never made counts: its line stands there once more as a measurement, and it is among those alone.
     """
     tries: tuple[Measurement, ...] = ()
-    """What searches tried, in that order: no planned cases."""
+    """Tries of searches, in their order: no planned cases."""
     left_out: tuple[LeftOut, ...] = ()
     """In the order of the file."""
 
@@ -178,7 +178,7 @@ _HEADER: Mapping[str, Any] = {
     "suites": Sequence[str | Json],
     "workloads": Json,
 }
-"""What readers rely on of a header, which may lack any of it. A file without a run behind it may only name its suites."""
+"""Parts of a header that readers rely on, any of which it may lack. A file without a run behind it may only name its suites."""
 
 
 def _compact(found: Measurement, first: Measurement) -> Measurement:

@@ -46,7 +46,7 @@ class Thresholds:
             change, threshold = percent(self.detect), percent(self.time)
             raise ValueError(f"a change of {change} can't be relied on to be called at a threshold of {threshold}; give more")
 
-    def of_workload(self, workload: str, settings: ThresholdSettings) -> Self:
+    def for_workload(self, workload: str, settings: ThresholdSettings) -> Self:
         """Return a workload's thresholds: what is set for it, else for all workloads, else these."""
         own = settings.get(workload)
         return self.with_metrics(settings).with_metrics(own if isinstance(own, Mapping) else {})

@@ -1,15 +1,18 @@
 """A gate goes on with the cases that can't show yet what they must, on precision alone and within its time; a round takes ten seconds."""
 
+from dataclasses import replace
+
 import made_up
 import pytest
 
 from dlbench.analysis.compare.judge import RankTest, Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Undetectable
 from dlbench.cli.commands import ab
-from dlbench.cli.recording import measure_until_seen
+from dlbench.cli.recording import announce_gate, measure_until_seen
 from dlbench.cli.session import Session
-from dlbench.core.model import Policy
+from dlbench.core.model import Policy, Signature
 from dlbench.core.stats import Interval
+from dlbench.core.units import seconds
 from dlbench.harness.schedule import RunSettings, Side, Task
 
 CASES = [made_up.case("matmul", n=n) for n in (1, 2)]
@@ -34,6 +37,24 @@ class Recording:
         self.asked.append(([(task.side.name, task.case.id) for task in session.tasks], policy.rounds, session.first_round, policy.budget_s))
         self.rounds += policy.rounds
         self.seconds += policy.rounds * 10 * len(session.tasks) / len(TASKS)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "budget_s", "goes_on", "said"),
+    [
+        (14, None, True, "in 14 to 60 rounds a side, about 9.83 s to 42.1 s"),
+        (5, None, False, "in 5 rounds a side, about 3.51 s"),
+        (70, 60.0, True, "in 70 rounds a side, about 49.1 s"),
+        (14, 30.0, True, "in 14 to 60 rounds a side, about 9.83 s to 30.0 s"),
+        (14, 5.0, True, "in 14 to 60 rounds a side, about 5.00 s"),
+    ],
+)
+def test_it_says_beforehand_what_it_takes_at_least_and_at_most(capsys, rounds, budget_s, goes_on, said):
+    policy = Policy(rounds=rounds, round_s=0.05, warmup_s=0.001, budget_s=budget_s)
+    settings, signatures = RunSettings(policy, 1, "none", 2), {"matmul": Signature("matmul", "", ())}
+    announce_gate(replace(SESSION, tasks=TASKS[:2], settings=settings, signatures=signatures), goes_on)
+    most = f", {seconds(budget_s)} at most" if budget_s else ""
+    assert capsys.readouterr().err == f"1 case {said} (estimated from the policy; slow steps take longer{most})\n"
 
 
 def unseen(*numbers, rounds=20, verdict=Verdict.INCONCLUSIVE):

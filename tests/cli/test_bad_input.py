@@ -146,29 +146,6 @@ def test_a_missing_package_is_a_sentence(tmp_path):
     assert done.err == "dlbench: the package 'click' is not installed here; pip install . adds what is missing\n"
 
 
-def test_a_terminal_that_lacks_a_letter_shows_the_rest(tmp_path):
-    case = {"id": "matmul[n=4]@cpu", "suite": "s", "workload": "matmul", "params": {"n": 4}, "device": "cpu"}
-    sample = {"calls": 1, "block_s": [5e-6, 6e-6], "first_call_s": 1.0, "warmup_s": 1.0, "steady": True}
-    row = {"kind": "measurement", "case": case, "round": 0, "status": "ok", "samples": sample}
-    (tmp_path / "f.jsonl").write_text(HEADER + json.dumps(row) + "\n" + '{"kind":"footer"}\n')
-    done = dlbench("show", "f.jsonl", cwd=tmp_path, variables={"PYTHONIOENCODING": "latin-1"}, errors="replace")
-    assert done.code == 0, done.err
-    assert "p10-p90" in done.out
-
-
-def test_tables_say_what_a_hostile_file_says_without_obeying_it(tmp_path):
-    """Control characters, markup and formulas are text."""
-    case = {"id": "x[\x1b]0;evil\x07[/foo]]@cpu", "suite": "s", "workload": "=cmd()", "params": {"n": "[bold]"}, "device": "cpu"}
-    sample = {"calls": 1, "block_s": [0.5], "first_call_s": 1.0, "warmup_s": 1.0, "steady": True}
-    row = {"kind": "measurement", "case": case, "round": 0, "status": "ok", "samples": sample}
-    (tmp_path / "f.jsonl").write_text(HEADER + json.dumps(row) + "\n" + '{"kind":"footer"}\n')
-    table = shared_hosts.dlbench("show", "f.jsonl", cwd=tmp_path)
-    assert table.code == 0, table.err
-    assert "\x1b" not in table.out
-    assert "[/foo]" in table.out
-    assert "'=cmd()" in shared_hosts.dlbench("show", "f.jsonl", "--format", "csv", cwd=tmp_path).out
-
-
 HOSTILE = "=</script><script>alert(1)</script><!--\"'`&|![x](http://e)\x1b[31m\u202e\n" + "y" * 10_000
 """Markup, quotes, a formula, an escape sequence, a mark of the direction of writing, a line break, and much of it."""
 

@@ -243,17 +243,6 @@ def test_a_torn_file_is_compared_as_far_as_it_goes(folder: Folder) -> None:
     assert done.err.startswith("note: new.jsonl: the last line was cut while it was written and is left out; ")
 
 
-@pytest.mark.parametrize(
-    "content", ["", "hello\n", '{"kind": "header", "schema": 99}\n', '{"kind": "header", "schema": 1, "environment": 3}\n']
-)
-def test_a_file_that_cannot_be_read_is_2_and_one_sentence(folder: Folder, content: str) -> None:
-    folder.write("base", timed(ONE))
-    (folder.path / "new.jsonl").write_text(content)
-    done = folder.compare()
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert "new.jsonl" in done.err
-
-
 def test_pyperf_on_one_side(folder: Folder) -> None:
     def pyperf(factor: float) -> dict[str, Any]:
         runs = [{"values": [factor * each] * 3, "metadata": {"date": "2026-01-31 12:00:00"}} for each in TEN]
@@ -330,14 +319,6 @@ def test_the_suite_of_the_base_sets_the_thresholds_and_the_command_line_goes_bef
     assert "note: base and new were run with other thresholds in quick; those of base hold" in done.err.splitlines()
     done = folder.compare("--format", "json", "--threshold", "5%")
     assert (done.code, thresholds(done)) == (3, {ONE.id: 0.05, noop.id: 0.05})
-
-
-def test_a_suite_that_sets_nothing_leaves_the_default_and_equal_thresholds_need_no_note(folder: Folder) -> None:
-    folder.write("base", timed(ONE), suites=quick())
-    folder.write("new", timed(ONE), suites=quick())
-    done = folder.compare("--format", "json")
-    assert thresholds(done) == {ONE.id: 0.1}
-    assert "thresholds" not in done.err
 
 
 def test_the_thresholds_of_another_suite_are_not_those_of_a_case(folder: Folder) -> None:
@@ -537,21 +518,9 @@ def test_junit_says_where_nothing_could_have_failed(folder: Folder) -> None:
     assert (suite.get("tests"), suite.get("errors")) == ("2", "1")
 
 
-def test_torch_is_never_imported(folder: Folder) -> None:
-    folder.write("base", timed(ONE), environment=environment())
-    folder.write("new", timed(ONE), environment=environment(torch="2.14.0"))
-    code = (
-        "import sys; from dlbench.cli.main import main; sys.argv = ['dlbench', 'compare', 'base.jsonl', 'new.jsonl', '--junit', 'o.xml']\n"
-        "try: main()\nexcept SystemExit as end: sys.exit(99 if 'torch' in sys.modules else end.code)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder.path, env=front_door.environment(), capture_output=True, check=False)
-    assert done.returncode == 0
-
-
 def test_a_reader_that_leaves_changes_no_verdict(folder: Folder) -> None:
-    cases = [made_up.case("matmul", n=n) for n in range(1, 800)]
-    folder.write("base", *(timed(case) for case in cases))
-    folder.write("new", *(timed(case, 1.2) for case in cases))
+    folder.write("base", timed(ONE), timed(TWO))
+    folder.write("new", timed(ONE, 1.2), timed(TWO, 1.2))
     command = [sys.executable, "-m", "dlbench", "compare", "base.jsonl", "new.jsonl", "--junit", "o.xml"]
     with subprocess.Popen(
         command, cwd=folder.path, env=front_door.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

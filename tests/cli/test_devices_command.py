@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from dlbench.cli.commands import devices
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import WorkerError
 
@@ -70,28 +69,6 @@ def test_first_comes_torch_and_whether_it_uses_a_gpu(monkeypatch: pytest.MonkeyP
         ["gpu", said],
         [],
     ]
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "row"),
-    [
-        ("memory_bytes", 150754820096, ("memory", "140 GiB")),
-        ("clock_sm_max_hz", 1980e6, ("clock sm max", "1.98 GHz")),
-        ("power_limit_w", 700.0, ("power limit", "700 W")),
-        ("temperature_c", 34, ("temperature", "34 °C")),
-        ("ecc", True, ("ecc", "yes")),
-        ("mig", False, ("mig", "no")),
-        ("cgroup_quota_cores", 1.5, ("cgroup quota cores", "1.5")),
-        ("nvlink_links", 0, ("nvlink links", "0")),
-        ("nvlink_links", None, ("nvlink links", "– (because)")),
-    ],
-)
-def test_units(field: str, value: Any, row: tuple[str, str]) -> None:
-    assert list(devices.rows({"id": "x", field: value, "reasons": {field: "because"}})) == [row]
-
-
-def test_an_unknown_format_is_refused() -> None:
-    assert run("--format", "yaml").exit_code == 2
 
 
 def test_a_measuring_process_that_does_not_start_is_the_callers_error(monkeypatch: pytest.MonkeyPatch) -> None:

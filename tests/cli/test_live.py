@@ -89,6 +89,18 @@ def session_of(*cases, policy=None, **fields):
     return SimpleNamespace(settings=settings, tasks=tasks, done=(), first_round=0, answered=False, signatures={}, devices=DEVICES, **fields)
 
 
+def screen_of(session, folder, programs=UNSEEN, *, width=120, height=30, every=False):
+    """A live table, and a function that returns what it shows, or ``every`` frame that it showed."""
+    console = Console(file=io.StringIO(), width=width, height=height)
+
+    def update(shown, refresh):
+        if not every:
+            console.file.truncate(0)
+        console.print(shown)
+
+    return _LiveTable(session, folder / "o.jsonl", SimpleNamespace(console=console, update=update), programs), console.file.getvalue
+
+
 @pytest.fixture
 def two_seconds_gone(monkeypatch):
     """A clock that stands two seconds behind the start of the command."""
@@ -110,18 +122,15 @@ def test_the_screen_says_at_once_what_starts_and_has_lines_from_the_first_round_
     absent = [made_up.case("matmul", "cuda:1", n=n) for n in (8, 16)]
     session = session_of(*(each.case for each in first_round), *absent, policy=Policy(budget_s=360))
     session.answered = True
-    console = Console(file=io.StringIO(), width=200, height=60)
-    screen = _LiveTable(
-        session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
-    )
+    screen, shown = screen_of(session, tmp_path, width=200, height=60, every=True)
     screen.draw()
     status = "round 1 of 7, 10 cases left, 0:02 gone\n2 cases skipped, not available here: cuda:1\n"
-    assert f"{status}starting workers for cpu, cuda:0\n" in console.file.getvalue()
-    assert "matmul" not in console.file.getvalue()
+    assert f"{status}starting workers for cpu, cuda:0\n" in shown()
+    assert "matmul" not in shown()
     for measurement in first_round:
         screen._answers_due_s = 0.0  # as if answering took no time
         screen.case_ended(measurement)
-    last = console.file.getvalue().rpartition("\n case ")[2]
+    last = shown().rpartition("\n case ")[2]
     assert re.findall("^([a-z]+(?: it)?)  +[^ ]", last, re.MULTILINE) == ["worth it", "precision", "batch"]
 
 
@@ -130,14 +139,11 @@ def test_a_first_case_that_can_not_be_measured_does_not_put_answers_off(tmp_path
     unsupported, measured = made_up.case("matmul", n=8, dtype="tf32"), made_up.case("matmul", n=8)
     session = session_of(unsupported, measured)
     session.answered = True
-    console = Console(file=io.StringIO(), width=120, height=30)
-    screen = _LiveTable(
-        session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
-    )
+    screen, shown = screen_of(session, tmp_path, every=True)
     screen.case_ended(made_up.ended(unsupported, Status.UNSUPPORTED, "no tf32 here"))
-    assert "usable" not in console.file.getvalue()
+    assert "usable" not in shown()
     screen.case_ended(*made_up.rounds_of(measured, [[1.0]]))
-    assert "AMD EPYC 7B13, 2 threads · quick, 2 cases (1 unsupported) · usable\n" in console.file.getvalue()
+    assert "AMD EPYC 7B13, 2 threads · quick, 2 cases (1 unsupported) · usable\n" in shown()
 
 
 def test_the_screen_knows_the_accelerators_that_have_no_row_yet(tmp_path):
@@ -145,10 +151,7 @@ def test_the_screen_knows_the_accelerators_that_have_no_row_yet(tmp_path):
     sweep = Declaration(parameters={"n": {"sweep": ""}, "form": {"way": "loops"}})
     session = session_of(*ways, made_up.case("mine", "cuda:0", n=8, form="whole"))
     session.answered, session.signatures = True, {"mine": SimpleNamespace(declared=sweep)}
-    console = Console(file=io.StringIO(), width=200, height=60)
-    screen = _LiveTable(
-        session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
-    )
+    screen, _ = screen_of(session, tmp_path, width=200, height=60, every=True)
     for case in ways:
         screen._answers_due_s = 0.0  # as if answering took no time
         screen.case_ended(*made_up.rounds_of(case, [[1.0]]))
@@ -179,7 +182,7 @@ def test_the_screen_has_no_errors_of_products(tmp_path):
     session = session_of(case)
     value = Value("product_error", Unit.NUMBER, "lower", series=True, role="product_error")
     session.signatures = {"matmul": Signature("matmul", "Multiplies.", (), Declaration(values=(value,)))}
-    screen, shown = screen_of(session, SimpleNamespace(programs=UNSEEN), tmp_path)
+    screen, shown = screen_of(session, tmp_path)
     screen.case_ended(made_up.with_values(*made_up.rounds_of(case, [[1.0]]), product_error=[3e-7, 4e-5]))
     assert "1.00 s" in shown()
     assert "product" not in shown()
@@ -188,22 +191,16 @@ def test_the_screen_has_no_errors_of_products(tmp_path):
 def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
     case = made_up.case("matmul", n=8)
     session = session_of(case)
-    console = Console(file=io.StringIO(), width=160, height=30, force_terminal=True)
-    screen = _LiveTable(
-        session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
-    )
+    screen, shown = screen_of(session, tmp_path, width=160)
     lost, whole = (made_up.rounds_of(case, [[1.0]], throttling=throttling)[0] for throttling in (LOST, None))
     screen.round_started(0, [Series(None, case.id)])
     screen.case_tried(whole)
-    assert re.search(r"tried matmul\[n=8\]@cpu 1\.00 s", console.file.getvalue())
+    assert re.search(r"tried matmul\[n=8\]@cpu 1\.00 s", shown())
     screen.case_postponed(lost)
     screen.case_started(lost.series, 0)
-    assert (
-        "matmul[n=8]@cpu 1.00 s; disturbed: waited for a CPU for 50.0 % of its time; again later in this round" in console.file.getvalue()
-    )
-    console.file.truncate(0)
+    assert "matmul[n=8]@cpu 1.00 s; disturbed: waited for a CPU for 50.0 % of its time; again later in this round" in shown()
     screen.case_ended(whole)
-    assert "again later" not in console.file.getvalue()
+    assert "again later" not in shown()
 
 
 class Machine:
@@ -225,34 +222,26 @@ class Machine:
 
 def test_what_takes_the_cpus_is_named_once_before_the_first_case(tmp_path):
     case = made_up.case("matmul", n=8)
-    console, machine = Console(file=io.StringIO(), width=120, height=30), Machine()
-    live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
-    screen = _LiveTable(session_of(case), tmp_path / "o.jsonl", live, machine.programs)
+    machine = Machine()
+    screen, shown = screen_of(session_of(case), tmp_path, machine.programs)
     screen.round_started(0, [Series(None, case.id)])
-    assert "other programs" not in console.file.getvalue()
+    assert "other programs" not in shown()
     machine.run(4.0, own=0.5, python=1.25, node=0.125, sh=0.01)
     (lost,) = made_up.rounds_of(case, [[1.0]], throttling=LOST)
     screen.case_started(lost.series, 0)
     said = "other programs take 1.4 of 2 CPUs: python, node"
-    assert said in console.file.getvalue().splitlines()
+    assert said in shown().splitlines()
     machine.run(2.0, another=1.5)
     screen.case_ended(lost)
-    assert console.file.getvalue().count(said) == 1
-    assert "another" not in console.file.getvalue()
-
-
-def screen_of(session, machine, tmp_path):
-    """Return a live table and a function that returns what it shows."""
-    console = Console(file=io.StringIO(), width=120, height=30)
-    live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
-    return _LiveTable(session, tmp_path / "o.jsonl", live, machine.programs), console.file.getvalue
+    assert shown().count(said) == 1
+    assert "another" not in shown()
 
 
 def test_what_takes_the_cpus_is_named_when_a_run_goes_on(tmp_path):
     case, machine = made_up.case("matmul", n=8), Machine()
     session = session_of(case)
     session.done = made_up.rounds_of(case, [[1.0]])
-    screen, shown = screen_of(session, machine, tmp_path)
+    screen, shown = screen_of(session, tmp_path, machine.programs)
     screen.round_started(1, [session.done[0].series])
     machine.run(4.0, python=1.5)
     screen.case_started(session.done[0].series, 1)
@@ -262,7 +251,7 @@ def test_what_takes_the_cpus_is_named_when_a_run_goes_on(tmp_path):
 def test_a_long_case_that_lost_time_is_told_from_the_calm_time_before_it(tmp_path):
     cases, machine = [made_up.case("matmul", n=n) for n in (8, 9)], Machine()
     calm, lost = (made_up.rounds_of(case, [[1.0]], throttling=each)[0] for case, each in zip(cases, (None, LOST), strict=True))
-    screen, shown = screen_of(session_of(*cases), machine, tmp_path)
+    screen, shown = screen_of(session_of(*cases), tmp_path, machine.programs)
     screen.round_started(0, [calm.series, lost.series])
     machine.run(60.0)
     screen.case_started(calm.series, 0)
@@ -380,9 +369,9 @@ def test_cases_that_are_skipped_are_not_drawn_one_by_one(tmp_path):
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_case_that_the_spent_budget_leaves_out_of_a_round_is_not_left_in_it(tmp_path, capsys, begun):
     cases = [made_up.case("matmul", n=n) for n in (8, 16)]
-    series, console = [Series(None, case.id) for case in cases], Console(file=io.StringIO(), width=100, height=30)
-    live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
-    for tracker in (PlainLines(session_of(*cases)), screen := _LiveTable(session_of(*cases), tmp_path / "o.jsonl", live, UNSEEN)):
+    series = [Series(None, case.id) for case in cases]
+    screen, shown = screen_of(session_of(*cases), tmp_path)
+    for tracker in (PlainLines(session_of(*cases)), screen):
         tracker.round_started(1, series)
         if begun:
             tracker.case_started(series[0], 1)
@@ -391,5 +380,5 @@ def test_a_case_that_the_spent_budget_leaves_out_of_a_round_is_not_left_in_it(tm
         capsys.readouterr().err == "round 2 of 7, 1 case left: matmul[n=8]@cpu left out of this round, as the budget has no time for it\n"
     )
     screen.draw()
-    assert "round 2 of 7, 1 case left" in console.file.getvalue()
-    assert "now matmul" not in console.file.getvalue()
+    assert "round 2 of 7, 1 case left" in shown()
+    assert "now matmul" not in shown()

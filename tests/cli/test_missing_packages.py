@@ -1,8 +1,6 @@
 """A bare checkout on a machine that has torch and little else: what is no condition for measuring may be missing."""
 
 import json
-import subprocess
-import sys
 
 import front_door
 from front_door import dlbench, measurements
@@ -16,16 +14,6 @@ def test_a_run_and_its_table_need_none_of_them(tmp_path):
     done = dlbench("run", suite, "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path, variables=variables)
     assert (done.code, [row["case.status"] for row in json.loads(done.out)]) == (0, ["ok"])
     assert [each["status"] for each in measurements(tmp_path / "o.jsonl")] == ["ok", "ok"]
-
-
-def test_the_reference_runs_need_none_of_them(tmp_path):
-    suite = front_door.suite(tmp_path, 'workload = "noop"')
-    options = ("--device", "cpu", "--suites", suite, "--rounds", "1", "--into", "into")
-    command = [sys.executable, "-m", "benchmarks.reference", *options]
-    variables = front_door.environment(**front_door.without(tmp_path, *OPTIONAL))
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("everything is done\n")
 
 
 def test_a_measuring_process_takes_nothing_but_torch_and_the_standard_library(tmp_path):

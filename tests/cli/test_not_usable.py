@@ -62,14 +62,7 @@ def test_it_takes_most_rounds_of_most_cases(tmp_path, lost, usable):
 
 def test_it_is_the_first_line_of_what_is_shown_and_answered(tmp_path):
     made_up.write(tmp_path / "run.jsonl", measured([7, 7, 7]))
-    for more in (
-        (),
-        (
-            "--topic",
-            "all",
-        ),
-        ("--by", "n"),
-    ):
+    for more in ((), ("--topic", "all"), ("--by", "n")):
         assert first_line(tmp_path, "show", "run.jsonl", *more) == THREE
     assert first_line(tmp_path, "show", "run.jsonl", "--topic", "all", "--format", "md") == f"**{THREE}**"
     document = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "all", "--format", "json").out)

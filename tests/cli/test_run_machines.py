@@ -91,7 +91,7 @@ def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
     }
     assert rows["who_am_i[ranks=2]"]["values"]["processes"] == 2
     assert len(list(tmp_path.glob("*.jsonl"))) == 1
-    shown = dlbench("show", "o.jsonl", cwd=tmp_path)
+    shown = front_door.in_process(tmp_path, "show", "o.jsonl")
     assert shown.code == 0, shown.err
 
 

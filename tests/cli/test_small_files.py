@@ -14,18 +14,5 @@ FILES = sorted((front_door.FILES / "small").glob("*.jsonl.xz"))
 def test_a_file_of_each_suite(tmp_path: Path, packed: Path, snapshot: Callable[[str, str], None]) -> None:
     name = packed.name.removesuffix(".xz")
     (tmp_path / name).write_bytes(lzma.decompress(packed.read_bytes()))
-    shown = [
-        front_door.in_process(tmp_path, "show", name, *more, columns=120)
-        for more in (
-            (),
-            (
-                "--topic",
-                "details",
-            ),
-            (
-                "--topic",
-                "all",
-            ),
-        )
-    ]
+    shown = [front_door.in_process(tmp_path, "show", name, *more, columns=120) for more in ((), ("--topic", "details"), ("--topic", "all"))]
     snapshot(f"small-{packed.name.partition('.')[0]}", "\n\n".join(f"{done.out}{done.err}".rstrip() for done in shown) + "\n")

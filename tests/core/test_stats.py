@@ -2,6 +2,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from itertools import combinations, product
 
 import numpy as np
@@ -39,11 +40,7 @@ def test_quantile_stays_within_its_neighbours(values: list[float], q: float) -> 
     ordered = sorted(values)
     position = q * (len(ordered) - 1)
     assert ordered[math.floor(position)] <= quantile(ordered, q) <= ordered[math.ceil(position)]
-
-
-@given(st.lists(TIMES, min_size=1, max_size=60))
-def test_the_extreme_quantiles_are_the_extremes(values: list[float]) -> None:
-    assert (quantile(sorted(values), 0.0), quantile(sorted(values), 1.0)) == (min(values), max(values))
+    assert (quantile(ordered, 0.0), quantile(ordered, 1.0)) == (ordered[0], ordered[-1])
 
 
 @pytest.mark.parametrize(
@@ -107,6 +104,7 @@ def test_variation_needs_two_values_and_a_mean() -> None:
     assert variation([-1.0, 1.0]) is None
 
 
+@cache
 def exact_p(u: int, m: int, n: int) -> float:
     """Two-sided Mann-Whitney, over all ways to deal m + n ranks."""
     every = [sum(b > a for a in first for b in set(range(m + n)) - set(first)) for first in combinations(range(m + n), m)]
@@ -263,7 +261,6 @@ def test_a_percentile_was_measured_and_lies_within_a_bound_where_that_share_does
     assert within == [True, False]
 
 
-# Quantiles from the table of Abramowitz and Stegun, 26.10.
 @given(st.floats(-5, 5), st.floats(-5, 5), st.lists(st.integers(-100, 100), min_size=2, max_size=12, unique=True))
 def test_a_line_is_found_through_its_own_points(intercept: float, slope: float, x: list[int]) -> None:
     assert theil_sen(x, [intercept + slope * each for each in x]) == pytest.approx((intercept, slope), abs=1e-9)

@@ -10,14 +10,14 @@ from dlbench.core.thresholds import Thresholds, check
 def test_what_is_set_for_a_workload_goes_before_what_is_set_for_all():
     settings = {"time": 0.02, "memory": "10%", "matmul": {"time": "150%"}, "conv2d": {"throughput": 0.2}}
     default = Thresholds(time=0.1, memory=0.05)
-    assert default.of_workload("noop", settings) == Thresholds(time=0.02, memory=0.1)
-    assert default.of_workload("matmul", settings) == Thresholds(time=1.5, memory=0.1)
-    assert default.of_workload("conv2d", settings) == Thresholds(time=pytest.approx(0.25), memory=0.1)
-    assert default.of_workload("noop", {}) is default
+    assert default.for_workload("noop", settings) == Thresholds(time=0.02, memory=0.1)
+    assert default.for_workload("matmul", settings) == Thresholds(time=1.5, memory=0.1)
+    assert default.for_workload("conv2d", settings) == Thresholds(time=pytest.approx(0.25), memory=0.1)
+    assert default.for_workload("noop", {}) is default
 
 
 def test_a_workload_may_be_called_as_a_metric_is():
-    assert Thresholds().of_workload("memory", {"memory": {"time": 0.5}}) == Thresholds(time=0.5)
+    assert Thresholds().for_workload("memory", {"memory": {"time": 0.5}}) == Thresholds(time=0.5)
 
 
 @given(st.floats(1e-4, 0.99))

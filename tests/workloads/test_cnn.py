@@ -155,16 +155,6 @@ def test_a_network_without_an_optimizer_of_its_own_moves_what_sgd_does(monkeypat
     assert (with_own.bytes == with_sgd.bytes, with_own.unknown) == (moved, unknown)
 
 
-@pytest.mark.parametrize("implementation", ["foreach", "fused"])
-def test_an_implementation_of_an_update_is_held_against_the_plain_one(monkeypatch, implementation):
-    held = []
-    monkeypatch.setattr(cnn, "refuse_other_update", lambda network, *optimizers: held.extend(optimizers))
-    cnn.optimizer_of(torch.nn.Linear(2, 2), "resnet18", "adamw", implementation)
-    given, plain = ({name: each.keywords.get(name) for name in ("foreach", "fused")} for each in held)
-    assert given == {"foreach": None, "fused": None} | {implementation: True}
-    assert plain == {"foreach": False, "fused": None}
-
-
 def test_inception_trains_by_both_heads_and_infers_without_the_second() -> None:
     torch.manual_seed(0)
     work = cnn.train_step(CPU, model="inception_v3", batch=2)

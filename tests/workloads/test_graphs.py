@@ -2,14 +2,14 @@
 
 import gc
 import weakref
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from dlbench.kit import modes, step_check
+from dlbench.kit import modes
 
 DEVICE = torch.device("cuda", 1)
 
@@ -173,14 +173,3 @@ def test_a_pool_that_its_capture_has_ended_is_left_to_the_graph(monkeypatch):
     with pytest.raises(RuntimeError, match="error during capture"):
         modes.captured(lambda: torch.zeros(1), DEVICE)
     assert released == []
-
-
-def test_memory_of_the_eager_step_is_given_back_before_a_graph_warms_up_on_another_stream(monkeypatch):
-    done = []
-    parts = SimpleNamespace(device=DEVICE)
-    monkeypatch.setattr(step_check, "_expected", lambda *given: done.append("eager step"))
-    monkeypatch.setattr(step_check, "current", lambda device: nullcontext())
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: done.append("cuBLAS workspaces"), raising=False)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("cache"))
-    step_check.expected_of(lambda: torch.zeros(1), parts, same_draws=True)
-    assert done == ["eager step", "cuBLAS workspaces", "cache"]

@@ -25,9 +25,9 @@ def steps(results: Results) -> list[Step]:
     """Return all steps that were measured, where one on several devices tells what these bring; the best of several ways as such."""
     every = scaling(results)
     gained = list(filter(_gains, every))
-    ways = grouped(gained, lambda each: each.way)
-    best = _best(gained).way if len(ways) > 1 else None
-    chosen = [each.chosen(len(gained)) if each.way == best and _gains(each) else each for each in every]
+    works = grouped(gained, lambda each: each.apart_from_ranks)
+    best = _best(gained).apart_from_ranks if len(works) > 1 else None
+    chosen = [each.chosen(len(gained)) if each.apart_from_ranks == best and _gains(each) else each for each in every]
     return [each for each in chosen if not each.row.is_unmeasured] if gained else []
 
 
@@ -43,8 +43,8 @@ def _best(gained: Sequence[Step]) -> Step:
 def _foremost(found: Sequence[Step]) -> list[Step]:
     """Return the steps of the way that brings the most, that on the fewest devices first, and then that on the most."""
     gained = list(filter(_gains, found))
-    way = _best(gained).way
-    first, *more = [each for each in gained if each.way == way]
+    best = _best(gained).apart_from_ranks
+    first, *more = [each for each in gained if each.apart_from_ranks == best]
     return [first, *reversed(more)]
 
 

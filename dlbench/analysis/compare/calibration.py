@@ -34,11 +34,11 @@ class Drift:
     """
 
     sd: float
-    """Of one case alone."""
+    """Part of one case alone."""
     freedom: int
     """Degrees of freedom that the estimate has."""
     common: float = 0.0
-    """Of what all cases of a comparison have in common: one shift, however many they are."""
+    """Part that all cases of a comparison have in common: one shift, however many they are."""
     common_freedom: int = 1
 
     def half_width(self, confidence: float, of_rounds: float = 0.0) -> float:
@@ -130,7 +130,7 @@ class Calibration:
     """When the first occasion was and when the last: UTC, ISO 8601; empty where the runs do not say."""
     last: str
     pooled: Noise
-    """Of one case alone, all cases together."""
+    """Noise of one case alone, pooled over all cases."""
     cases: Mapping[str, Noise]
     common: Common | None
     """None where too few cases tell: then what they have in common is in the noise of each."""

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from dlbench.analysis.compare import power
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, by_side, disagreement, judge_family, rank_tests, together
-from dlbench.analysis.compare.provenance import ClockDifference
 from dlbench.analysis.compare.values import judge_values
 from dlbench.analysis.compare.verdict import (
     IN_TURN,
@@ -24,6 +23,7 @@ from dlbench.analysis.compare.verdict import (
 )
 from dlbench.analysis.ratios.matching import Unmatched
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.usability import ClockDifference
 from dlbench.core.conditions import BUSY
 from dlbench.core.rank_test import rank_test
 from dlbench.core.rows.columns import CaseRounds
@@ -34,7 +34,7 @@ from dlbench.core.units import percent
 _FEW = 0.2
 """Share of rounds that may be unsteady or throttled if the others alone say the same."""
 _BY_VALUES = Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME
-"""What decides a case without times, the first before the others."""
+"""Verdicts that decide a case without times, the first before the others."""
 
 
 class TestFamily(NamedTuple):
@@ -49,9 +49,9 @@ class TestFamily(NamedTuple):
     report_only: bool = False
     """Whether the sides are of different machines, so that slower says nothing about the program."""
     weight: float = 0.0
-    """Of all tests of times."""
+    """Weight of all tests of times together."""
     cases: int = 0
-    """That have any."""
+    """Number of cases that have any."""
 
     def tests(self, found: CaseVerdict, base: CaseRounds, new: CaseRounds) -> Tests:
         """Test times of a case, those of its rounds or of some of them."""
@@ -87,7 +87,7 @@ def _untimed(found: CaseVerdict) -> str:
 
 
 def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdict:
-    """Note of which sides damaged lines may have had rounds of a case, or all of them."""
+    """Note the sides whose damaged lines may have had rounds of a case, or all of them."""
     for (side, row), each in zip(by_side(case.base, case.new), results, strict=True):
         lost = next(iter(each.lost.values()), None)
         if lost is not None and (row.case.id in lost if row else case.verdict in (Verdict.MISSING, Verdict.NEW)):

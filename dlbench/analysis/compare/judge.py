@@ -247,17 +247,14 @@ def rank_tests(
     tests = {}
     for name, both in times.items():
         logs = [tuple(map(math.log, each)) for each in both]
-        equivalent = _EITHER_EQUIVALENCE if name in either else EQUIVALENCE
         test = RankTest(
             logs[0],
             logs[1],
-            False,
-            False,
-            equivalent,
-            drifts.get(name),
-            name == PAIRED,
-            weights[name],
-            name == MEAN,
+            equivalent=_EITHER_EQUIVALENCE if name in either else EQUIVALENCE,
+            drift=drifts.get(name),
+            paired=name == PAIRED,
+            weight=weights[name],
+            only_slower=name == MEAN,
             margin=math.log1p(threshold),
         )
         tests[name] = test.ranked()

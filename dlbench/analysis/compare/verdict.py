@@ -8,11 +8,11 @@ from typing import NamedTuple, Self
 
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, Verdict, by_side
 from dlbench.analysis.compare.power import MOST_ROUNDS, least_rounds, more_rounds, rounds_to_exclude
-from dlbench.analysis.compare.provenance import ClockDifference
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.presentation.wording import amount
 from dlbench.analysis.ratios.matching import Unmatched
 from dlbench.analysis.read.header import SpentBudget
+from dlbench.analysis.read.usability import ClockDifference
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import holm, known
@@ -28,13 +28,13 @@ class CaseVerdict(NamedTuple):
     reasons: tuple[str, ...] = ()
     """Why, and what to do about it."""
     regressed: tuple[str, ...] = ()
-    """What got worse: ``time``, ``memory``, ``value.p99_s``."""
+    """Quantities that got worse: ``time``, ``memory``, ``value.p99_s``."""
     base: Row | None = None
     new: Row | None = None
     tests: Tests = MappingProxyType({})
-    """Of its times, among those of all other cases."""
+    """Tests of its times, among those of all other cases."""
     values: tuple[ValueChange, ...] = ()
-    """Of memory, energy and each value, as far as both sides report them."""
+    """Changes of memory, energy and each value, as far as both sides report them."""
     thresholds: Thresholds | None = None
     """Its smallest relevant changes; None where nothing was compared."""
     detect: float | None = None
@@ -44,9 +44,9 @@ class CaseVerdict(NamedTuple):
     unseen: str | None = None
     """Why it is neither called nor excluded; None where it is, or none has to be."""
     what: str = "slowdown"
-    """That is unseen; a worsening where it is one of memory or a value as well."""
+    """Name of the unseen change; a worsening where it is one of memory or a value as well."""
     remedy: str = ""
-    """Of what is unseen, other than more rounds; empty where they are all there is to do."""
+    """Remedy for what is unseen, other than more rounds; empty where more rounds are all there is to do."""
     rounds_to_see: int | None = None
     """The rounds a side in which it probably would be seen, whatever the verdict is; None where these are enough, or none are."""
     detectable: float | None = None
@@ -76,7 +76,7 @@ class CaseVerdict(NamedTuple):
 
     @property
     def statistic(self) -> str:
-        """Whose change to show: the median's, unless slower or faster stands on another test alone."""
+        """Name of the test whose change is shown: the median, unless slower or faster stands on another test alone."""
         changed = self.tests if self.verdict.is_change else {}
         return next((name for name, each in changed.items() if each.verdict is self.verdict), "median")
 
@@ -116,7 +116,7 @@ class Comparison:
     unmatched: tuple[Unmatched, ...] = ()
     """Rows of the same file that stand in no pair."""
     other_occasion: str | None = None
-    """For whoever is strict: that the files are of two occasions, and nothing tells how these differ; None where it does."""
+    """Reason to doubt under --strict: the files are of two sessions, and no calibration says how these differ; else None."""
 
     @property
     def undecidable(self) -> str | None:
@@ -127,7 +127,7 @@ class Comparison:
 
     @property
     def doubt(self) -> str | None:
-        """What was neither called nor excluded, if anything, whether or not the exit code depends on it."""
+        """Sentence on changes neither called nor excluded, if any, whether or not the exit code depends on them."""
         return self.powerless or (self.unseen.sentence if self.unseen else None)
 
     @property
@@ -143,7 +143,7 @@ def attention(case: CaseVerdict) -> tuple[int, float]:
 
 
 IN_TURN = "measure both sides alternately, with dlbench ab"
-"""What helps where sessions differ."""
+"""Remedy where sessions differ."""
 
 
 def worsening(change: ValueChange) -> tuple[str, int | None]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from dlbench.analysis.compare.judge import LEVEL, statistic_name
-from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.power import detectable
+from dlbench.analysis.compare.sides import compare
 from dlbench.analysis.compare.verdict import CaseVerdict
 from dlbench.analysis.presentation.columns import cells
 from dlbench.analysis.presentation.wording import plural, short

@@ -232,7 +232,7 @@ def export(name: str, file: Path) -> Exported:
     run = table.load(file)
     timed, untimed = split(run)
     count = len(timed) + sum(map(len, untimed.values()))
-    notes = [*left_out(run), *incomplete(run, count), *untaken(untimed, count), *not_usable(table.of_file(run, run.path.stem))]
+    notes = [*left_out(run), *incomplete(run, count), *untaken(untimed, count), *not_usable(table.results_of(run, run.path.stem))]
     if not timed:
         return Exported({}, notes)
     made = DOCUMENTS[name](run, timed)

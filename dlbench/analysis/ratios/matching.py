@@ -43,11 +43,11 @@ _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
 
 _PRECISIONS = {name: at for at, name in enumerate(ARITHMETIC)}
 STANDARD = {"device": "cpu", "dtype": "fp32", "layout": "nchw", "mode": "eager", "optimizer": "sgd", "kernels": "vendor"}
-"""What others are held against of settings with these names, where a workload declares no plain default of its own."""
+"""Base of settings with these names, where a workload declares no plain default of its own."""
 
 
 class Unmatched(NamedTuple):
-    """A row that stands in no pair, and why."""
+    """A row without a match, and why."""
 
     case: str
     run: str
@@ -61,21 +61,21 @@ class Match:
     base: Row
     other: Row
     by: Setting | None
-    """What they differ in; None where each is at its own best."""
+    """Setting in which they differ; None where each is at its own best."""
     hidden: tuple[str, ...]
     """Parameters in which they may differ, which are left out of what they share."""
     speeds: tuple[Sequence[float], Sequence[float]] | None
-    """Of each round of either; None of rows that report values and no times."""
+    """Speeds of each round of both; None for rows that report values and no times."""
     on_device: bool = False
     """Whether these are of the device's own time."""
     among: int = 1
-    """Of how many it was chosen as the best."""
+    """Number of matches that it was chosen from as the best."""
 
     @cached_property
     def ratio(self) -> Ratio:
         """How many times as fast the other is. Raises AttributeError for rows that report values."""
         if self.speeds is None:
-            raise AttributeError("a pair of rows without times has no ratio")
+            raise AttributeError("rows without times have no ratio")
         return itself(len(self.speeds[0])) if self.other is self.base else speed_ratio(*self.speeds, among=self.among)
 
     @property
@@ -90,17 +90,17 @@ class Match:
 
     @property
     def case(self) -> str:
-        """What both sides have in common."""
+        """The work that both sides have in common."""
         return label(self.base, self.hidden)
 
     @property
     def work(self) -> str:
-        """That without what each side chooses for itself where it is at its best."""
+        """The same without the settings that each side chooses for itself where it is at its best."""
         return label(self.base, chosen(self.base))
 
     def value(self, side: Row) -> str | None:
         """Return what a side has of the setting in which they differ, as text; where each is at its best, the device."""
-        found = (self.by or DEVICE).of_row(side)
+        found = (self.by or DEVICE).value_in(side)
         return None if found is None else value_text(found) if isinstance(found, bool) else str(found)
 
     def time_s(self, side: str) -> float | None:
@@ -127,7 +127,7 @@ class OfMatch:
 
     @property
     def case(self) -> str:
-        """What both sides have in common."""
+        """The work that both sides have in common."""
         return self.pair.case
 
     @property
@@ -138,18 +138,18 @@ class OfMatch:
 
 @dataclass(frozen=True)
 class Matches:
-    """Pairs, and what they leave out."""
+    """Matches, and the rows that have none."""
 
     rows: tuple[Match, ...] = ()
     unmatched: tuple[Unmatched, ...] = ()
     by: Setting | None = None
     """What they differ in; None where each side is at its own best."""
     base_value: Hashable = None
-    """What the base of each has of that."""
+    """Value of that setting in each base."""
 
 
 def match_rows(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Matches:
-    """Pair the ``ok`` rows that differ in one setting and give the ratio of their times, base over other.
+    """Match the ``ok`` rows that differ in one setting and give the ratio of their times, base over other.
 
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
     device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides.
@@ -164,7 +164,7 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
     """
     setting = _setting(results, by)
     free = {setting, *_GOES_WITH.get(setting, ())}
-    of_interest = [row for row in results.rows if setting.of_row(row) is not None]
+    of_interest = [row for row in results.rows if setting.value_in(row) is not None]
     with_trouble = [(row, row.unfit(timed=timed, across_devices=setting == DEVICE)) for row in of_interest]
     base_value = _base_value([row for row, trouble in with_trouble if trouble is None] or of_interest, setting, base)
     pairs: list[Match] = []
@@ -172,8 +172,8 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
     for group in grouped(with_trouble, lambda each: each[0].differing_from(free)).values():
         unmatched += [left_out(row, trouble) for row, trouble in group if trouble]
         fit = [row for row, trouble in group if trouble is None]
-        bases = [row for row in fit if setting.of_row(row) == base_value]
-        others = [row for row in fit if setting.of_row(row) != base_value]
+        bases = [row for row in fit if setting.value_in(row) == base_value]
+        others = [row for row in fit if setting.value_in(row) != base_value]
         if setting == DTYPE:
             others.sort(key=lambda row: from_widest(row.case.dtype))
         if not bases:
@@ -203,7 +203,7 @@ def launch_bound(row: Row) -> bool | None:
     A cold call is timed alone, so what it waits for says nothing of calls that follow each other: None, too.
     """
     ratio = row.time.launch_bound
-    return None if ratio is None or _CACHE.of_row(row) == "cold" else ratio >= LAUNCH_BOUND
+    return None if ratio is None or _CACHE.value_in(row) == "cold" else ratio >= LAUNCH_BOUND
 
 
 def plain_value(row: Row, name: str) -> str | None:
@@ -236,7 +236,7 @@ def _setting(results: Results, by: str) -> Setting:
 
 
 def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hashable:
-    values = {str(value): value for row in rows if (value := setting.of_row(row)) is not None}
+    values = {str(value): value for row in rows if (value := setting.value_in(row)) is not None}
     if base is None:
         plain = dict.fromkeys(plain_value(row, setting.name) for row in rows)
         standard = [each for each in (STANDARD.get(setting.name),) if each in plain]
@@ -248,7 +248,7 @@ def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hash
 
 
 def left_out(row: Row, reason: str) -> Unmatched:
-    """Return a row as one that stands in no pair."""
+    """Return a row as one without a match, with the reason."""
     return Unmatched(row.case.id, row.file, reason)
 
 

@@ -19,9 +19,9 @@ class Ratio:
     interval: Interval | None
     """With 95 % confidence or a little more; None of too few rounds."""
     rounds: tuple[int, int]
-    """Of the base and of the other."""
+    """Rounds of the base and of the other."""
     among: int = 1
-    """Of how many pairs it was chosen as the fastest; its interval allows for that."""
+    """Number of pairs that it was chosen from as the fastest; its interval allows for that."""
     is_of_itself: bool = False
     """Whether both are the same, so that there is nothing to estimate."""
 
@@ -147,10 +147,6 @@ class PairedDifference(NamedTuple):
     def is_at_least(self, limit: float) -> bool:
         """Whether no part of the interval lies below the limit; False without an interval."""
         return self.interval is not None and self.interval.low >= limit - _ROUNDING * abs(limit)
-
-    def is_at_most(self, limit: float) -> bool:
-        """Whether no part of the interval lies above the limit; False without an interval."""
-        return self.interval is not None and self.interval.high <= limit + _ROUNDING * abs(limit)
 
 
 def paired_difference(base: Sequence[float], other: Sequence[float]) -> PairedDifference | None:

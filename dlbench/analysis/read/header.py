@@ -18,7 +18,7 @@ from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
 
 Sides = Mapping[str | None, Mapping[str, Any]]
-"""What a header says of each side; a plain run has the side None."""
+"""Entries of a header for each side; a plain run has the side None."""
 Readings = Mapping[str, Mapping[str, Sequence[float]]]
 """Device to the name in the file to what was read after each round, in base units."""
 READ = ("clock_hz", "clock_sm_hz", "clock_memory_hz", "temperature_c", "power_w")
@@ -29,7 +29,7 @@ def run_name(file: str, side: str | None) -> str:
     return file if side is None else f"{file}:{side}"
 
 
-def of_sides(run: RunFile, measured: Iterable[str | None]) -> Sides:
+def sides_of(run: RunFile, measured: Iterable[str | None]) -> Sides:
     """Return what the header says of each side, those that were ``measured`` too.
 
     A side that was measured again is still that side.
@@ -45,8 +45,8 @@ def environments(run: RunFile, name: str, sides: Sides) -> dict[str, Mapping[str
     ``run --gate`` measured it.
     """
     footer = run.footer or {}
-    told = {"gate": run.header.get("gate"), "state_after": footer.get("state") or None, "seconds": footer.get("seconds") or None}
-    shared = {**run.header.get("environment", {}), **{key: value for key, value in told.items() if value is not None}}
+    recorded = {"gate": run.header.get("gate"), "state_after": footer.get("state") or None, "seconds": footer.get("seconds") or None}
+    shared = {**run.header.get("environment", {}), **{key: value for key, value in recorded.items() if value is not None}}
     return {run_name(name, side): {**shared, **of_side} for side, of_side in sides.items()}
 
 
@@ -88,7 +88,7 @@ def device_readings(run: RunFile) -> Readings:
 
 
 _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
-"""Of a policy what the time of a round depends on; how many rounds there are is no matter of theirs."""
+"""Fields of a policy that the time of a round depends on, unlike the number of rounds."""
 
 
 def protocol(run: RunFile) -> Mapping[str, str]:
@@ -105,7 +105,7 @@ def protocol(run: RunFile) -> Mapping[str, str]:
 
 
 ENOUGH_ROUNDS = 7
-"""As many as are measured by default, which have an interval."""
+"""Rounds that are measured by default, enough for an interval."""
 _MINUTES_FROM_S = 600
 
 
@@ -201,7 +201,7 @@ def _resume(run: RunFile) -> str:
 
 
 def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: Sequence[Row]) -> dict[str, frozenset[str]]:
-    """Return of each ``case.run`` of a file with damaged lines the ids of the cases that may have lost a round with them.
+    """Return the ids of the cases that may have lost a round, for each ``case.run`` of a file with damaged lines.
 
     Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file. ``sides``
     are those of the file; one of them may have lost all of its rows.
@@ -253,7 +253,7 @@ _TELLING = {
     "stack.driver": "driver {}",
     _DATE: "{}",
 }
-"""What tells machines apart, then software and days, the most telling first, and how it is said."""
+"""Facts that distinguish machines, then software and days, the most distinctive first, and their words."""
 
 
 def place_names(environments: Environments) -> dict[str, str]:

@@ -49,29 +49,29 @@ class Results:
     notes: tuple[str, ...]
     """A sentence for each thing that a file lacks, and what to do about it."""
     environments: Environments
-    """Of each ``case.run`` the header's ``environment``, with what it says of a side; empty where a file does not say."""
+    """The header's ``environment`` of each ``case.run``, with its entries for a side; empty where a file has none."""
     thresholds: Mapping[str, Mapping[str, ThresholdSettings]] = field(default_factory=dict)
-    """Of each ``case.run``, for each suite that sets any, its thresholds."""
+    """Thresholds of each suite that sets any, by ``case.run``."""
     readings: Mapping[str, Readings] = field(default_factory=dict)
-    """What the devices of each file read after its rounds; by its own name where it is an A/B, whose sides share them."""
+    """Readings of each file's devices after its rounds; by its own name where it is an A/B, whose sides share them."""
     circumstances: tuple[str, ...] = ()
     """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
     protocols: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """How each ``case.run`` was measured, as far as its header says: see `header.protocol`."""
     budgets: Mapping[str, header.SpentBudget] = field(default_factory=dict)
-    """Of each ``case.run`` that its budget ended before its rounds."""
+    """Budget of each ``case.run`` that it ended before its rounds."""
     tries: tuple[Row, ...] = ()
-    """What searches tried, each in one round: no planned cases, so nothing compares them."""
+    """Tries of searches, each in one round: no planned cases, so nothing compares them."""
     missing: Mapping[str, int] = field(default_factory=dict)
-    """Of each ``case.run`` that is not complete how many planned cases its file lacks."""
+    """Number of planned cases that the file of each incomplete ``case.run`` lacks."""
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
+    """Cases that may have lost a round, for each ``case.run`` with damaged lines; a sound one is not in it."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """How long each file took that was measured to its end, by its own name."""
+    """Seconds that each complete file took, by its own name."""
     others: Mapping[str, float] = field(default_factory=dict)
-    """Of each ``case.run`` whose file tells, the CPUs that other processes kept busy, in the median of its rounds."""
+    """CPUs that other processes kept busy, in the median of the rounds, for each ``case.run`` whose file has them."""
     paths: Mapping[str, Path] = field(default_factory=dict)
-    """Of each ``case.run`` its file, as it was given."""
+    """File of each ``case.run``, as it was given."""
     set_aside: tuple[Row, ...] = ()
     """Rows that `usable` left out."""
     unmerged: "Results | None" = None
@@ -106,7 +106,7 @@ class Results:
 
     @cached_property
     def ceilings(self) -> dict[Machine, Ceilings]:
-        """What each machine was measured to do at most."""
+        """Measured ceilings of each machine."""
         return measured(self.rows, self.environments)
 
     def of_run(self, *names: str) -> Self:
@@ -141,7 +141,7 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
     return results.frame
 
 
-def of_rows(rows: Sequence[Row], name: str, declarations: Mapping[str, Declaration], environment: Mapping[str, Any]) -> Results:
+def rows_so_far(rows: Sequence[Row], name: str, declarations: Mapping[str, Declaration], environment: Mapping[str, Any]) -> Results:
     """Return rows of a run that goes on as if its file, which is called so, had been read.
 
     ``declarations`` are those of its workloads, and ``environment`` is what its header says of the machine.
@@ -155,6 +155,8 @@ def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:
     return replace(row, case=replace(row.case, run=run), declared=declaration or row.declared)
 
 
+Read = Callable[[Path, str], Results]
+Map = Callable[[Read, Iterable[Path], Iterable[str]], Iterable[Results]]
 """`map`, or that of a pool of processes: calls a function with each path and name, and returns the results in that order."""
 
 
@@ -173,13 +175,13 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def collect(paths: Sequence[Path]) -> Results:
-    """Read files into one table, with what each round gave.
+def collect(paths: Sequence[Path], each: Map = map) -> Results:
+    """Read files into one table, with what each round gave; ``each`` reads them, one after the other or side by side.
 
     A folder stands for the result files in it. Raises ResultFileError where one can't be read, UsageError where one is given twice.
     """
     paths = files_in(paths)
-    files = [of_file(load(path), name) for path, name in zip(paths, _names(paths), strict=True)]
+    files = list(each(_read_one, paths, _names(paths)))
     joined: dict[str, Any] = {field: tuple(chain.from_iterable(getattr(file, field) for file in files)) for field in _JOINED}
     joined |= {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
     results = Results(**joined)
@@ -188,19 +190,19 @@ def collect(paths: Sequence[Path]) -> Results:
     return replace(results, rows=tuple(with_ceilings(results.rows, places)))
 
 
-def of_file(run: RunFile, name: str) -> Results:
+def _read_one(path: Path, name: str) -> Results:
+    return results_of(load(path), name)  # at the top of the module, for a pool of processes to find
+
+
+def results_of(run: RunFile, name: str) -> Results:
     """Return the rows of a file that was read, which is called so."""
-    cases, run = by_case(run.measurements), replace(run, measurements=())  # which many blocks then leave as their case has a row
-    sides = header.of_sides(run, [*(rounds[0].side for rounds in cases), *(each.side for each in run.tries)])
+    cases = by_case(run.measurements)
+    sides = header.sides_of(run, [*(rounds[0].side for rounds in cases), *(each.side for each in run.tries)])
     environments = header.environments(run, name, sides)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
     origins = {side: Origin(header.run_name(name, side), devices, header.declarations(run, of)) for side, of in sides.items()}
     target = run.header.get("policy", {}).get("target", Policy().target)
-    rows = []
-    while cases:
-        rounds = cases.pop()
-        rows.append(summarise(rounds, target, run.states, origins[rounds[0].side]))
-    rows = flagged(rows[::-1])
+    rows = flagged([summarise(rounds, target, run.states, origins[rounds[0].side]) for rounds in cases])
     lacking = header.planned_cases(run, len(rows)) - len(rows)
     spent, others = header.spent_budget(run, rows), known(each.other_cpus for each in run.states)
     return Results(

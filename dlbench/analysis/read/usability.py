@@ -1,4 +1,4 @@
-"""Flags that take several rows: runs whose machine was not left alone, rows that others contradict, and trends over the rounds."""
+"""Flags that take several rows: runs whose machine was not left alone, rows that others contradict, trends, and other clocks."""
 
 import math
 import statistics
@@ -6,12 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
+from dlbench.analysis.read.header import Readings
 from dlbench.core import units
 from dlbench.core.measurement import STEADY_SHIFT
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.rank_test import shift_interval
+from dlbench.core.rank_test import shift_interval, smallest_p
 from dlbench.core.rows.rates import together
 from dlbench.core.rows.row import WORK, Row, Setting
 from dlbench.core.stats import Interval, known, theil_sen
@@ -162,3 +163,54 @@ def shared_trend(times: Sequence[Mapping[int, float]]) -> str | None:
         return None
     moved = f"times {'rose' if change > 0 else 'fell'} by {units.percent(abs(change))} over {n} rounds, median of {len(cases)} cases"
     return f"{moved}: let the machine come to its temperature"
+
+
+FAR = 0.02
+"""Clocks that differ by more than this part make times that say little about the program."""
+_CHANCE = 0.05  # that readings which differ by accident lie wholly apart
+
+_OF_CPU = {"clock_hz": "clock"}
+_OF_ACCELERATOR = {"clock_sm_hz": "clock", "clock_memory_hz": "memory clock"}
+
+
+class ClockDifference(NamedTuple):
+    """Clocks of a device that two files read differently."""
+
+    sentence: str
+    """Which clock, and how it reads in either."""
+    slower: float
+    """Times as long as in the base a call may take in the new file because of the clocks alone, at most; 1 where they make none longer."""
+    faster: float
+    """The same at least, 1 where they make none shorter."""
+
+    @property
+    def share(self) -> float:
+        """The largest change that they explain, as a fraction."""
+        return max(self.slower, 1 / self.faster) - 1
+
+
+def clock_difference(base: Readings, new: Readings, device: str) -> ClockDifference | None:
+    """Return how a device's clocks differ between two files, if by more than `FAR`; None too where a file does not tell.
+
+    An accelerator's clock holds while its process does, so the medians decide. What the system tells of a CPU is the clock of the
+    moment, mostly of cores that rest already, so there every reading of one file has to lie so far beyond every one of the other, with
+    readings enough that this is no accident. No call takes longer by more than the ratio of the clock that fell most.
+    """
+    if device not in base or device not in new:
+        return None
+    names = _OF_CPU if device == "cpu" else _OF_ACCELERATOR
+    sentence, slower, faster = "", 1.0, 1.0
+    for name, what in names.items():
+        one, other = (side[device].get(name, ()) for side in (base, new))
+        if not one or not other:
+            continue
+        before, after = statistics.median(one), statistics.median(other)
+        if device == "cpu":
+            apart = max(min(one) / max(other), min(other) / max(one)) - 1
+            far = apart > FAR and smallest_p(len(one), len(other)) < _CHANCE
+        else:
+            far = max(before / after, after / before) - 1 > FAR
+        if far:
+            sentence = sentence or f"the {what} of {device} was {units.hertz(before)} in the base and {units.hertz(after)} in the new file"
+        slower, faster = max(slower, max(one) / min(other)), min(faster, min(one) / max(other))
+    return ClockDifference(sentence, slower, faster) if sentence else None

@@ -20,7 +20,7 @@ FEWEST = 5
 FAR = 3.5
 """Standard deviations, as the median absolute deviation estimates them (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993)."""
 _FEW_ALONE = 2
-"""Files without another of their kind that are told one by one."""
+"""Files without another of their kind that are named one by one."""
 MATTERS = 0.1
 """Change of time that matters between files, as in `thresholds.ACROSS_RUNS`: a fleet that is very much alike has outliers of no account."""
 
@@ -82,7 +82,7 @@ def sentences(found: Sequence[Kind]) -> list[str]:
             lines.append(f"{plural(len(kind.runs), 'file')} with {kind.name}: too few to compare; it takes {FEWEST} with the same case")
         elif not kind.outliers:
             lines.append(f"{len(kind.runs)} files with {kind.name}: none stands out")
-        lines += [line for run in kind.runs for line in _of_run(run, kind)]
+        lines += [line for run in kind.runs for line in _far_cases(run, kind)]
     return [one_line(line) for line in lines]
 
 
@@ -113,11 +113,11 @@ def _outliers(group: Sequence[Row]) -> list[Outlier]:
     return [Outlier(row, math.expm1(time - middle)) for row, time in zip(group, times, strict=True) if abs(time - middle) > least]
 
 
-def _of_run(run: str, kind: Kind) -> list[str]:
+def _far_cases(run: str, kind: Kind) -> list[str]:
     lines = []
-    for way, sign in (("slower", 1), ("faster", -1)):
+    for direction, sign in (("slower", 1), ("faster", -1)):
         mine = [each for each in kind.outliers if each.row.case.run == run and each.change * sign > 0]
         if mine:
             where = f"in {len(mine)} of {plural(kind.judged, 'case')}, most in {mine[0].row.case.id}"
-            lines.append(f"{run} is {way} than others with {kind.name} {where}: {mine[0].change * 100:+.1f} % of their median")
+            lines.append(f"{run} is {direction} than others with {kind.name} {where}: {mine[0].change * 100:+.1f} % of their median")
     return lines

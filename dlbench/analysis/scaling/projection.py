@@ -33,7 +33,7 @@ class Projected:
     """Ranks that it is projected from."""
     projected_s: float
     projected_copies_s: float | None
-    """What copying each device its items adds where nothing hides it; None where there is nothing to copy."""
+    """Seconds that copying each device its items adds where nothing hides it; None where there is nothing to copy."""
 
     @property
     def is_measured(self) -> bool:
@@ -42,12 +42,12 @@ class Projected:
 
     @property
     def projection_error(self) -> float | None:
-        """Of a measured step: projected over measured, less one."""
+        """Projected over measured time, less one; None for a step that was not measured."""
         return self.projected_s / self.step.step_s - 1 if self.step.step_s is not None else None
 
     @property
     def projected_items_per_s(self) -> float | None:
-        """Of devices that were not measured: what they would do together."""
+        """Throughput of devices that were not measured, all together; None for a measured step."""
         return None if self.is_measured else (self.step.items or 0) * self.step.ranks / self.projected_s
 
 
@@ -60,7 +60,7 @@ def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
     """
     checkable = [each for each in steps if each.form in each.parallel.all_reduce and each.step_s is not None]
     found: list[Projected] = []
-    for group in grouped((each for each in checkable if each.items and each.kind != "strong"), lambda each: each.way).values():
+    for group in grouped((each for each in checkable if each.items and each.kind != "strong"), lambda each: each.apart_from_ranks).values():
         talking = (each for each in group if each.ranks >= 2 and each.exposed_s is not None and each.verdict != "implausible")
         anchor = next(talking, None)
         if anchor and (step_s := _model(anchor, results)):

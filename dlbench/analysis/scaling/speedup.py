@@ -28,7 +28,7 @@ class Step:
 
     row: Row
     models: tuple[str, ...] = ()
-    """What the accelerators of its ranks are called, each name once; empty for a CPU, or where the file does not say."""
+    """Names of the accelerators of its ranks, each once; empty for a CPU, or where the file does not say."""
     base: "Step | None" = None
     """The step on one device that it is set against."""
     ratio: Ratio | None = None
@@ -38,7 +38,7 @@ class Step:
     exposed: Interval | None = None
     """The 95 % interval of that."""
     bubble: float | None = None
-    """Of a pipeline the share of its time in which it is idle, as other numbers of microbatches tell it."""
+    """Idle share of a pipeline's time, measured by other numbers of microbatches."""
     reason: str | None = None
     """Why there is no ratio, no interval, or no measured bubble."""
 
@@ -68,7 +68,7 @@ class Step:
         return label(self.row, ("ranks", "scaling"))
 
     @property
-    def way(self) -> Hashable:
+    def apart_from_ranks(self) -> Hashable:
         """A key that is equal for steps that differ in their ranks alone."""
         return self.case, self.kind, self.row.case.device, self.row.case.run
 
@@ -175,7 +175,7 @@ class Step:
 
     @cached_property
     def settings(self) -> frozenset[tuple[Setting, Hashable]]:
-        """What tells it from other steps; threads and flags go with the number of ranks."""
+        """Settings that distinguish it from other steps; threads and flags go with the number of ranks."""
         found = self.row.settings().items()
         return frozenset((setting, value) for setting, value in found if setting not in (THREADS, MATH) and value is not None)
 

@@ -52,35 +52,26 @@ _SAME = "same"
 """Stands for nothing in which b differs."""
 
 
-@dataclass(frozen=True, slots=True)
-class SideOptions:
-    """One side of an A/B, from its options."""
-
-    side: Side
-    """Without plugins and the code of its reference. Where an interpreter was given, the code installed there is measured."""
-    reference: str | None
-
-    @classmethod
-    def of(cls, name: str, given: Sequence[str]) -> Self:
-        """Read the options of a side. Raises UsageError for what makes no sense."""
-        single: dict[str, str] = {}
-        environ: dict[str, str] = {}
-        for words in given:
-            kind, _, value = words.partition("=")
-            if kind not in _KINDS or not value:
-                raise UsageError(f"--{name} {words}: write {', '.join(_KINDS.values())}")
-            key, value = _variable(f"--{name} {words}", value) if kind == "env" else (kind, value)
-            known = environ if kind == "env" else single
-            if key in known:
-                raise UsageError(f"--{name} {words}: {key} is given twice; give it once")
-            known[key] = value
-        python = single.get("python")
-        found = Interpreter().python if python is None else shutil.which(python)
-        if found is None:
-            raise UsageError(f"--{name} python={python}: there is no such program; give the path of a Python, such as .venv/bin/python")
-        # Absolute, and not resolved: a virtual environment's is a link to another one's.
-        interpreter = Interpreter(str(Path(found).absolute()), environ, imports_from_folder=python is None)
-        return cls(Side(name=name, interpreter=interpreter), single.get("ref"))
+def _side(name: str, given: Sequence[str]) -> tuple[Side, str | None]:
+    """Return a side without its plugins, and its git reference, from its options. Raises UsageError for what makes no sense."""
+    single: dict[str, str] = {}
+    environ: dict[str, str] = {}
+    for words in given:
+        kind, _, value = words.partition("=")
+        if kind not in _KINDS or not value:
+            raise UsageError(f"--{name} {words}: write {', '.join(_KINDS.values())}")
+        key, value = _variable(f"--{name} {words}", value) if kind == "env" else (kind, value)
+        known = environ if kind == "env" else single
+        if key in known:
+            raise UsageError(f"--{name} {words}: {key} is given twice; give it once")
+        known[key] = value
+    python = single.get("python")
+    found = Interpreter().python if python is None else shutil.which(python)
+    if found is None:
+        raise UsageError(f"--{name} python={python}: there is no such program; give the path of a Python, such as .venv/bin/python")
+    # Absolute, and not resolved: a virtual environment's is a link to another one's. Code installed there goes before the folder's.
+    interpreter = Interpreter(str(Path(found).absolute()), environ, imports_from_folder=python is None)
+    return Side(name=name, interpreter=interpreter), single.get("ref")
 
 
 def _variable(option: str, text: str) -> tuple[str, str]:
@@ -95,11 +86,11 @@ def _variable(option: str, text: str) -> tuple[str, str]:
     return key, value
 
 
-def _sides(a: Sequence[str], b: Sequence[str]) -> tuple[SideOptions, SideOptions]:
+def _sides(a: Sequence[str], b: Sequence[str]) -> tuple[tuple[Side, str | None], ...]:
     if not (a or b):
         apart = ", ".join(f"--b {each}" for each in _KINDS.values())
         raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--b {_SAME} measures the same code twice)")
-    return SideOptions.of("a", a), SideOptions.of("b", () if tuple(b) == (_SAME,) else b)
+    return _side("a", a), _side("b", () if tuple(b) == (_SAME,) else b)
 
 
 _DIFFERS = "in python=PATH, env=NAME=VALUE, or ref=REF of the checkout of FILE.py. Repeatable."
@@ -111,7 +102,7 @@ _side_options = option_group(
     ),
     click.option("--a", multiple=True, metavar="KIND=VALUE", help="The same of side a, the base."),
 )
-"""Adds --a and --b; the command gets ``sides``, the `SideOptions` of each."""
+"""Adds --a and --b; the command gets ``sides``, each with its git reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +140,12 @@ class ABSide:
 
 @contextmanager
 def open_ab_side(
-    options: SideOptions, plugins: tuple[str, ...], suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
+    side: Side, reference: str | None, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
 ) -> Iterator[ABSide]:
     """Put the code of a side in place and start its worker, as `open_side` does; an error names the side."""
-    with _code_in_place(options, plugins, interruption) as (side, folder, revision), ExitStack() as stack:
-        with _named(side, folder):
-            opened = stack.enter_context(open_side(side, suites, settings, interruption))
+    with _code_in_place(side, reference, interruption) as (here, folder, revision), ExitStack() as stack:
+        with _named(here, folder):
+            opened = stack.enter_context(open_side(here, suites, settings, interruption))
         yield ABSide(opened, folder, revision)
 
 
@@ -169,19 +160,16 @@ def _named(side: Side, folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _code_in_place(
-    options: SideOptions, plugins: tuple[str, ...], interruption: Interruption
-) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
+def _code_in_place(side: Side, reference: str | None, interruption: Interruption) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
     """Write the side's git reference, if any, into a temporary folder, which is removed even at an abrupt exit.
 
     Raises UsageError where no plugin lies in a checkout, or the reference does not have it.
     """
-    side = replace(options.side, plugins=plugins)
-    if options.reference is None:
+    if reference is None:
         yield side, None, {}
         return
-    option = f"--{side.name} ref={options.reference}"
-    files = {plugin: Path(plugin).resolve() for plugin in plugins}
+    option = f"--{side.name} ref={reference}"
+    files = {plugin: Path(plugin).resolve() for plugin in side.plugins}
     root = next(filter(None, map(folders.root_of, files.values())), None)
     if root is None:
         raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
@@ -192,7 +180,7 @@ def _code_in_place(
         folder = Path(temporary).resolve() / "checkout"
         folder.mkdir()
         try:
-            commit = folders.write_reference(root, options.reference, folder)
+            commit = folders.write_reference(root, reference, folder)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from error
         for plugin, path in files.items():
@@ -204,7 +192,7 @@ def _code_in_place(
         at = folder / here.relative_to(root) if here.is_relative_to(root) else folder
         interpreter = replace(side.interpreter, folder=at if at.is_dir() else folder, imports_from_folder=True)
         side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=root)
-        yield side, folder, {"ref": options.reference, "commit": commit}
+        yield side, folder, {"ref": reference, "commit": commit}
 
 
 def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple[Suite, ...]:
@@ -240,7 +228,7 @@ def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple
 @output_options()
 def ab_command(
     planning: PlanOptions,
-    sides: tuple[SideOptions, SideOptions],
+    sides: Sequence[tuple[Side, str | None]],
     measuring: MeasureOptions,
     given: ThresholdSettings,
     confirm: bool,
@@ -264,7 +252,8 @@ def ab_command(
     suites = tuple(replace(each, thresholds=overridden(each.thresholds, given)) for each in suites)  # so the file has them
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        opened = [stack.enter_context(open_ab_side(each, planning.plugins, suites, settings, interruption)) for each in sides]
+        given_sides = [(replace(side, plugins=planning.plugins), reference) for side, reference in sides]
+        opened = [stack.enter_context(open_ab_side(*each, suites, settings, interruption)) for each in given_sides]
         plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
         session, alike = _session(opened, plans, settings, measuring)
         goes_on = measuring.rounds is None or measuring.budget is not None
@@ -315,7 +304,7 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
 
 def _judge(results: "Results") -> "Comparison":
     """Return the verdicts on the sides."""
-    from dlbench.analysis.compare.pairs import compare_sides  # not at the top, so that --help stays quick
+    from dlbench.analysis.compare.sides import compare_sides  # not at the top, so that --help stays quick
 
     return compare_sides(results)
 

@@ -46,8 +46,8 @@ def compare_command(
       dlbench compare run.jsonl --by dtype
     """
     # Here and not at the top: reading imports more than help may take.
-    from dlbench.analysis.compare.pairs import are_sides, compare_by, compare_sides
     from dlbench.analysis.compare.provenance import side_notes
+    from dlbench.analysis.compare.sides import are_sides, compare_by, compare_sides
     from dlbench.analysis.read.table import collect
     from dlbench.analysis.scaling.outliers import fleet_notes
     from dlbench.cli.verdicts import conclude
@@ -72,8 +72,8 @@ def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, cali
     if across_machines and calibration:
         raise UsageError("--calibration is the noise of one machine; leave it out with --across-machines")
     if base.is_dir():
-        which = f"dlbench show {shlex.quote(str(base))}"
-        raise UsageError(f"{base} is a folder, and BASE is one file; for which of its files stand out: {which}")
+        command = f"dlbench show {shlex.quote(str(base))}"
+        raise UsageError(f"{base} is a folder, and BASE is one file; for which of its files stand out: {command}")
     if not by and not new:
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
 
@@ -83,7 +83,7 @@ def _across_files(
 ) -> tuple[list["Comparison"], list[str]]:
     """Return the verdicts of each file against the first, and notes on where the files come from."""
     from dlbench.analysis.compare import provenance
-    from dlbench.analysis.compare.pairs import any_sides, compare
+    from dlbench.analysis.compare.sides import any_sides, compare
     from dlbench.analysis.report.compare_terminal import occasions
 
     if any_sides(results):
@@ -92,14 +92,14 @@ def _across_files(
     different, notes = provenance.compare_machines(results, first, others, across_machines)
     here = [name for name in others if name not in different]
     noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if here else (None, None)
-    elsewhen, unproven = (set[str](), [occasions(noise, path)]) if noise else provenance.uncalibrated(results, first, here)
+    other_sessions, unproven = (set[str](), [occasions(noise, path)]) if noise else provenance.uncalibrated(results, first, here)
     base = results.of_run(first)
     comparisons = [
         compare(base, results.of_run(name), across_machines=True, given=given)
         if name in different
         else replace(
             compare(base, results.of_run(name), given=given, calibration=noise, insist=strict),
-            other_occasion=provenance.OTHER_OCCASION if strict and name in elsewhen else None,
+            other_occasion=provenance.OTHER_OCCASION if strict and name in other_sessions else None,
         )
         for name in others
     ]

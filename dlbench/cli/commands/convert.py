@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
+from dlbench.analysis.export import formats
 from dlbench.analysis.export.tabular import FILE_FORMATS, NEEDS_NAME
-from dlbench.cli.options import OUTPUT_FILE, PATH, file_argument, files_argument, price_options
+from dlbench.cli.options import OUTPUT_FILE, PATH, file_argument, files_argument, price_options, typed_options
 from dlbench.cli.output_files import check_writable, create, is_page_of, made_from, page_of, writing
 from dlbench.cli.prices import check_devices
 from dlbench.cli.terminal import drop_stdout, say, say_unbroken, write_notes
@@ -47,7 +48,7 @@ def report_command(files: tuple[Path, ...], output: Path | None, figures: Path |
     if not replacing:
         check_writable(path)
     results = replace(collect(files), prices=given)
-    check_devices(given, devices(results))
+    check_devices(given, devices(results), typed="price" in typed_options())
     notes = notes_on(results, files)
     made = page.report(results, notes, made_from(files))
     if figures:
@@ -89,7 +90,6 @@ def export_command(file: Path, form: str, output: Path | None) -> None:
       dlbench export run.jsonl --to pyperf -o run.json
       dlbench export run.jsonl --to github-action-benchmark -o run
     """
-    from dlbench.analysis.export import formats  # --help does without
 
     if output is None and form in NEEDS_NAME:
         raise UsageError(f"{form} {NEEDS_NAME[form]}, so it needs a name: add -o OUT")

@@ -219,7 +219,7 @@ def _measure(
 
 def _with_itself(gate: ThresholdSettings, results: "Results") -> "Comparison":
     """Compare a baseline as if the other side were like it."""
-    from dlbench.analysis.compare.pairs import compare
+    from dlbench.analysis.compare.sides import compare
 
     return compare(results, results, given=gate, insist=True)
 

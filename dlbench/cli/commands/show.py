@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli.options import complete_columns, files_argument, format_option, offering, price_options
-from dlbench.cli.prices import check_devices, typed_prices
+from dlbench.cli.options import complete_columns, files_argument, format_option, offering, price_options, typed_options
+from dlbench.cli.prices import check_devices
 from dlbench.core.errors import UsageError, did_you_mean
 from dlbench.core.prices import Prices
 
@@ -61,7 +61,7 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
     from dlbench.cli.terminal import write_notes
 
     results = replace(collect(files), prices=given)
-    check_devices(given, output.devices(results))
+    check_devices(given, output.devices(results), typed="price" in typed_options())
     notes = [*output.notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]
     if by is None and topic in (None, "details"):
         output.write_results(results, form, files, notes, details=topic is not None)
@@ -86,7 +86,7 @@ def _check(topic: str | None, by: str | None, form: str) -> None:
         raise UsageError("--topic and --by show something else each; give one of them")
     if topic and form not in (forms := _PARTS.get(topic, _PARTS["all"])):
         raise UsageError(f"--topic {topic} can't be written as {form}; give --format {' or '.join(forms)}")
-    typed = typed_prices()
+    typed = [f"--{each}" for each in ("price", "samples", "epochs", "on") if each in typed_options()]
     if typed and (topic not in (*_PARTS, *_PRICED) if topic else by or form != "table"):
         raise UsageError(
             f"prices are shown by the answers on cost, serving and speed-up alone; leave out {', '.join(typed)}, or give --topic cost"

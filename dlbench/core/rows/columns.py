@@ -81,12 +81,12 @@ class MeasuredCeiling:
 
     kind: Ceiling
     precision: str
-    """That products are computed in; empty for what is no arithmetic."""
+    """Precision that products are computed in; empty for what is no arithmetic."""
     per_s: float
     case: str
     """Id of the case that reached it."""
     least_bytes: float
-    """That a call moves of any row that declares this ceiling: fewer may come from a cache."""
+    """Fewest bytes that a call moves in a row that declares this ceiling: fewer may come from a cache."""
 
     def __str__(self) -> str:
         rate = f"{units.flop_rate(self.per_s)} in {self.precision}" if self.kind == "arithmetic" else units.byte_rate(self.per_s)
@@ -110,7 +110,7 @@ def _getter(kind: Any) -> Callable[[Record], tuple[Any, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Identity(Record):
-    """What was measured, where, and how it ended."""
+    """The case, the device it ran on, and how it ended."""
 
     id: str = _text("workload, parameters and device: readable and stable")
     suite: str = _text("the suite that planned it")
@@ -132,11 +132,11 @@ class Identity(Record):
         factory=dict,
     )
     run: str = _text("the result file it stands in, and of an A/B the side: ab-quick:b", default="")
-    """Of several files of one place the name of that; empty while it is measured."""
+    """Name of the place where several files share one; empty while the case is measured."""
     file: str | None = None
-    """That file, where ``run`` is a place."""
+    """The result file, where ``run`` is a place."""
     side: str | None = None
-    """Of an A/B."""
+    """Side of an A/B."""
     unfinished: bool = False
     """Whether it is a search that was cut short with something found, by whatever ended it."""
 
@@ -170,7 +170,7 @@ class Times(Record):
 
 @dataclass(frozen=True, slots=True)
 class Rates(Record):
-    """What is done in a second, and which share of what is possible."""
+    """Work done in a second, and its share of what is possible."""
 
     items_per_s: float | None = column(
         Unit.ITEMS_PER_S, "items of one call over the median time of a call; of an experiment the throughput that it reports", "higher"
@@ -225,7 +225,7 @@ class Checks(Record):
     """Check of the output."""
 
     follows_input: bool | None = _flag("whether other numbers in the inputs gave another output")
-    error: float | None = _fraction("how far the output is from that in fp64 on the CPU, relative in the 2-norm", "lower")
+    error: float | None = _fraction("how far a call is from the same in fp64, relative in the 2-norm", "lower")
     tolerance: float | None = _fraction("what rounding explains of that; a case beyond it has failed")
     empty_call_s: float | None = _seconds("what a call takes that does nothing")
     operations: int | None = _count("that one call hands to the device, without views and allocations; each is a launch at least")

@@ -110,7 +110,7 @@ def together(sentences: Sequence[str]) -> str | None:
 
 
 def joules_per_item(rounds: Sequence[Measurement]) -> tuple[float, ...]:
-    """Return of each round the energy of the device for an item, in J; empty where a round does not tell."""
+    """Return the energy of the device for an item in each round, in J; empty where a round lacks it."""
     found = known(_over(each.energy.joules, each.energy.items) for each in rounds if each.energy)
     return tuple(found) if len(found) == len(rounds) else ()
 

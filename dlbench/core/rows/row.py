@@ -34,7 +34,7 @@ Cells = Mapping[str, Any]
 """Plain values by the name of their column, None where there is none: text, numbers and flags."""
 NOTHING_DECLARED, _NO_ROUNDS = Declaration(), CaseRounds()
 MARKS = ("unsteady", "throttled", "implausible", "CPUs taken")
-"""What a comparison says of times that show nothing about the program."""
+"""Marks of times that show nothing about the program."""
 _WIDE = 0.2
 """Width of an interval over its median from which on a case is noisy."""
 
@@ -48,7 +48,7 @@ class Setting(NamedTuple):
     def __str__(self) -> str:
         return f"{self.of}.{self.name}"
 
-    def of_row(self, row: "Row") -> Hashable:
+    def value_in(self, row: "Row") -> Hashable:
         """Return its value in a row; None where that has none."""
         if self.of == "param":
             return row.params.get(self.name)
@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: what its fields hold has no hash
 class Row(Record):
-    """What the rounds of one case came to."""
+    """Result of all rounds of one case."""
 
     case: Identity
     params: Params
@@ -73,11 +73,11 @@ class Row(Record):
     energy: Energy = Energy()
     flag: Flags = Flags()
     declared: Declaration = NOTHING_DECLARED
-    """What its workload declares."""
+    """Declaration of its workload."""
     rounds: CaseRounds = _NO_ROUNDS
-    """What each of its rounds gave."""
+    """Values of each round."""
     profile: StepProfile | None = None
-    """Of a step."""
+    """Profile of a step."""
     not_profiled: str | None = None
     """Why a step has none."""
 
@@ -240,7 +240,7 @@ class Row(Record):
 
     @property
     def peak_bytes(self) -> float | None:
-        """What had to fit: what the accelerator's allocator held, or on a CPU the peak of the process; None where it is unknown."""
+        """Memory that had to fit: the accelerator's allocator's, or on a CPU the peak of the process; None where it is unknown."""
         value = self.memory.reserved_bytes or self.memory.peak_bytes or self.memory.host_peak_bytes
         return float(value) if value else None
 
@@ -264,7 +264,7 @@ class Row(Record):
 
     @property
     def described(self) -> tuple[Value, ...]:
-        """What its workload declares of values that such a case reports."""
+        """Declared values that such a case reports."""
         settings = {**self.params, "dtype": self.case.dtype, "mode": self.case.mode}
         return tuple(each for each in self.declared.values if each.applies(settings))
 
@@ -304,8 +304,8 @@ class Row(Record):
         return rate / (self.ranks or self.count("instances") or 1)
 
     def settings(self) -> dict[Setting, Hashable]:
-        """Return what tells it from other rows: work, device, machine and parameters."""
-        found: dict[Setting, Hashable] = {each: each.of_row(self) for each in (*WORK, *MACHINE)}
+        """Return all settings that distinguish it from other rows: work, device, machine and parameters."""
+        found: dict[Setting, Hashable] = {each: each.value_in(self) for each in (*WORK, *MACHINE)}
         return found | {Setting("param", name): value for name, value in self.params.items()}
 
     def differing_from(self, free: Collection[Setting]) -> Hashable:

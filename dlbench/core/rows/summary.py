@@ -36,9 +36,9 @@ class Origin(NamedTuple):
 
     run: str = ""
     devices: Mapping[str, Json] = {}
-    """What the header says of each device."""
+    """Entry of the header for each device."""
     declarations: Mapping[str, Declaration] = {}
-    """Of each workload."""
+    """Declaration of each workload."""
 
 
 _UNKNOWN = Origin()
@@ -122,7 +122,7 @@ def summarise(
         ),
         declared,
         given if counted and counted[0].status is Status.OK else CaseRounds(),
-        profile and profile.of_timed(time.median_s or 0.0, on_cpu=on_cpu),
+        profile and profile.scaled_to(time.median_s or 0.0, on_cpu=on_cpu),
         _reason("profile", measurements),
     )
 
@@ -242,7 +242,7 @@ def _has_tail(time: Times) -> bool | None:
 
 
 def _not_steady(rounds: Sequence[_Round]) -> bool | None:
-    """Whether a warm-up ended unsteady, or slow calls, which have none, drifted the same way within the rounds.
+    """Whether a warm-up ended unsteady, or slow calls, which have none, drifted in one direction within the rounds.
 
     None for slow calls in fewer than six rounds.
     """
@@ -295,9 +295,9 @@ def _copies(transfers: Sequence[Transfer], call_s: float | None, reason: str | N
     Where there are such copies, and the header does not tell or tells of a link that they don't go over, with why that is.
     """
     found: dict[str, Any] = {}
-    for way in ("h2d", "d2h") if transfers else ():
-        found[f"{way}_bytes"] = count = getattr(transfers[-1], f"{way}_bytes")
-        for copy in (way, f"pinned_{way}"):
+    for direction in ("h2d", "d2h") if transfers else ():
+        found[f"{direction}_bytes"] = count = getattr(transfers[-1], f"{direction}_bytes")
+        for copy in (direction, f"pinned_{direction}"):
             found[f"{copy}_s"] = copy_s = known_median(map(attrgetter(f"{copy}_s"), transfers))
             found[f"{copy}_bytes_per_s"] = count / copy_s if count and copy_s else None
     if transfers and call_s is not None:

@@ -26,6 +26,7 @@ _MEANINGS = {
         "unsupported",
         "does not support",
         "doesn't support",
+        "of supported devices",  # of fused and foreach optimizers
         "_not_supported",  # CUBLAS_STATUS_NOT_SUPPORTED, CUDNN_STATUS_…, and so on
         "arch_mismatch",
         NO_ENGINE,

@@ -7,39 +7,22 @@ import inspect
 import pkgutil
 import sys
 import traceback
-import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal, overload
+from typing import Any, overload
 
-from dlbench.core.declarations import Ceiling, Declaration, Parallel, ParameterRole, Role, Value
+from dlbench.core.declarations import Ceiling, Declaration, Parallel, Value
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import CPU_AXES, Parameter, ParamValue, Signature, Work
-from dlbench.harness.worker.signatures import misfits
-from dlbench.harness.worker.user import Kind, UserDefined, names, refuse_second, reserve
+from dlbench.harness.worker.signatures import misfits, parameters_of, unwrapped
+from dlbench.harness.worker.user import Kind, names, refuse_second
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
 """Of installed packages: an entry point for each workload, of the workload's name."""
 
-
-@dataclass(frozen=True)
-class Least:
-    """Annotation: the least valid number (exclusive where the parameter is a float)."""
-
-    value: float
-
-
-Size = Annotated[int, Least(1)]
-"""A positive integer."""
-Duration = Annotated[float, Least(0)]
-"""Seconds, more than zero."""
-Layout = Literal["nchw", "channels_last"]
-"""Order of an image batch in memory."""
-Cache = Literal["hot", "cold"]
-"""Whether operands may lie in the last cache from the call before, or were driven out of it."""
 
 WorkloadFunction = Callable[..., Work]
 
@@ -83,7 +66,7 @@ class Workload:
         known = {name: value for name, value in params.items() if name in hints}  # without those of every workload
         # A suite has an enum's member by its value; the function gets the member.
         members: dict[str, Any] = {
-            name: hint(value) for name, value in known.items() if isinstance(hint := _unwrapped(hints[name])[0], enum.EnumType)
+            name: hint(value) for name, value in known.items() if isinstance(hint := unwrapped(hints[name])[0], enum.EnumType)
         }
         work = self.function(device, **{**known, **members})
         if not isinstance(work, Work):
@@ -135,7 +118,7 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
     for name in (each for each in given if each not in valid):
         raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{nearest(name, valid)}")
     about = (inspect.getdoc(function) or "").partition("\n")[0]
-    parameters = tuple(_parameters(function))
+    parameters = tuple(parameters_of(function))
     if "ranks" not in (names := [parameter.name for parameter, *_ in parameters]):
         usual = (Parameter(name, "integer", required=False, minimum=1) for name in CPU_AXES if name not in names)
         parameters += tuple((each, {}, None) for each in usual)
@@ -213,54 +196,3 @@ def refuse_imports_from(folder: str | None) -> None:
                 f"module '{name}' was imported from the checkout itself and not from the reference; "
                 "give that side an environment whose PYTHONPATH leads to it, such as PYTHONPATH=src"
             )
-
-
-def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[ParameterRole, str], UserDefined | None]]:
-    """Yield the parameters of a workload, each with its roles and the value that each singles out, and what users can bring for it."""
-    hints = typing.get_type_hints(function, include_extras=True)
-    device, *rest = inspect.signature(function).parameters.values()
-    if device.kind is device.KEYWORD_ONLY:
-        raise UsageError(f"workload '{function.__name__}': its first parameter, the device, stands before '*'")
-    if at_device := [mark.name for mark in _unwrapped(hints.get(device.name))[1] if isinstance(mark, Role)]:
-        right = f"{device.name}: torch.device, and the role '{at_device[0]}' at a parameter after '*'"
-        raise UsageError(f"workload '{function.__name__}', parameter '{device.name}': the first is the device; write {right}")
-    for each in rest:
-        where = f"workload '{function.__name__}', parameter '{each.name}'"
-        if each.kind is not each.KEYWORD_ONLY:
-            raise UsageError(f"{where}: write it after '*', so that suites can name it")
-        hint, marks = _unwrapped(hints.get(each.name))
-        kind, choices = _meaning(hint, where)
-        required = each.default is each.empty
-        default = None if required else each.default.value if isinstance(each.default, enum.Enum) else each.default
-        minimum = next((mark.value for mark in marks if isinstance(mark, Least)), None)
-        # Of a switch that is searched and has no default the first value, where a search starts.
-        usual = dict.fromkeys(("switch", "copies"), next(iter(choices), "") if default is None else str(default))
-        roles = {mark.name: mark.text or usual.get(mark.name, "") for mark in marks if isinstance(mark, Role)}
-        defined = next((mark for mark in marks if isinstance(mark, UserDefined)), None)
-        if defined:
-            reserve(choices)
-        yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles, defined
-
-
-def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:
-    """Return a type without ``| None`` and ``Annotated``, and all that is annotated."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        plain_type, marks = _unwrapped(inner[0])
-        return plain_type, [*inner[1:], *marks]
-    if origin in (typing.Union, types.UnionType):
-        return _unwrapped(next(each for each in inner if each is not type(None)))
-    return hint, []
-
-
-def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
-    """Return the kind and the choices of a parameter."""
-    if typing.get_origin(hint) is Literal:
-        return "text", tuple(map(str, typing.get_args(hint)))
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return "text", tuple(str(member.value) for member in hint)
-    if isinstance(hint, type) and (kind := {bool: "flag", int: "integer", float: "number", str: "text"}.get(hint)):
-        return kind, ()
-    if isinstance(hint, typing.TypeVar):
-        raise UsageError(f"{where}: its role takes a type in brackets, as Sweep[Size] does")
-    raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")

@@ -1,12 +1,35 @@
-"""Checks of what a workload declares: against its signature, and of what a case returned against that."""
+"""Signatures of workloads: read from a function, and checked, as is what a case returned, against what was declared."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from dlbench.core.declarations import Parallel, ParameterRole, Value
-from dlbench.core.errors import nearest
+from dlbench.core.declarations import Parallel, ParameterRole, Role, Value
+from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import CPU_AXES, Parameter, Reported, Signature
 from dlbench.core.units import MOST
+from dlbench.harness.worker.user import UserDefined, reserve
+
+
+@dataclass(frozen=True)
+class Least:
+    """Annotation: the least valid number (exclusive where the parameter is a float)."""
+
+    value: float
+
+
+Size = Annotated[int, Least(1)]
+"""A positive integer."""
+Duration = Annotated[float, Least(0)]
+"""Seconds, more than zero."""
+Layout = Literal["nchw", "channels_last"]
+"""Order of an image batch in memory."""
+Cache = Literal["hot", "cold"]
+"""Whether operands may lie in the last cache from the call before, or were driven out of it."""
 
 _STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
@@ -93,6 +116,57 @@ def _unlike(signature: Signature, where: str, texts_of: Mapping[str, Sequence[st
                 parameter.check(text)
             except ValueError as error:
                 yield f"{where}: {name} must be {error}"
+
+
+def parameters_of(function: Callable[..., Any]) -> Iterator[tuple[Parameter, dict[ParameterRole, str], UserDefined | None]]:
+    """Yield the parameters of a workload, each with its roles and the value that each singles out, and what users can bring for it."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    device, *rest = inspect.signature(function).parameters.values()
+    if device.kind is device.KEYWORD_ONLY:
+        raise UsageError(f"workload '{function.__name__}': its first parameter, the device, stands before '*'")
+    if at_device := [mark.name for mark in unwrapped(hints.get(device.name))[1] if isinstance(mark, Role)]:
+        right = f"{device.name}: torch.device, and the role '{at_device[0]}' at a parameter after '*'"
+        raise UsageError(f"workload '{function.__name__}', parameter '{device.name}': the first is the device; write {right}")
+    for each in rest:
+        where = f"workload '{function.__name__}', parameter '{each.name}'"
+        if each.kind is not each.KEYWORD_ONLY:
+            raise UsageError(f"{where}: write it after '*', so that suites can name it")
+        hint, marks = unwrapped(hints.get(each.name))
+        kind, choices = _meaning(hint, where)
+        required = each.default is each.empty
+        default = None if required else each.default.value if isinstance(each.default, enum.Enum) else each.default
+        minimum = next((mark.value for mark in marks if isinstance(mark, Least)), None)
+        # Of a switch that is searched and has no default the first value, where a search starts.
+        usual = dict.fromkeys(("switch", "copies"), next(iter(choices), "") if default is None else str(default))
+        roles = {mark.name: mark.text or usual.get(mark.name, "") for mark in marks if isinstance(mark, Role)}
+        defined = next((mark for mark in marks if isinstance(mark, UserDefined)), None)
+        if defined:
+            reserve(choices)
+        yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles, defined
+
+
+def unwrapped(hint: Any) -> tuple[Any, list[Any]]:
+    """Return a type without ``| None`` and ``Annotated``, and all that is annotated."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        plain_type, marks = unwrapped(inner[0])
+        return plain_type, [*inner[1:], *marks]
+    if origin in (typing.Union, types.UnionType):
+        return unwrapped(next(each for each in inner if each is not type(None)))
+    return hint, []
+
+
+def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the kind and the choices of a parameter."""
+    if typing.get_origin(hint) is Literal:
+        return "text", tuple(map(str, typing.get_args(hint)))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return "text", tuple(str(member.value) for member in hint)
+    if isinstance(hint, type) and (kind := {bool: "flag", int: "integer", float: "number", str: "text"}.get(hint)):
+        return kind, ()
+    if isinstance(hint, typing.TypeVar):
+        raise UsageError(f"{where}: its role takes a type in brackets, as Sweep[Size] does")
+    raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")
 
 
 def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:

@@ -138,16 +138,6 @@ def test_an_ab_file_is_no_side_of_a_comparison(tmp_path: Path) -> None:
         assert done.err == "a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run"
 
 
-def test_show_names_the_sides_and_pairs_them(tmp_path: Path) -> None:
-    write(tmp_path, on("a", ONE), on("b", ONE, 2.0))
-    shown = call(tmp_path, "show", "ab.jsonl")
-    assert "2 cases: 2 measured; 10 rounds." in shown.out
-    assert "cpu (ab:a)" in shown.out
-    assert shown.err == "note: the sides differ, a against b: side.environ.SPEED: 'a' against 'b'\n"
-    pairs = json.loads(call(tmp_path, "show", "ab.jsonl", "--by", "run", "--format", "json").out)
-    assert [(row["base.run"], row["other.run"], row["ratio.speedup"]) for row in pairs] == [("ab:a", "ab:b", pytest.approx(0.5))]
-
-
 def test_export_tells_the_sides_apart(tmp_path: Path) -> None:
     write(tmp_path, on("a", ONE), on("b", ONE, 2.0))
     rows = call(tmp_path, "export", "ab.jsonl", "--to", "csv").out.splitlines()

@@ -13,7 +13,7 @@ import pytest
 
 from dlbench.analysis.compare.calibration import Calibration, Common, Drift, Noise, estimate, load, two_way_variances
 from dlbench.analysis.compare.judge import Verdict, rank_tests
-from dlbench.analysis.compare.pairs import compare
+from dlbench.analysis.compare.sides import compare
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import Results, by_case, named
 from dlbench.core.errors import ResultFileError

@@ -6,8 +6,8 @@ from typing import Any
 import made_up
 import pytest
 
-from dlbench.analysis.compare.provenance import clock_difference
 from dlbench.analysis.read.header import device_readings
+from dlbench.analysis.read.usability import clock_difference
 from dlbench.core.conditions import RoundState
 from dlbench.core.store import load
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,21 +14,18 @@ from torch.overrides import TorchFunctionMode
 
 from dlbench.core.errors import PARTS, Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, SpotCheck
-from dlbench.core.model import Compared, ParamValue, Status, Work
+from dlbench.core.model import Observed, ParamValue, Status, Work
 from dlbench.core.precision import PRECISIONS
 from dlbench.harness.probe.linux import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.backends.torch_build import set_math
 from dlbench.harness.worker.checking.operations import operations_of
-from dlbench.harness.worker.failures import first_line
+from dlbench.harness.worker.checking.rule import Furthest, distance, furthest, rounding, worst
+from dlbench.harness.worker.failures import failure_of, first_line
 from dlbench.harness.worker.registry import Workload
 
 BUDGET_S = 1.0
 """Time that each of the checks may take, by estimate."""
-FACTOR = 3.0
-"""How many times the error of plain execution, or the rounding to be expected, is still rounding: measured, see docs/checks.md."""
-MOST_TOLERANCE = 0.9
-"""An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
 COARSE = 1e-4
 """Roundoff of a precision in which other inputs may change an output by less than a rounding."""
 _EXECUTION = ("mode", "implementation")
@@ -80,7 +77,7 @@ class Subject:
         """Raise Unavailable where a check would take longer than the set-up did and a second, or come near the deadline."""
         most_s = min(max(BUDGET_S, self.setup_s), self.left_s / 10)
         if needed_s > most_s:
-            raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=most_s)
+            raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=round(most_s, 1))
 
 
 def spot_checked(subject: Subject) -> Measurement:
@@ -103,8 +100,8 @@ def spot_checked(subject: Subject) -> Measurement:
         except Unavailable as unavailable:
             reasons[part] = {"part": part, **unavailable.reason}
         except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
-            text = f"{type(raised).__name__}: {first_line(raised)}"
-            reasons[part] = {"part": part, **Unknown.EXCEPTION.reason(text=text)}
+            text, ran_out = f"{type(raised).__name__}: {first_line(raised)}", failure_of(raised, "")[0] is Status.OOM
+            reasons[part] = {"part": part, **(Unknown.NO_MEMORY_LEFT.reason() if ran_out else Unknown.EXCEPTION.reason(text=text))}
     subject.backend.synchronize(subject.device)  # a device that a check has broken says so here
     what, error, tolerance = found.get("fp64", ("", None, None))
     finite = error is not None and math.isfinite(error)
@@ -183,10 +180,6 @@ def _operations(subject: Subject) -> int:
     return operations_of(work.call)  # type: ignore[arg-type]  # has a call
 
 
-Furthest = tuple[str, float, float]
-"""What of a call is furthest from fp64 for what rounding explains of it, its error, and what is still explained."""
-
-
 def _compare(subject: Subject) -> Furthest:
     """Hold a call against the same in fp64. Raises Unavailable where that would say nothing."""
     precision = PRECISIONS.get(subject.dtype)
@@ -196,50 +189,23 @@ def _compare(subject: Subject) -> Furthest:
     if precision.scaled:
         raise Unavailable(Unknown.SCALED, precision=precision.name)
     is_executed_otherwise = subject.work.reference and subject.params != subject.plain.params
-    what, error, tolerance = (_compare_execution if is_executed_otherwise else _compare_output)(subject)
-    if math.isinf(error) and precision.narrow_range:
-        raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
-    return what, error, tolerance
-
-
-def furthest(
-    kind: str, case: Mapping[str, Any], exact: Mapping[str, Any], usual: Mapping[str, float], tolerance: float = 0.0
-) -> Furthest | None:
-    """Return what of a kind is furthest from fp64; None where rounding alone explains as much as another computation.
-
-    The rule: the error is at most `FACTOR` times that of plain execution, ``usual``, and a tolerance. That is of all names together, as
-    a single one's may be small by chance (torch's own gate has a factor of 2 to 10 there: torch/_dynamo/utils.py, `same`).
-    """
-    held = [name for name in exact if FACTOR * usual[name] + tolerance <= MOST_TOLERANCE]
-    if not held:
-        return None
-    error, name = max((distance(case.get(name), exact[name]), name) for name in held)
-    return f"{kind} of {name}" if name else kind, error, FACTOR * max(usual[name] for name in held) + tolerance
-
-
-def distance(value: Tensor | None, exact: Tensor) -> float:
-    """Return the relative distance in the 2-norm; of single numbers the logarithm of the ratio, as one that is missing is far from any."""
-    if value is None or value.shape != exact.shape:
-        return math.inf
-    value, exact = (each.detach().cpu().double() for each in (value, exact))
-    off = (value / exact).log().abs() if exact.numel() == 1 else (value - exact).norm() / exact.norm()
-    return found if math.isfinite(found := off.item()) else math.inf
+    return (_compare_execution if is_executed_otherwise else _compare_output)(subject)
 
 
 def _compare_execution(subject: Subject) -> Furthest:
     """Hold a step that is not executed plainly against itself in plain execution and in fp64."""
 
-    def observe(work: Work, exact: Mapping[str, Compared], number: int) -> Mapping[str, Compared]:
+    def observe(work: Work, exact: Mapping[str, Observed], number: int) -> Mapping[str, Observed]:
         torch.manual_seed(subject.seed + number)  # others drop out each time, so that plain execution shows what that makes
         return work.reference(exact)  # type: ignore[misc]  # the case has one, and these are of its workload
 
-    def observe_plain() -> Mapping[str, Compared]:
+    def observe_plain() -> Mapping[str, Observed]:
         subject.backend.activate(subject.device)
         set_math(subject.dtype)
         with torch.autograd.set_multithreading_enabled(subject.backend.is_host):
             return observe(subject.plain.set_up(), exact, 1)
 
-    in_fp64 = _reference(subject, subject.device, 6 * subject.call_s, calls=2)
+    in_fp64 = _reference(subject, "device", 6 * subject.call_s, calls=2)
     set_math("fp64")
     work = in_fp64.set_up()
     _refuse_other_inputs(subject, subject.work.inputs, work.inputs)
@@ -254,7 +220,7 @@ def _compare_execution(subject: Subject) -> Furthest:
     for kind, right in exact.items():
         usual = {name: distance(plain[kind].values.get(name), value) for name, value in right.values.items()}
         found.append(furthest(kind, case[kind].values, right.values, usual, plain[kind].tolerance))
-    return _worst(found)
+    return worst(found)
 
 
 def _compare_output(subject: Subject) -> Furthest:
@@ -262,41 +228,35 @@ def _compare_output(subject: Subject) -> Furthest:
     if subject.is_reference:
         raise Unavailable(Unknown.IS_FP64)
     # Twice the bytes, so twice the time to set up.
-    in_fp64 = _reference(subject, find("cpu")[1], 3 * subject.setup_s + subject.call_s)
+    in_fp64 = _reference(subject, "cpu", 3 * subject.setup_s + subject.call_s)
     flops = subject.work.flops or 0.0
     case, exact = _FirstCall(subject), _FirstCall(in_fp64)
     _refuse_unlike(subject, case, exact)
     tally = exact.tally
     usual = [rounding(subject.dtype, tally.results, tally.numbers, each.numel(), flops) for each in exact.output]
 
-    def worst(outputs: Sequence[Tensor]) -> Furthest:
+    def of_all(outputs: Sequence[Tensor]) -> Furthest:
         pairs = zip(outputs, exact.output, usual, strict=True)
-        return _worst([furthest("output", {"": own}, {"": right}, {"": explained}) for own, right, explained in pairs])
+        return worst([furthest("output", {"": own}, {"": right}, {"": explained}) for own, right, explained in pairs])
 
-    found = worst(case.output)
+    found = of_all(case.output)
+    if math.isinf(found[1]) and PRECISIONS[subject.dtype].narrow_range:
+        raise Unavailable(Unknown.OUT_OF_RANGE, precision=PRECISIONS[subject.dtype].arithmetic)
     # Before a case fails for its numbers, they have to be the same each time.
-    if found[1] > found[2] and (again := worst(_FirstCall(in_fp64).output))[1] > again[2]:
+    if found[1] > found[2] and (again := of_all(_FirstCall(in_fp64).output))[1] > again[2]:
         raise Unavailable(Unknown.CHANGING)
     return found
 
 
-def _worst(found: Sequence[Furthest | None]) -> Furthest:
-    """Return what is furthest for what is explained of it. Raises Unavailable where nothing could be held."""
-    held = [each for each in found if each]
-    if not held:
-        raise Unavailable(Unknown.TOO_ROUGH)
-    return max(held, key=lambda each: each[1] / each[2])
-
-
-def _reference(subject: Subject, device: torch.device, others_s: float, calls: int = 1) -> Subject:
-    """Return it in plain execution and fp64, on a device or, where that has none, on the CPU.
+def _reference(subject: Subject, where: Literal["cpu", "device"], others_s: float, calls: int = 1) -> Subject:
+    """Return it in plain execution and fp64, on the CPU or on its device, where that has fp64.
 
     Raises Unavailable where so many calls, and ``others_s``, take more time or memory than there is.
     """
     if not (flops := subject.work.flops):
         raise Unavailable(Unknown.NO_FLOPS)
-    backend = subject.backend
-    if device != subject.device or backend.unsupported(device, "fp64"):
+    backend, device = subject.backend, subject.device
+    if where == "cpu" or backend.unsupported(device, "fp64"):
         backend, device = find("cpu")
     size = 256 if backend.is_host else 1024
     matrix = torch.rand(size, size, dtype=torch.float64, device=device)
@@ -383,20 +343,3 @@ def _refuse_unlike(subject: Subject, case: _FirstCall, exact: _FirstCall) -> Non
         raise Unavailable(Unknown.COMPUTES_NOTHING)
     if not all(each.isfinite().all() and each.any() for each in exact.output):
         raise Unavailable(Unknown.NO_OUTPUT)
-
-
-def rounding(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
-    """Return how far an output of ``size`` numbers is from the exact one by rounding, in the 2-norm and relative.
-
-    ``results``: tensors computed on the way, ``numbers``: their elements, ``flops``: operations that took. So an element of these is a
-    sum of k = flops / (2 numbers) products, and one of the output of k_out = flops / (2 results size): it may take more, as the
-    gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the roundoff u of the precision. Rounding errors are
-    independent and of mean zero, more or less, so n of them come to sqrt(n) u and not to n u (Higham and Mary, A New Approach to
-    Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
-
-        sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
-    """
-    precision = PRECISIONS[dtype]
-    on_the_way = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
-    at_the_end = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
-    return math.hypot(math.sqrt(results) * on_the_way, at_the_end)

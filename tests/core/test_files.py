@@ -12,7 +12,7 @@ from dlbench.core import files
 FOUND = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
     for path in (ROOT / "dlbench").rglob("__init__.py")
-    if "modules.ordered(__name__)" in path.read_text()
+    if "files.ordered(__name__)" in path.read_text()
 )
 
 

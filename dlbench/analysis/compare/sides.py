@@ -8,12 +8,12 @@ from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import TestFamily, comparison
 from dlbench.analysis.compare.judge import Verdict, by_side
 from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
-from dlbench.analysis.compare.provenance import clock_difference
 from dlbench.analysis.compare.values import compared_values
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention, summed_up
 from dlbench.analysis.ratios.matching import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.pyperf import SESSIONS_FOR_A_VERDICT, TOOL
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.usability import clock_difference
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import BALANCED, CONFIRMING
@@ -152,7 +152,7 @@ def _limits(
     Where no suite ``has_gate``, that is what is ``given`` alone; else what the suite asks for, or the usual. A change at the threshold is
     called in one of two comparisons, however many rounds: so it is twice the threshold where either is no larger than that.
     """
-    found = thresholds.of_workload(row.case.workload, base.thresholds.get(row.case.run, {}).get(row.case.suite, {}))
+    found = thresholds.for_workload(row.case.workload, base.thresholds.get(row.case.run, {}).get(row.case.suite, {}))
     found = (found if has_gate else replace(found, detect=None)).with_metrics(given)
     if DETECT in given:
         try:
@@ -215,7 +215,7 @@ def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:
         flags = row.case.math if MATH in settings else {}
         found = {f"found.{name}": value for name, value in row.case.found.items()} if row.rounds.median_s else {}
         texts = {name: value_text(value) for name, value in {**flags, **found}.items()}
-        return {str(each): each.of_row(row) for each in settings if each != MATH} | texts
+        return {str(each): each.value_in(row) for each in settings if each != MATH} | texts
 
     return _differences(known(base), known(new))
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict, judge_family, rank_tests, together
-from dlbench.analysis.compare.pairs import compare, compare_by
 from dlbench.analysis.compare.power import detectable
+from dlbench.analysis.compare.sides import compare, compare_by
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import Results, by_case, named
 from dlbench.core.measurement import Measurement, Memory
