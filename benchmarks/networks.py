@@ -55,8 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from benchmarks.same_networks import apart  # transformers is there only in the environment that is made for this
 
     compared = list(apart())
-    text = "\n".join((*shown(run.measurements, _parameters()), agreement(compared), f"({_measured_with(run)})\n"))
-    print(text)
+    found, nulls = shown(run.measurements, _parameters())
+    text = "\n".join((found, agreement(compared), f"({_measured_with(run)})\n"))
+    print(text, nulls, sep="\n")
     if other := [each.network for each in compared if not max(each[1:]) < MOST_APART]:
         raise SystemExit(f"other numbers than those of transformers: {', '.join(other)}")
     if wrong := wrong_counts(run.measurements):

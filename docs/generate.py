@@ -18,7 +18,6 @@ from dlbench.analysis.answers.engine.question import EXPLANATIONS
 from dlbench.analysis.doctor import checks
 from dlbench.analysis.export import verdict_files
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS
-from dlbench.analysis.report import compare_terminal
 from dlbench.analysis.scaling import projection as scaling_columns
 from dlbench.cli.main import dlbench
 from dlbench.core import declarations, model
@@ -82,10 +81,6 @@ TABLES = {
         "worst first. Behind these columns come `value.NAME.base`, `new`, `change` and `verdict` of each declared value. See "
         "[compare.md](../compare.md#for-ci).",
         verdict_files.COLUMNS,
-    ),
-    "Calibration": (
-        "What `dlbench calibrate` shows: a row a case. See [ab.md](../ab.md#the-noise-between-sessions).",
-        list(compare_terminal.NOISE_COLUMNS),
     ),
     "Fitness of a machine": (
         "What `dlbench doctor --format json|csv|md` writes: a row a check. See [doctor.md](../doctor.md).",
@@ -223,8 +218,9 @@ def _suite(name: str) -> str:
     devices = [each.device for each in cases.plan([loaded], signatures, ["cpu", ACCELERATOR])]
     counts = "/".join(str(devices.count(device)) for device in ("cpu", ACCELERATOR))
     budget_s = loaded.policy.budget_s
+    rounds = f"{loaded.policy.rounds} {'round' if loaded.policy.rounds == 1 else 'rounds'}"
     at_most = "" if budget_s is None else f", {budget_s / 60:.3g} min"
-    return f"`{name}` ({counts}, {loaded.policy.rounds} rounds{at_most}): {loaded.about}"
+    return f"`{name}` ({counts}, {rounds}{at_most}): {loaded.about}"
 
 
 def commands() -> Iterator[str]:

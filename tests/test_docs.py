@@ -112,6 +112,13 @@ def test_links_point_at_what_is_there(page):
     assert [target for target in sorted(local) if not ((ROOT / page).parent / target).exists()] == []
 
 
+def test_pages_that_the_project_names_are_there():
+    """In docstrings, messages, comments and configuration."""
+    sources = (name for name in project_files() if name.endswith((".py", ".toml", ".yml", "Makefile")) and not name.startswith("tests/"))
+    named = {(name, page) for name in sources for page in re.findall(r"\bdocs/[\w/-]+\.md", (ROOT / name).read_text())}
+    assert sorted(each for each in named if each[1] not in PAGES) == []
+
+
 def test_the_index_has_every_page():
     listed = set(re.findall(r"\]\(([^)#]+\.md)\)", PAGES["docs/README.md"]))
     there = {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")} - {"README.md"}

@@ -1,4 +1,4 @@
-"""Preprocessing of pictures: decoded, resized, cut, mirrored, normalised and batched, alone or for a step: docs/preprocessing.md."""
+"""Preprocessing of pictures: decoded, resized, cut, mirrored, normalised and batched, alone or for a step: docs/feeding.md."""
 
 import ctypes
 import math

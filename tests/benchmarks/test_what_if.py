@@ -18,7 +18,7 @@ def test_the_script_remakes_its_table_and_its_page():
 
 def test_another_table_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(what_if, "ROOT", tmp_path)
-    monkeypatch.setattr(what_if, "TABLE", other := tmp_path / "what_if.toml")
+    monkeypatch.setattr(what_if, "WHAT_IF_TABLE", other := tmp_path / "what_if.toml")
     other.write_text(WHAT_IF_TABLE.read_text().replace("a = ", "a = 1"))
     with pytest.raises(SystemExit, match=r"^what_if.toml is another than python -m benchmarks.what_if writes$"):
         what_if.main(["--check"])
