@@ -208,7 +208,7 @@ def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Map
         "missing": False,
         "found": found,
         "tags": [(tag, marks.get(tag, EXPLANATIONS[tag])) for tag in found.tags],
-        "cases": [f"{case} ({', '.join(found.files[case])})" if case in found.files else case for case in found.cases],
+        "cases": found.cases,
         "rests_on": f"{wording.plural(len(found.cases), 'case')} it rests on",
         "plots": list(islice(views, len(found.figures))),
         "tables": [view for table in found.tables if (view := _view(table))],

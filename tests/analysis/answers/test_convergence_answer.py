@@ -82,7 +82,7 @@ def test_speed_error_and_convergence_stand_in_one_line(asked, told, snapshot):
         ("bf16", pytest.approx(2)),
         ("int8", pytest.approx(4)),
     ]
-    assert [found["bf16", None][f"ladder.{each}"] for each in ("error", "product_error")] == [0.004, pytest.approx(0.0004)]
+    assert found["bf16", None]["ladder.error"] == 0.004
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,6 @@ def test_errors_that_a_workload_declares_go_before_what_the_check_found(asked):
         "int8 4.00× fp32 (3.88…4.12), error 1.1 %",
         ["whether training still converges in it was not measured on cpu: dlbench run convergence"],
     )
-    (table,) = [each for each in answer["tables"] if each["title"] == "How far off results are, by operands"]
-    row = next(each for each in table["rows"] if each["case.dtype"] == "int8")
-    assert [row[f"error.error_{at}"] for at in range(3)] == pytest.approx([0.011, 0.022, 1.1])
-    assert [row[f"error.product_error_{at}"] for at in range(3)] == pytest.approx([0.0011, 0.0022, 0.11])
-    headings = [heading for heading, _ in table["columns"]]
-    assert headings[2:5] == ["random", "columns", "cancelling"]
 
 
 def test_a_device_without_trainings_is_named(asked):

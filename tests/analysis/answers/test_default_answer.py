@@ -95,7 +95,6 @@ def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
         ("columns", False, None),
     ]
     figures = {each["title"]: each for each in answer["figures"]}
-    assert [each["mark"] for each in figures.values()] == ["bar", "bar"]
     switches = figures["What each tuning option brings alone: step on cpu"]
     assert [row["default.setting"] for row in switches["rows"]] == ["built", "columns"]
     assert switches["reference"] == 1
@@ -166,32 +165,6 @@ def test_without_a_search_it_names_the_suite_that_makes_one(found):
     assert named not in searched["weaknesses"]
 
 
-def test_a_search_says_what_it_left_out_and_why(found):
-    best = {"batch": 8, "mode": "built", "order": "rows"}
-    search = {"workload": "search", "order": "rows"}
-    tries = [
-        *step(1.0, **search, batch=8, mode="plain")[:1],
-        *step(0.5, **search, batch=8, mode="built")[:1],
-        *(
-            made_up.ended(made_up.case("search", **{**best, **settings}), status, why)
-            for settings, status, why in (
-                ({"mode": "graph"}, Status.UNSUPPORTED, "no graphs"),
-                ({"mode": "tuned"}, Status.UNSUPPORTED, "no graphs"),
-                ({"threads": 4}, Status.UNSUPPORTED, "two CPUs"),
-                ({"order": "columns"}, Status.FAILED, "it broke"),
-                ({"batch": 16}, Status.TIMEOUT, "too long"),
-                ({"mode": "built", "order": "rows"}, Status.TIMEOUT, "another time it went well"),
-            )
-        ),
-    ]
-    other = made_up.ended(made_up.case("search", n=2, **{**best, "mode": "other"}), Status.UNSUPPORTED, "of another search")
-    answer = found(plain(workload="search"), step(0.5, "search", found=best), tries=[*tries, other])
-    assert ("search was searched without batch=16: too long; mode=graph, mode=tuned: no graphs; order=columns: it broke") in answer[
-        "weaknesses"
-    ]
-    assert "without" not in " ".join(found(plain(workload="search"), step(0.5, "search", found=best), tries=tries[:2])["weaknesses"])
-
-
 def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
     reason = "unfinished: batch=64, mode=built is the fastest so far; the budget ran out after 9 tries"
     cut = made_up.ended(made_up.case("search"), Status.SKIPPED, reason)
@@ -227,10 +200,6 @@ def test_where_only_precisions_were_tried_they_are_left_to_the_answer_on_them(as
     missing = asked([*both[0], *both[1]])["default"]
     assert (missing["kind"], missing["command"]) == ("missing", "dlbench run modes")
     assert missing["reason"] == "no step was measured both with its plain defaults and with another tuning option than its precision"
-
-
-def test_what_its_interval_does_not_show_is_no_gain(found):
-    assert line(found(plain(), built(0.99))) == ("no gain shown over the default", "step b8: built", ["noisy"])
 
 
 def test_without_a_throughput_each_switch_alone_is_told(found):
@@ -269,11 +238,6 @@ def test_edited_files_end_no_reading(found, value):
     assert found(plain(), built(1e-200, **value), plain(0.0, batch=9), step(0.5, found={"batch": "x, y=", "mode": 3}))["kind"] == "answer"
     declared = {"step": {"parameters": {"mode": {"switch": "gone"}, "other": {"switch": "x"}}}}
     assert found(plain(), built(0.5), workloads=declared)["kind"] == "missing"
-
-
-def test_without_a_pair_it_names_the_suite_that_measures_it(found):
-    missing = found(plain())
-    assert (missing["kind"], missing["command"]) == ("missing", "dlbench run modes")
 
 
 WAYS = {"mine": {"parameters": {"n": {"sweep": ""}, "form": {"way": "loops"}, "dtype": {"way": "fp64"}}}}

@@ -7,8 +7,6 @@ import front_door
 import made_up
 import pytest
 
-from dlbench.core.measurement import SpotCheck
-
 
 def column(axis):
     return axis["column"]["name"], axis["column"]["unit"], axis["log"]
@@ -102,34 +100,6 @@ def test_an_option_of_several_steps_has_a_row_for_each_of_these(asked):
     answer = asked(measured, workloads={"step": {"parameters": {"mode": {"switch": "plain"}}}})["default"]
     switches = by_title(answer)["What each tuning option brings alone: step on cpu"]
     assert (switches["mark"], [(row["default.case"], row["default.setting"]) for row in switches["rows"]]) == (
-        "bar",
+        "dot",
         [(f"step[batch={batch},mode=plain]", "built") for batch in (8, 64)],
     )
-
-
-def test_a_precision_has_its_speed_and_its_error_and_an_error_of_zero_is_not_on_a_logarithmic_axis(asked):
-    found = made_up.both_kinds()
-    errors = {"fp32": 0.0, "bf16": 0.004}
-    checked = [made_up.checked(each, SpotCheck(True, errors[each.case.params["dtype"]], 0.02, 1e-7), "") for each in found]
-    speed, error = asked(checked)["precision"]["figures"]
-    assert {row["other.label"] for row in speed["rows"]} == {"bf16"}
-    assert (error["title"], column(error["x"])) == ("How far off the results are", ("check.error", "fraction", True))
-    assert {(row["case.dtype"], row["check.error"]) for row in error["rows"]} == {("bf16", 0.004)}
-    assert speed["title"] == "The same case with another dtype: how many times as fast"
-
-
-def test_where_nothing_was_checked_no_error_is_drawn(asked):
-    assert len(asked(made_up.both_kinds())["precision"]["figures"]) == 1
-
-
-def test_efficiency_is_the_speed_up_and_its_ends_over_the_resources(asked):
-    found = []
-    for seconds, ranks in ((1.0, 1), (1.25, 2)):
-        case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks, scaling="weak")
-        found += made_up.rounds_of(case, made_up.flat([seconds * each for each in made_up.SEVEN]), items=ranks * 32)
-    (figure,) = asked(found)["devices"]["figures"]
-    (row,) = figure["rows"]
-    assert (row["scaling.way"], row["scaling.ranks_text"]) == ("data_parallel ddp resnet18 batch=32 weak", "2 ranks")
-    assert row["scaling.efficiency"] == pytest.approx(0.8)
-    assert row["scaling.efficiency_low"] < 0.8 < row["scaling.efficiency_high"] < 0.9
-    assert figure["reference"] == 1.0

@@ -75,14 +75,6 @@ def test_what_is_served_at_most_and_why_no_more(told, measured, headline, second
     assert ("few rounds" in answer.tags) is (len(measured) < 6)
 
 
-@pytest.mark.parametrize(
-    ("calls", "lacks"), [(10, "p50: 1 more calls"), (63, "p90: 1 more calls"), (64, "p99: 598 more calls"), (662, None)]
-)
-def test_percentiles_say_how_many_more_calls_they_take(asked, calls, lacks):
-    (table,) = asked(served(0.025, 1, calls=calls), workloads=DECLARED)["serving"]["tables"]
-    assert table["rows"][0]["serving.lacks"] == lacks
-
-
 def test_with_prices_a_thousand_requests_cost_what_their_time_costs(tmp_path):
     made_up.write(tmp_path / "run.jsonl", BOTH, workloads=DECLARED)
     options = ["--topic", "serving", "--price", "cpu=0.36EUR/h", "--format", "json"]

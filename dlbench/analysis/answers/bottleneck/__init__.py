@@ -17,5 +17,5 @@ QUESTION = Question(
     others=("dlbench run",),
     missing=[_unmeasured],
     cautions=steps.doubts,
-    sections=[*steps.SECTIONS, *ceilings.SECTIONS],
+    sections=[steps.STEPS, steps.KINDS_OF_STEPS, ceilings.TOPS, ceilings.INPUT],
 )
