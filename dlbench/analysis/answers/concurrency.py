@@ -1,15 +1,13 @@
 """Concurrency: what several at once bring over one after the other, on one device or on two kinds of it."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.costs import series
 from dlbench.analysis.answers.engine.question import Question, Section, detail, shown
 from dlbench.analysis.presentation.columns import KEY, RATIO, over_rounds, place, value_columns
-from dlbench.analysis.ratios.pairing import THREADS, grouped
-from dlbench.analysis.ratios.ratio import Ratio, speed_ratio, speedup_of
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.core.rows.row import Row, Setting
+from dlbench.core.rows.row import Row
 
 
 class AtOnce(NamedTuple):
@@ -30,17 +28,6 @@ def at_once(results: Results) -> list[AtOnce]:
     """Return the cases in which several ran at once."""
     rows = (row for row in results.rows if row.is_sound and series(row, "kept"))
     return [AtOnce(row, speed_ratio(row.each_round("in_turn"), row.each_round("at_once"))) for row in rows]
-
-
-def _foremost(found: Sequence[AtOnce]) -> list[AtOnce]:
-    """Return of each work, however many of it run and how, the case that brings the most, on accelerators first."""
-
-    def work(each: AtOnce) -> object:
-        names = ("instances", *each.row.declared.having("spread"))
-        return each.row.differing_from({THREADS, *(Setting("param", name) for name in names)})
-
-    most = [max(alike, key=speedup_of) for alike in grouped(found, work).values()]
-    return sorted(most, key=lambda each: (each.row.is_on_cpu, -each.ratio.speedup))
 
 
 ORDER = 65
@@ -77,7 +64,7 @@ QUESTION = Question(
                 detail("at_once.memory_bytes", "bytes", "memory", "peak of all processes, contexts apart"),
                 value_columns,
             ],
-            foremost=_foremost,
+            foremost=lambda found: sorted(found, key=lambda each: (each.row.is_on_cpu, -each.ratio.speedup)),
             label="at once",
             headline={
                 "gain": "{number} at once {speedup} one after the other{span}",

@@ -1,7 +1,6 @@
 """Steps: where the time of each goes by kind of operation, how near each kind is to its ceiling, and what to change."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -10,7 +9,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE, Section, cut, detail, names_of, shown
 from dlbench.analysis.presentation.columns import KEY, TIME, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, device_label, several_runs
+from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
 from dlbench.analysis.presentation.wording import brief, plural
 from dlbench.analysis.ratios.pairing import BATCH, grouped, settings_named
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, machine
@@ -214,8 +213,6 @@ class ProfiledStep(NamedTuple):
     row: Row
     kinds: Sequence[TimedKind] = ()
     """Those that take most first; none without a profile."""
-    where: str = ""
-    """`` on cuda:1`` where steps ran on several CPUs, or several accelerators."""
 
     @property
     def most(self) -> TimedKind | None:
@@ -299,10 +296,7 @@ def steps(results: Results) -> list[ProfiledStep]:
     known = [(row, results.ceilings.get(machine(row, results.environments), {})) for row in _rows(results)]
     every = [(ProfiledStep(row, kinds_of(row, ceilings)), ceilings) for row, ceilings in known]
     found = [each for each, _ in every if each.kinds] or [each for each, ceilings in every if ceilings]
-    places = by_device(sorted(found, key=lambda step: (_order(step), -(step.row.time.median_s or 0.0))))
-    kinds = Counter(alike[0].row.is_on_cpu for alike in places.values())
-    named = {place: f" on {place}" if kinds[alike[0].row.is_on_cpu] > 1 else "" for place, alike in places.items()}
-    return [step._replace(where=named[place]) for place, alike in places.items() for step in alike]
+    return flat(by_device(sorted(found, key=lambda step: (_order(step), -(step.row.time.median_s or 0.0)))))
 
 
 def _order(step: ProfiledStep) -> int:
@@ -401,7 +395,7 @@ def _headline(step: ProfiledStep) -> Sequence[str]:
     if not step.kinds:
         return step.told
     name = names_of(step.row.key)[1]
-    lines = [f"{cut(name, most)}{step.where}: {said}" for said in step.told for most in _MOST_OF_NAME]
+    lines = [f"{cut(name, most)}: {said}" for said in step.told for most in _MOST_OF_NAME]
     return [
         *(each for each in dict.fromkeys(lines) if MOST < len(each) <= MOST_OF_LINE),
         *([said for said in step.told if len(said) <= MOST] or step.told[-1:]),

@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 from dlbench.analysis.presentation import names
@@ -64,15 +63,6 @@ def series(row: Row, role: ValueRole) -> Sequence[float]:
     return found if isinstance(found, Sequence) else ()
 
 
-class Payment(StrEnum):
-    """How devices are paid for."""
-
-    RENTED = "rented"
-    BOUGHT = "bought"
-    POWERED = "electricity"
-    """Where nothing is known but that."""
-
-
 class Hour(NamedTuple):
     """What an hour of devices costs together, each part None where it is not known."""
 
@@ -85,12 +75,12 @@ class Hour(NamedTuple):
     """To buy them."""
 
     @property
-    def amounts(self) -> dict[Payment, float]:
+    def amounts(self) -> dict[str, float]:
         """What it costs rented, and bought with electricity where that is known; else electricity alone."""
         bought = None if self.spread is None else self.spread + (self.electricity or 0.0)
-        known = {Payment.RENTED: self.rent, Payment.BOUGHT: bought}
+        known = {"rented": self.rent, "bought": bought}
         if self.rent is None and bought is None:
-            known = {Payment.POWERED: self.electricity}
+            known = {"electricity": self.electricity}
         return {payment: amount for payment, amount in known.items() if amount is not None}
 
     @property
@@ -231,7 +221,7 @@ class Cost(NamedTuple):
     """What an estimate costs by one payment. The interval of each amount is that of the throughput."""
 
     estimate: Estimate
-    payment: Payment
+    payment: str
     per_hour: float
 
     @property
