@@ -129,10 +129,6 @@ def test_a_network_of_ones_own_is_estimated_by_the_counts_of_its_rows(asked):
     assert rows(answer)[0][4:] == (pytest.approx(expected / 20), pytest.approx(expected / 5))
 
 
-def test_others_steps_have_none(asked):
-    assert asked(made_up.rounds_of(made_up.case("matmul", "cpu", n=64), [[1.0]]))["speed-up"]["kind"] == "missing"
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import formats
-import front_door
 import made_up
 import pytest
 from formats import DECLARED, NO_GAPS, products, training
@@ -152,17 +151,3 @@ def test_what_disturbs_a_device_disturbs_no_accuracy(asked):
     answers = asked(disturbed, workloads=DECLARED)
     assert (answers["precision"]["tags"], answers["precision"]["weaknesses"]) == ([], [])
     assert answers["health"]["headline"] == "not usable: 9 of 9 disturbed"
-
-
-@pytest.mark.parametrize(("odd", "converge"), [(0.0, 1), (-1.0, 0), (1e100, 1)])
-def test_odd_numbers_of_an_edited_file_do_no_harm(asked, odd, converge):
-    measured = [*training("fp32"), *training("bf16", (odd,) * 6, loss=odd)]
-    assert asked(measured, workloads=DECLARED)["precision"]["headline"] == f"{converge} of 1 formats converge like fp32"
-
-
-def test_a_list_of_cases_has_the_range_over_seeds_and_a_card_the_headline(tmp_path):
-    made_up.write(tmp_path / "run.jsonl", [*PRODUCTS, *TRAININGS], workloads=DECLARED)
-    out = front_door.in_process(tmp_path, "show", "run.jsonl", "--details").out
-    assert "accuracy 60.0…63.8 % over 6 seeds" in out
-    card = front_door.in_process(tmp_path, "show", "run.jsonl", "--card").out
-    assert "\n- precision: int8 4.00× fp32 (3.88…4.12), error 1.1 %; matmul n=1024\n" in card

@@ -5,7 +5,6 @@ from dataclasses import replace
 import made_up
 import pytest
 
-from dlbench.analysis.answers.engine.question import cut
 from dlbench.core.model import Status
 
 DECLARED = {
@@ -113,24 +112,6 @@ def test_a_switch_beside_others_is_not_said_to_be_alone(found):
     assert [(row["default.switch"], row["default.alone"]) for row in rows] == [("order", True), ("mode", False)]
 
 
-def test_another_optimizer_has_a_default_of_its_own(found):
-    """As it is no way to run the usual one."""
-    other, fused = (
-        step(seconds, mode=mode, order="rows", batch=8, optimizer="other") for seconds, mode in ((4.0, "plain"), (0.5, "fused"))
-    )
-    answer = found(plain(), built(0.5), other, fused)
-    rows = table_of(answer, "The same case")
-    assert {(row["default.setting"], round(row["ratio.speedup"], 9)) for row in rows} == {("built", 2.0), ("fused", 8.0)}
-    assert [round(row["ratio.speedup"], 9) for row in table_of(answer, "Each step")] == [2.0, 8.0]
-    assert [row["pair.case"] for row in table_of(answer, "Each step")] == ["step[batch=8]", "step[batch=8,optimizer=other]"]
-
-
-def test_what_both_sides_spend_once_is_no_cost_of_the_switch(found):
-    both = step(0.25, mode="built", order="columns", batch=8, values={"built_cold_s": 100.0})
-    rows = table_of(found(plain(), built(0.5, built_cold_s=100.0), both), "The same case")
-    assert [(row["default.switch"], row.get("default.spent_s")) for row in rows] == [("mode", 100.0), ("order", None)]
-
-
 @pytest.mark.parametrize("seconds", [1.0, 1.02, 2.0])
 def test_what_saves_nothing_never_pays_off(found, seconds):
     (row,) = table_of(found(plain(), built(seconds, built_cold_s=100.0)), "The same case")
@@ -150,12 +131,6 @@ def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
         (16, "built", True),
         (64, "built", True),
     ]
-
-
-def test_cores_that_a_search_found_are_part_of_what_the_default_leaves(found):
-    best = [replace(each, threads=1) for each in step(0.5, "search", found={"batch": 8, "mode": "built", "order": "rows", "threads": 1})]
-    answer = found(plain(workload="search"), best)
-    assert line(answer) == ("2.00× left on the table (1.94…2.06)", "search: built, threads=1", [])
 
 
 def test_without_a_search_it_names_the_suite_that_makes_one(found):
@@ -212,17 +187,6 @@ def test_without_a_throughput_each_switch_alone_is_told(found):
     ]
 
 
-def test_an_option_that_is_on_or_off_is_named_without_true_and_false(found):
-    declared = {"step": {"parameters": {"pinned": {"switch": "False"}, "order": {"switch": "rows"}}}}
-    on, off = (step(seconds, name="n" * 200, pinned=pinned, order="rows") for pinned, seconds in ((True, 0.5), (False, 1.0)))
-    answer = found(on, off, workloads=declared)
-    assert line(answer) == ("2.00× left on the table (1.94…2.06)", f"{cut('n' * 200, 18)}: pinned", [])
-    assert [row["default.choice"] for row in table_of(answer, "Each step")] == ["pinned"]
-    declared["step"]["parameters"]["pinned"]["switch"] = "True"
-    (row,) = table_of(found(on, off, workloads=declared), "The same case")
-    assert (row["default.switch"], row["default.setting"]) == ("pinned", "false")
-
-
 def test_of_several_devices_the_most_is_told_with_its_name(asked):
     slow = [*plain(), *built(0.8)]
     fast = [made_up.renamed(each, "Faster", 4) for each in (*plain(), *built(0.5))]
@@ -238,20 +202,3 @@ def test_edited_files_end_no_reading(found, value):
     assert found(plain(), built(1e-200, **value), plain(0.0, batch=9), step(0.5, found={"batch": "x, y=", "mode": 3}))["kind"] == "answer"
     declared = {"step": {"parameters": {"mode": {"switch": "gone"}, "other": {"switch": "x"}}}}
     assert found(plain(), built(0.5), workloads=declared)["kind"] == "missing"
-
-
-WAYS = {"mine": {"parameters": {"n": {"sweep": ""}, "form": {"way": "loops"}, "dtype": {"way": "fp64"}}}}
-
-
-def in_ways(**seconds):
-    for form, each in seconds.items():
-        case = made_up.case("mine", n=8, form=form.partition("_")[0], dtype=form.partition("_")[2] or "fp64")
-        yield made_up.rounds_of(case, made_up.flat([each * factor for factor in made_up.SEVEN]))
-
-
-def test_ways_to_compute_the_same_are_no_options_that_a_default_leaves_on_the_table(found):
-    missing = found(*in_ways(whole=0.01, whole_fp32=0.005, loops=10.0, rows=1.0), workloads=WAYS)
-    assert (missing["kind"], missing["command"]) == ("missing", "dlbench run modes")
-    declared = WAYS | DECLARED
-    alone, both = (found(plain(), built(0.5), *more, workloads=declared) for more in ((), in_ways(whole=0.01, loops=10.0)))
-    assert both == alone

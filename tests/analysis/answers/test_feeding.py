@@ -116,10 +116,6 @@ def test_a_step_says_where_it_waits_for_the_users_loader(asked, call_s, waited_s
     assert way["feeding.waits"] == pytest.approx(waits, abs=5e-4)
 
 
-def test_an_input_that_takes_as_long_alone_is_sent_to_more_workers(asked):
-    assert fed_by_own(asked, 5.0, 4.0, 5.0, helpers=1, device="cpu")["headline"] == "input 80 %, as long alone → more workers"
-
-
 def test_a_step_that_waits_for_its_loader_says_so_with_both_rates(asked):
     answer = fed_by_own(asked, 6.0, 5.0, 5.0, helpers=0, device="cpu")
     assert answer["headline"] == "input 83 % (gain 17) → prefetch or more workers"

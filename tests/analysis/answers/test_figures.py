@@ -1,9 +1,5 @@
 """Figures of the answers as data: what is drawn, from which rows, and by which encoding."""
 
-import re
-from collections import Counter
-
-import front_door
 import made_up
 import pytest
 
@@ -26,11 +22,6 @@ def test_the_speed_up_of_each_case_is_drawn_on_a_ratio_axis_around_one(asked):
     assert [round(row["ratio.speedup"]) for row in same["rows"]] == [40, 80, 50, 100]
     assert all(row["ratio.ci_low"] < row["ratio.speedup"] < row["ratio.ci_high"] for row in same["rows"])
     assert [row["pair.work"] for row in best["rows"]] == ["train_step[model=resnet18]"]
-
-
-def test_a_figure_keeps_of_its_rows_what_it_draws(asked):
-    (figure, *_) = asked(made_up.both_kinds())["speed-up"]["figures"]
-    assert {tuple(row) for row in figure["rows"]} == {("pair.case", "other.label", "ratio.speedup", "ratio.ci_low", "ratio.ci_high")}
 
 
 def test_throughput_latency_and_memory_stand_against_the_batch_with_all_devices_in_one_figure(asked):
@@ -62,21 +53,6 @@ def test_no_two_devices_or_machines_share_a_row(asked):
             names = [figure[name]["column"]["name"] for name in ("series", "place", "y", "x") if figure[name]]
             told = [tuple(row[name] for name in names if figure["mark"] == "line" or isinstance(row[name], str)) for row in figure["rows"]]
             assert len(told) == len(set(told)), figure["title"]
-
-
-def test_no_two_devices_or_machines_share_a_mark(tmp_path):
-    """Two precisions on a CPU and an accelerator of two machines: of each a line, whose dots are of one colour and one shape."""
-    names = [
-        made_up.write(tmp_path / f"run{number}.jsonl", [made_up.scaled(each, factor) for each in made_up.both_kinds()]).name
-        for number, factor in enumerate((1.0, 1.5))
-    ]
-    front_door.in_process(tmp_path, "report", *names, "--figures", "figures")
-    for quantity, plot in (("throughput", "batch.svg"), ("latency", "batch-2.svg")):
-        drawn = (tmp_path / "figures" / plot).read_text()
-        assert f">{quantity}</text>" in drawn
-        dots = re.findall(r'<path transform="[^"]*" d="([^"]*)" fill="(#[0-9a-f]*)"', drawn)
-        of_lines = [look for look, times in Counter(dots).items() if times > 1]  # what is there once is of a legend
-        assert len(of_lines) == 2 * 2 * 2
 
 
 def test_an_accelerator_is_drawn_beside_the_cpu_of_its_own_machine_where_that_was_measured(asked):

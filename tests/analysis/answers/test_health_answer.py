@@ -79,11 +79,6 @@ def test_few_files_are_too_few_and_a_cpu_has_no_peak(asked):
     ]
 
 
-def test_nothing_measured_is_no_answer(asked):
-    answer = asked([made_up.ended(made_up.case("matmul", n=1), Status.UNSUPPORTED, "no")])["health"]
-    assert (answer["reason"], answer["command"]) == ("no case was measured", "dlbench run")
-
-
 def test_the_headline_has_the_gravest_sign_and_says_usable_while_the_numbers_stand(asked):
     hot, lost = Throttling(thermal=0.25), Throttling(waiting=0.5, stolen=0.0)
 
@@ -102,10 +97,3 @@ def test_the_headline_has_the_gravest_sign_and_says_usable_while_the_numbers_sta
 def test_one_file_of_several_that_is_not_usable_is_named(asked):
     spoiled = [replace(each, throttling=Throttling(waiting=0.5, stolen=0.0)) for each in products(1.0, flops=None)]
     assert line(asked(products(1.0, 2.0, flops=None), spoiled)["health"]) == ("not usable: 1 of 3 cases", "run1", [])
-
-
-def test_failures_only_are_an_answer_whatever_they_are_called(asked):
-    failed = [made_up.ended(made_up.case("w" * 200, n=n), Status.FAILED, f"broke {n}") for n in range(17)]
-    answer = asked(failed)["health"]
-    assert line(answer) == ("17 of 17 cases failed", f"{'w' * 37}…", [])
-    assert answer["sentences"] == [f"failed: cases 17, measured 17, such as {'w' * 200} n=0."]

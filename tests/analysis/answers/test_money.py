@@ -95,18 +95,6 @@ def test_the_interval_of_money_is_that_of_the_throughput(cost):
     assert (row["cost.of_all_low"], row["cost.of_all_high"]) == (None, None)
 
 
-def test_a_training_of_ones_own_stands_beside_the_published_one(cost):
-    answer = cost(steps(100), *OWN.split())
-    assert [each["title"] for each in answer["tables"]] == [
-        "Time to train on 10 × 36,000 images: an estimate",
-        "Time to train on ImageNet: an estimate",
-    ]
-    assert [row["train.seconds"] for each in answer["tables"] for row in each["rows"]] == [
-        pytest.approx(3600),
-        pytest.approx(IMAGES * 90 / 100),
-    ]
-
-
 def test_electricity_and_energy_follow_from_the_power(cost):
     answer = cost(steps(100), *OWN.split(), "--price", "kwh=0.60", watts=500)
     assert answer["headline"] == "60 min (58…62), 0.30 for 10 × 36,000 images"

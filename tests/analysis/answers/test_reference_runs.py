@@ -96,16 +96,6 @@ def test_a_reference_run_is_not_held_against_itself(monkeypatch, health, earlier
     assert f"no other reference run has a case of cpu ({XEON}); dlbench contribute makes one" in answer["weaknesses"]
 
 
-def test_a_header_that_holds_anything_stands_beside_the_reference_all_the_same(health):
-    def edited(lines):
-        lines[0]["environment"] |= {"provenance": "nobody knows", "stack": {"versions": ["torch"]}}
-
-    assert (
-        "another version: torch 2.13.0+cpu there and unknown here; dlbench 0.1.0 there and unknown here"
-        in beside(health(edit=edited))["notes"]
-    )
-
-
 def test_of_another_kind_of_device_or_other_workloads_the_first_line_alone_is_read(monkeypatch, asked):
     monkeypatch.setattr("dlbench.analysis.answers.health.rows_of", lambda runs: pytest.fail("read"))
     on_gpu = made_up.rounds_of(made_up.case("matmul", "cuda:0", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
@@ -122,17 +112,6 @@ def test_of_a_damaged_reference_what_is_whole_counts(monkeypatch, health, tmp_pa
     monkeypatch.setattr("dlbench.analysis.answers.health.reference_runs", lambda: (ReferenceRun(path, json.loads(header)),))
     whole = health(began="2026-12-02T00:00:00+00:00")
     assert beside(whole)["rows"]
-
-
-def test_the_rows_alone_read_no_reference(monkeypatch, tmp_path):
-    """Comparisons and plain tables shall not pay for them."""
-    monkeypatch.setattr("dlbench.analysis.answers.health.reference_runs", lambda: pytest.fail("read"))
-    for arguments in (
-        ["show", str(REFERENCE), "--format", "csv"],
-        ["show", str(REFERENCE), "--by", "dtype"],
-        ["compare", str(REFERENCE), "--by", "dtype"],
-    ):
-        assert front_door.in_process(tmp_path, *arguments).out
 
 
 def test_a_second_machine_on_which_all_failed_has_no_part_in_it(asked):

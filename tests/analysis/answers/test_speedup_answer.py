@@ -100,14 +100,6 @@ def test_what_a_headline_says_where_nothing_is_gained_and_of_few_rounds(asked, s
     assert line(answer) == expected
 
 
-def test_names_of_200_letters_leave_a_number_in_the_headline_and_a_case_in_the_qualifier(asked):
-    name = "x" * 200
-    answer = asked([*times(name, 587, n=1), *times(name, 600, n=2)], [each for each in times(name, 9, n=1) if each.case.device != "cpu"])
-    assert line(answer["speed-up"])[:2] == (f"{'x' * 19}… 587× (587…587)", "n=1 on run0 and 1 more")
-    long = asked(times("step", 4, model=name), workloads={"step": {"tags": ["training"]}})["speed-up"]
-    assert line(long)[:2] == ("training 4.00× (4.00…4.00)", f"{'x' * 37}…")
-
-
 def test_each_kind_of_work_has_its_own_middle_and_there_is_none_of_all(told, snapshot):
     """A copy, a launch and dlbench's own work are no work; steps that are fed in several ways stand by themselves."""
     tags = {"step": "training", "serve": "inference", "pin": "copy", "empty": "self", "fed": "training"}

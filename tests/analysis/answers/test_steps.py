@@ -3,16 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-import front_door
 import made_up
 import pytest
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.bottleneck.steps import KINDS, steps
+from dlbench.analysis.answers.bottleneck.steps import steps
 from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE
 from dlbench.analysis.read.table import collect
-from dlbench.core.model import Status
-from dlbench.core.step_profile import KindTime, LayerTime, OperationKind, StepProfile
+from dlbench.core.step_profile import KindTime, LayerTime, StepProfile
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = [*sorted((ROOT / "results" / "reference").glob("*/*.jsonl")), *sorted((ROOT / "tests" / "files").glob("*/*.jsonl"))]
@@ -160,11 +158,6 @@ def test_the_step_of_median_time_and_that_with_most_to_gain_have_a_line_each(tmp
     ]
 
 
-def test_a_line_leaves_the_device_out_where_no_other_of_its_kind_ran_steps(tmp_path):
-    steps = [each for device in ("cpu", "cuda:0") for each in rounds("step", device, 2.0, (KindTime("products", 1.0, 40),), flops=90e9)]
-    assert lines(tmp_path, steps, ceilings("cpu"), ceilings("cuda:0")) == ["step: products 50 %, at 90 % of this card's best: little left"]
-
-
 def test_a_narrower_precision_is_named_where_its_products_were_measured_to_be_faster(asked):
     step = rounds("step", "cpu", 2.0, KINDS_ON_CPU, flops=60e9)
 
@@ -250,12 +243,6 @@ def test_what_a_profile_lacks_is_the_rest_and_a_kind_of_a_later_version_has_its_
     assert len(found["headline"]) <= MOST
 
 
-def test_no_step_of_dlbench_itself_and_none_that_failed_is_told(asked):
-    failed = made_up.ended(made_up.case("step", "cpu", dtype="fp32"), Status.FAILED, "it did not go well")
-    found = asked([*rounds("itself", "cpu", 1.0, KINDS_ON_CPU), failed], workloads=DECLARED)["bottleneck"]
-    assert (found["kind"], found["command"]) == ("missing", "dlbench run ceilings")
-
-
 def test_ceilings_of_another_device_do_not_count(asked):
     found = asked([*rounds("step", "cpu", 2.0, KINDS_ON_CPU, flops=1e9), *ceilings("cuda:0")], **HEADER)["bottleneck"]
     assert {row["kind.limit"] for row in kinds_in(found).values()} == {None}
@@ -279,16 +266,6 @@ def test_the_bars_of_a_step_are_filled_to_what_its_ceilings_alone_would_take(ask
     )
 
 
-def test_shares_of_layers_are_of_the_step_that_the_table_names(tmp_path):
-    """Half as long under the profiler, so a time is twice what was seen there."""
-    made_up.write(tmp_path / "run.jsonl", rounds("step", "cpu", 2.0, KINDS_ON_CPU), **HEADER)
-    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--details", columns=160)
-    table = done.out[done.out.index("Slowest layers of a step") :].splitlines()
-    rows = [" ".join(line.split()) for line in table[:8]]
-    assert "step fp32 2.00 s conv1 Conv2d 200 ms 400 ms 30.0 %" in rows
-    assert "of step they take 31.0 %" in done.out
-
-
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_shares_of_every_committed_step_add_up_and_its_lines_fit(path):
     for step in steps(collect([path])):
@@ -307,10 +284,6 @@ def test_alexnet_at_batch_8_names_products_and_the_update_with_what_each_has_to_
     gains = {each.of.short: each.gain for each in step.gaining}
     assert gains == pytest.approx({"products": 0.26, "update": 0.12}, abs=0.005)
     assert step.told[0] == "products 55 % (gain 26), update 38 % (12) → larger batch or fused update"
-
-
-def test_every_kind_has_a_name():
-    assert set(KINDS) >= set(OperationKind)
 
 
 def sized(seq, batch, products_bytes, attention_flops):
@@ -332,9 +305,3 @@ def test_from_how_many_tokens_on_arithmetic_bounds_each_kind_of_product(asked):
     # What arithmetic bounds at some size, and memory at a larger one, is bound by it from beyond that on.
     steps = [*sized(100, 1, 1e7, 1e6), *sized(200, 1, 1e9, 1e6), *sized(400, 10, 1e9, 1e6)]
     assert from_items(asked(steps, ceilings("cpu"), **HEADER)["bottleneck"])["products and convolutions"] == 4000
-
-
-def test_one_size_or_no_ceilings_say_nothing_of_sizes(asked):
-    assert from_items(asked(sized(100, 10, 1e9, 8e7), ceilings("cpu"), **HEADER)["bottleneck"])["products and convolutions"] is None
-    steps = [*sized(100, 1, 1e9, 1e6), *sized(100, 10, 1e9, 8e7)]
-    assert from_items(asked(steps, **HEADER)["bottleneck"])["products and convolutions"] is None
