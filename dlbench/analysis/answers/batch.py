@@ -4,6 +4,7 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
@@ -203,7 +204,7 @@ def _sweep(group: Sequence[Row]) -> Iterator[BatchSweep]:
 def sweeps(results: Results) -> list[BatchSweep]:
     """Return the works that were measured at several batches, accelerators first."""
     groups = grouped((row for row in results.rows if row.batch and row.is_single_rank), lambda row: row.differing_from(_FREE))
-    return flat(by_device([sweep for group in groups.values() for sweep in _sweep(group)]))
+    return flat(by_device([*chain.from_iterable(map(_sweep, groups.values()))]))
 
 
 def demands(results: Results) -> list[MemoryDemand]:

@@ -266,7 +266,7 @@ def _ladder(pairs: Sequence[Pair], trained: Sequence[FormatTraining]) -> Iterato
             shared = set.intersection(*({each.case for each in cases} for cases in narrower.values()))
             compared = {name: [each for each in cases if each.case in shared] or cases for name, cases in narrower.items()}
             fastest = max(compared, key=lambda name: speedup_of(middle(compared[name])))
-            for name, cases in (steps | {fastest: compared[fastest]}).items():
+            for name, cases in {**steps, fastest: compared[fastest]}.items():
                 pair = replace(middle(cases), among=len(narrower) if name == fastest else 1)
                 yield LadderStep(kind, name, pair, cases, name == fastest, in_format.get((one_device(pair.row), name), []))
 

@@ -26,7 +26,7 @@ from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
 from dlbench.analysis.ratios.pairing import OfPair, Pair, grouped, launch_bound, match_rows, one_device
-from dlbench.analysis.ratios.ratio import Ratio, middle
+from dlbench.analysis.ratios.ratio import middle
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.model import Status
@@ -309,11 +309,6 @@ class Family(OfPair):
         return middle(same) if same else None
 
     @property
-    def alike(self) -> Ratio | None:
-        """Its ratio."""
-        return None if self.same is None else self.same.ratio
-
-    @property
     def same_case(self) -> str | None:
         """Its name where there is little room, without the kind; None where the family is of the same two rows already."""
         return None if self.same is None or self.same.sides == self.pair.sides else self._brief(self.same.case)
@@ -417,7 +412,12 @@ QUESTION = Question(
                 CASE.headed("of"),
                 detail("family.at", "text", "each at", "batch, precision and other settings of either at its best"),
                 RATIO.headed("each at its best"),
-                ratio_column("family.alike", "of the case in the middle of those that ran on both", "same case", attrgetter("alike")),
+                ratio_column(
+                    "family.alike",
+                    "of the case in the middle of those that ran on both",
+                    "same case",
+                    lambda family: family.same and family.same.ratio,
+                ),
                 detail("family.cases", "count", "cases", "cases that ran on both", lambda family: len(family.pairs)),
             ),
             notes=("of ResNet-50, else ResNet-18, else the network or shape in the middle of its kind of work",),

@@ -81,20 +81,6 @@ def test_of_several_devices_the_first_and_the_cpu_are_told_and_the_table_has_the
     assert marked[1:] == ("resnet50 b64 amp_bf16…", ["throttled", "estimate"])
 
 
-@pytest.mark.parametrize(
-    "measured",
-    [
-        steps(0.01, workload="infer_step"),
-        steps(0.01, workload="data_parallel", ranks=2, form="replicas"),
-        [made_up.without_rounds(each) for each in steps(0.01)],
-    ],
-    ids=["inference", "several ranks", "no time"],
-)
-def test_other_work_gives_no_estimate(asked, measured):
-    answer = asked(measured)["cost"]
-    assert (answer["kind"], answer["command"]) == ("missing", "dlbench run cnn")
-
-
 def test_a_network_without_a_published_schedule_comes_first_with_what_few_samples_take(asked):
     answer = asked([*steps(0.01, model="mine"), *steps(0.01)])["cost"]
     assert answer["headline"] == "7.81 s (7.58…8.05) for 50,000 images, mine"

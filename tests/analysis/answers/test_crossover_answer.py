@@ -94,15 +94,6 @@ def test_a_headline_has_room_for_copies_or_leaves_them_to_the_sentences(crossove
     assert headline(answer) == (expected, "product" if resident else "product copies=pinned", [])
 
 
-def test_a_long_parameter_is_cut_and_no_name_takes_more_than_its_room(asked):
-    size, work = "z" * 200, "w" * 200
-    declared = {work: {"parameters": {size: {"sweep": ""}}}}
-    sizes = {8: 0.5, 16: 2}
-    found = [*cpu(*sizes, work=work, size=size), *by_speedup(sizes, work=work, size=size)]
-    answer = asked(found, [each for each in found if each.case.device != "cpu"], workloads=declared)["crossover"]
-    assert headline(answer) == ("GPU ahead from zzzzzzzz… = 16", "copies=none on run0 and 1 more", [])
-
-
 def test_too_few_rounds_have_no_interval(crossover):
     answer = crossover([*cpu(8, 16, rounds=3), *by_speedup({8: 0.5, 16: 2}, rounds=3)])
     assert line(answer) == (16, None, None, "crossover")

@@ -62,16 +62,6 @@ def table_of(answer, title):
     return table["rows"]
 
 
-def test_effects_are_in_the_order_of_switches_and_of_their_defaults_whatever_was_planned_first(found):
-    later, earlier = (
-        [step(1.0, workload, mode=default, batch=8), step(0.5, workload, mode="built", batch=8)]
-        for workload, default in (("a", "plain"), ("b", "bare"))
-    )
-    declared = {name: {"parameters": {"mode": {"switch": default}}} for name, default in (("a", "plain"), ("b", "bare"))}
-    rows = table_of(found(*later, *earlier, workloads=declared), "The same case")
-    assert [row["base.id"].partition("[")[0] for row in rows] == ["b", "a"]
-
-
 def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
     answer = found(
         plain(),
@@ -175,16 +165,6 @@ def test_where_only_precisions_were_tried_they_are_left_to_the_answer_on_them(as
     missing = asked([*both[0], *both[1]])["default"]
     assert (missing["kind"], missing["command"]) == ("missing", "dlbench run modes")
     assert missing["reason"] == "no step was measured both with its plain defaults and with another tuning option than its precision"
-
-
-def test_without_a_throughput_each_switch_alone_is_told(found):
-    timed = [replace(each, items=None) for each in (*plain(), *built(0.8), *step(0.5, mode="plain", order="columns", batch=8))]
-    answer = found(timed)
-    assert line(answer) == ("2.00× left on the table (1.94…2.06)", "step plain b8: columns", [])
-    assert answer["sentences"] == [
-        "step plain batch=8, order, columns: ratio 2.00 × (1.94…2.06).",
-        "step rows batch=8, mode, built: ratio 1.25 × (1.21…1.29).",
-    ]
 
 
 def test_of_several_devices_the_most_is_told_with_its_name(asked):

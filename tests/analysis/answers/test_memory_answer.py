@@ -99,12 +99,6 @@ def test_a_batch_that_fits_in_its_second_try_is_not_the_next_that_does_not(answe
     assert answered([ended(found=22)], tries)["tables"][0]["rows"][0]["batch.beyond"] == 24
 
 
-def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):
-    reason = "dlbench can't limit the memory of these"
-    answer = answered([ended(status=Status.UNSUPPORTED, reason=reason)], [tried(1, Status.UNSUPPORTED)])
-    assert answer["reason"] == "no work was measured at several batch sizes"
-
-
 def test_where_nothing_fits_it_says_so_and_the_reason_stands_beside(answered):
     answer = answered([ended(status=Status.OOM, reason="not even batch=1 fits: full")], [tried(1, Status.OOM)])
     assert line(answer) == ("no batch fits into 1.00 GiB", "largest_batch resnet18", [])

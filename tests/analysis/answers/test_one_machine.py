@@ -197,14 +197,6 @@ def test_an_answer_counts_a_case_of_several_files_once(shown):
     assert "8 of 8 cases it rests on are noisy" in [text for each in found.values() for text in each.get("weaknesses", ())]
 
 
-def test_a_file_in_which_nothing_ran_is_of_no_kind_of_machine(tmp_path):
-    made_up.write(tmp_path / "run.jsonl", products(*made_up.SEVEN))
-    made_up.write(tmp_path / "empty.jsonl", [made_up.ended(CASE, Status.SKIPPED, "no budget")])
-    result = CliRunner().invoke(dlbench, ["show", str(tmp_path)], catch_exceptions=False)
-    assert [line for line in result.stderr.splitlines() if "with :" in line or "with  " in line] == []
-    assert f"1 file with {made_up.CPU}: too few" in result.stderr
-
-
 def test_a_try_of_a_side_that_the_header_does_not_name_is_read_with_those_of_other_files(tmp_path):
     """Damage to a line may cost a try of an A/B its side."""
     tried = made_up.measurement_to_json(products(1.0)[0]) | {"kind": "try"}

@@ -103,13 +103,6 @@ def test_two_machines_whose_device_has_one_id_are_told_apart(found):
     assert places == {"cpu (run0)", "cpu (run1)"}
 
 
-def test_of_one_case_in_two_files_of_a_machine_the_faster_is_its_ceiling(found):
-    results = found(tops(), tops(times=2))
-    assert line(results)[0] == "400 GFLOP/s bf16, 20.0 GB/s memory at most"
-    rows = results.tables[0].rows
-    assert [row["rate.flops_per_s"] for row in rows[:2]] == [4e11, 2e11]
-
-
 def test_without_a_measured_memory_there_is_no_roof(found):
     results = found([*work("product", flops=1e11, dtype="fp32"), *work("start", 2e-6)])
     assert isinstance(results, Missing)

@@ -227,14 +227,6 @@ def test_steps_without_a_profile_say_so_and_name_the_command(asked):
     assert "no ceiling of cpu was measured; give the file of dlbench run ceilings with this one" in found["weaknesses"]
 
 
-def test_a_profile_without_times_is_none(asked):
-    bare = rounds("step", "cpu", 0.5, (KindTime("products", 0.0), KindTime("waiting", 0.0)))
-    found = asked(bare, ceilings("cpu"), **HEADER)["bottleneck"]
-    assert found["headline"].startswith("step: 500 ms, no profile; dlbench run")
-    found = asked(bare, **HEADER)["bottleneck"]
-    assert (found["kind"], found["reason"].partition(";")[0]) == ("missing", "no profile of 1 step: dlbench run")
-
-
 def test_what_a_profile_lacks_is_the_rest_and_a_kind_of_a_later_version_has_its_name(asked):
     name = "sorting" * 30
     found = asked(rounds("step", "cuda:0", 2.0, (KindTime(name, 0.9), KindTime("waiting", 0.1))), **HEADER)["bottleneck"]

@@ -207,11 +207,13 @@ def _qualifier(found: _Found, record: Any) -> str:
 
 
 def _device_suffix(record: HasRow, alike: Sequence[HasRow]) -> str:
-    """Return which of several devices a record is of: `` on cuda:0 and 3 more``; of several machines its machine."""
+    """Return which of several devices a record is of: `` on cuda:0 and 3 more``; of machines in the words that not all of them have."""
     if not (others := others_than(record, alike)):
         return ""
-    case = record.row.case
-    return f" on {cut(case.run if several_runs(alike) else case.device, _MOST_OF_DEVICE)} and {others} more"
+    name, *names = (each.row.case.run if several_runs(alike) else each.row.case.device for each in (record, *alike))
+    shared = set.intersection(*(set(each.split(" ")) for each in names))
+    words = " ".join(word for word in name.split(" ") if word not in shared)
+    return f" on {cut(words or name, _MOST_OF_DEVICE)} and {others} more"
 
 
 def _tags(found: _Found, of_files: set[Tag]) -> tuple[Tag, ...]:
