@@ -20,7 +20,8 @@ class AtOnce(NamedTuple):
     @property
     def memory_bytes(self) -> float | None:
         """Peak of all processes, which have as much each."""
-        return self.row.peak_bytes and self.row.peak_bytes * (self.row.count("instances") or 1)
+        peak = self.row.memory.host_peak_bytes if self.row.is_on_cpu else self.row.memory.peak_bytes
+        return peak and peak * (self.row.count("instances") or 1)
 
 
 def at_once(results: Results) -> list[AtOnce]:

@@ -9,7 +9,10 @@ import pytest
 from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
 
-TOPICS = ["speed-up", "crossover", "bottleneck", "precision", "batch", "devices", "concurrency", "default", "cores", "serving", "cost", "health"]
+TOPICS = [
+    "speed-up", "crossover", "bottleneck", "precision", "batch", "devices",
+    "concurrency", "default", "cores", "serving", "cost", "health",
+]  # fmt: skip
 
 
 def everything():
