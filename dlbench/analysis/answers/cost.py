@@ -151,6 +151,10 @@ def _amount(name: str, heading: str, samples: Callable[[Cost], float]) -> Column
     return spanned(column, lambda each: each.ends(samples(each)))
 
 
+def _samples(each: Cost) -> str:
+    return f"{'inference on ' * ('inference' in each.row.declared.tags)}{each.estimate.what}"
+
+
 _MODEL = shown(str(Setting("param", "model")), "text", "network", "the network")
 _RANKS = detail(
     "train.ranks", "count", "ranks", "of several devices how many", lambda each: None if each.row.is_single_rank else each.row.ranks
@@ -180,7 +184,7 @@ QUESTION = Question(
                 _MODEL.by(lambda each: each.estimate.model),
                 place,
                 _RANKS,
-                detail("cost.samples", "text", "for", "training, or inference on 1000 samples", lambda each: each.estimate.what),
+                detail("cost.samples", "text", "for", "what training passes over, or inference", _samples),
                 detail("cost.payment", "text", "paid", "rented; bought, with electricity where that is known; or electricity alone"),
                 detail("cost.per_hour", "money", "an hour", "of all its devices"),
                 _amount("of_1000", "1000 samples", lambda _: THOUSAND),

@@ -264,6 +264,7 @@ _CARDS: Section[OnCard] = Section(
         shown("card.ratio_low", "ratio", "times from", "how many times as fast, at least"),
         shown("card.ratio_high", "ratio", "up to", "at most"),
         detail("card.basis", "text", "by", "others' figure with what it leaves out, or an estimate"),
+        detail("card.year", "text", "year", "of the figure"),
         detail("card.hours_least", "s", "samples from", "for the samples asked for, at least", lambda each: each.lasting(each.high)),
         detail("card.hours_most", "s", "to", "at most", lambda each: each.lasting(each.low)),
         detail("card.worth", "money", "worth an hour", "price of an hour below which renting it costs less than here"),
@@ -307,6 +308,11 @@ class Family(OfPair):
         """The case in the middle of those that ran on both, of the same network or shape where there are any."""
         same = [each for each in self.pairs if each.work == self.pair.work] or self.pairs
         return middle(same) if same else None
+
+    @property
+    def waiting(self) -> int | None:
+        """How many of them wait for launches."""
+        return sum(bool(launch_bound(each.other)) for each in self.pairs) or None
 
     @property
     def same_case(self) -> str | None:
@@ -419,6 +425,7 @@ QUESTION = Question(
                     lambda family: family.same and family.same.ratio,
                 ),
                 detail("family.cases", "count", "cases", "cases that ran on both", lambda family: len(family.pairs)),
+                shown("family.waiting", "count", "launch-bound", "cases that wait for launches"),
             ),
             notes=("of ResNet-50, else ResNet-18, else the network or shape in the middle of its kind of work",),
             whole=pair_cells,

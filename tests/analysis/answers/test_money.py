@@ -90,7 +90,7 @@ def test_inference_has_the_energy_and_the_money_of_1000_samples(cost):
     header = {"workloads": {"train_step": IMAGENET, "infer_step": forward}}
     answer = cost([*steps(100), *steps(1000, workload="infer_step")], "--price", "3.6/h", watts=500, **header)
     (row,) = rows_of(answer, "Inference on 1000 samples")
-    money = next(row for row in rows_of(answer, "What it costs") if row["cost.samples"] == "1,000 images")
+    money = next(row for row in rows_of(answer, "What it costs") if row["cost.samples"] == "inference on 1,000 images")
     ends = [money[f"cost.of_all{end}"] for end in ("_low", "", "_high")]
     assert (row["inference.joules_1000"], ends) == (pytest.approx(500), pytest.approx([0.00097, 0.001, 0.00103]))
     assert answer["sentences"][-1] == ("resnet50, batch=64 bf16: samples 1.00 k/s, energy of 1000 500 J (485…515 J), cost 0.00100.")
