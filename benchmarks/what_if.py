@@ -61,7 +61,7 @@ WAYS: Mapping[str, Callable[[Sample, Sample], bool]] = {
 
 def left_out(figure: PublishedFigure) -> str | None:
     """Return why a figure is not one of those that the fit is to; None of those that are."""
-    if figure.on_cpu:
+    if figure.kind == "cpu":
         return "a CPU's"
     if figure.dtype is None:
         return "collectives and copies move data and compute nothing"

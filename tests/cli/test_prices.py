@@ -109,12 +109,12 @@ def test_the_page_has_the_money_and_its_currency_as_text(show, tmp_path):
     done = show("--price", "2<b>&x/h", command="report")
     assert done.code == 0, done.err
     page = (tmp_path / "run.html").read_text()
-    assert "What training costs, in &lt;b&gt;&amp;x" in page
+    assert "What it costs, in &lt;b&gt;&amp;x" in page
     assert "<b>&x" not in page
 
 
 def test_a_label_in_square_brackets_is_no_markup_of_the_terminal(show):
     done = show("--topic", "cost", "--price", "[red]x2/h")
-    assert "What training costs, in [red]x" in done.out
+    assert "What it costs, in [red]x" in done.out
     done = show("--topic", "all", "--format", "md", "--price", "2*|`x/h")
     assert "in \\*\\|\\`x" in done.out or "in \\*&#124;\\`x" in done.out

@@ -4,20 +4,21 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
-from dlbench.analysis.answers.engine.pairs import RATIO_TAGS, foremost, medians
-from dlbench.analysis.answers.engine.question import Question, Section, Tag
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, Figure, figure, of_ratio, place
+from dlbench.analysis.answers.engine.pairs import foremost, medians
+from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, detail, shown
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, Figure, figure, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.matching import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, middle, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, as_count
-from dlbench.core.rows.row import MACHINE, Row, cells
-from dlbench.core.units import Column, Unit, percent
+from dlbench.core.rows.row import MACHINE, Row
+from dlbench.core.units import percent
 
 
 class Training(NamedTuple):
@@ -42,59 +43,51 @@ def trainings(results: Results) -> list[Training]:
 
 def _of_one(rows: Sequence[Row]) -> list[Training]:
     """Return a training at its batches; nothing where there is only one."""
-    by_batch = {
-        batch: (row, took)
-        for row in rows
-        if (batch := row.batch)
-        and (seconds := row.declared.value("sample"))
-        and min(took := row.rounds.values.get(seconds.name, ()), default=0.0) > 0
-    }
-    if len(by_batch) < 2:
-        return []
+    by_batch = {batch: row for row in rows if (batch := row.batch) and min(row.each_round("sample"), default=0.0) > 0}
     # A training that diverged ended early, and its numbers were no longer those of others.
-    whole = [batch for batch, (row, _) in by_batch.items() if row.in_role("diverged") is None]
-    largest = max(whole or by_batch)
-    _, base = by_batch[largest]
+    whole = [batch for batch, row in by_batch.items() if row.in_role("diverged") is None]
+    largest = max(whole or by_batch, default=0)
     return [
-        Training(row, label(row, (BATCH.name,)), batch, largest, speed_ratio(base, took)) for batch, (row, took) in sorted(by_batch.items())
+        Training(
+            row, label(row, (BATCH.name,)), batch, largest, speed_ratio(by_batch[largest].each_round("sample"), row.each_round("sample"))
+        )
+        for batch, row in sorted(by_batch.items() if len(by_batch) > 1 else ())
     ]
 
 
 def _foremost(found: Sequence[Training]) -> list[Training]:
-    """Return the training in the middle at the smallest batch, and one that diverged there, which was timed over few samples."""
+    """Return the median training at the smallest batch, of those that did not diverge, which were timed over few samples."""
     alike = foremost(found)
     smallest = [each for each in alike if each.batch == min(each.batch for each in alike)]
-    whole = [each for each in smallest if each.row.in_role("diverged") is None]
-    return [middle(whole or smallest), *(each for each in smallest if whole and each not in whole)][:2]
+    return [middle([each for each in smallest if each.row.in_role("diverged") is None] or smallest)]
 
 
 SECTION = Section(
-    records="trainings",
+    records=trainings,
     title="Training by batch size",
     columns=[
         CASE.headed("training"),
         place,
-        Column("small.batch", Unit.COUNT, "samples of a step", heading="batch", priority=0),
-        Column("small.sample_s", Unit.SECONDS, "time of a sample", "lower", priority=0).by(
-            lambda each: each.row.in_role("sample"), "a sample"
-        ),
+        shown("small.batch", "count", "batch", "samples of a step"),
+        shown("small.sample_s", "s", "a sample", "time of a sample", lambda each: each.row.in_role("sample")),
         RATIO,
-        Column("small.accuracy", Unit.FRACTION, "accuracy when the training has ended", "higher", priority=0).by(
-            lambda each: each.row.in_role("accuracy"), "accuracy"
+        shown(
+            "small.accuracy",
+            "fraction",
+            "accuracy",
+            "accuracy when the training has ended",
+            lambda each: each.row.in_role("accuracy"),
         ),
-        Column("small.diverged_at", Unit.COUNT, "samples after which it had diverged", priority=0).by(
-            lambda each: each.row.in_role("diverged"), "diverged after"
+        shown(
+            "small.diverged_at", "count", "diverged after", "samples after which it had diverged", lambda each: each.row.in_role("diverged")
         ),
     ],
     notes=["ratio: how many times as long as at the largest batch a sample takes"],
-    whole=lambda each: {**cells(each.row), **of_ratio(each)},
     foremost=_foremost,
-    by=lambda each: each.ratio.outcome,
     headline={
         **dict.fromkeys(("gain", "loss"), "batch {batch} costs {speedup} batch {largest}{span}"),
         "open": "batch {batch} or {largest}: no difference shown",
     },
-    tags=RATIO_TAGS,
 )
 
 
@@ -104,8 +97,7 @@ _FREE = {BATCH, *MACHINE} - {DEVICE, RUN}
 """In which the rows of a sweep may differ: of what ran out of memory nobody knows more of the machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSweep:
+class BatchSweep(NamedTuple):
     """Work at several batches."""
 
     case: str
@@ -191,31 +183,9 @@ class MemoryDemand:
         return self.line.slope if self.line else None
 
     @property
-    def off(self) -> float | None:
-        """How far a peak is from the line in the median, relative."""
-        return self.line.off(self.peaks) if self.line else None
-
-    @property
     def fixed_bytes(self) -> float | None:
         """What it takes without a sample; None where that does not show."""
-        return self.line.fixed if self.line and self.line.shows_fixed(self.peaks[0][0], self.off or 0.0) else None
-
-
-class Batches(NamedTuple):
-    """What rows say of batches."""
-
-    sweeps: Sequence[BatchSweep]
-    demands: Sequence[MemoryDemand]
-    trainings: Sequence[Training]
-
-
-def _read(results: Results) -> Batches:
-    groups = grouped((row for row in results.rows if row.batch and row.is_single_rank), lambda row: row.differing_from(_FREE))
-    sweeps = flat(by_device([sweep for group in groups.values() for sweep in _sweep(group)]))
-    of_sweeps = (MemoryDemand(sweep.sides[0], sweep.sides) for sweep in sweeps)
-    searches = sorted(_searches(results), key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
-    demands = [*searches, *(each for each in of_sweeps if each.line)]
-    return Batches(sweeps, demands, trainings(results))
+        return self.line.fixed if self.line and self.line.shows_fixed(self.peaks[0][0], self.line.off(self.peaks)) else None
 
 
 def _sweep(group: Sequence[Row]) -> Iterator[BatchSweep]:
@@ -230,33 +200,43 @@ def _sweep(group: Sequence[Row]) -> Iterator[BatchSweep]:
         yield BatchSweep(label(row, (BATCH.name,)), rows, row, ratio, row.throughput / most, too_large)
 
 
-def _searches(results: Results) -> Iterator[MemoryDemand]:
-    """Yield the searches for the largest batch, where the device has what they ask for; of a published file without their tries."""
+def sweeps(results: Results) -> list[BatchSweep]:
+    """Return the works that were measured at several batches, accelerators first."""
+    groups = grouped((row for row in results.rows if row.batch and row.is_single_rank), lambda row: row.differing_from(_FREE))
+    return flat(by_device([*chain.from_iterable(map(_sweep, groups.values()))]))
+
+
+def demands(results: Results) -> list[MemoryDemand]:
+    """Return the searches for the largest batch, of a published file without their tries, then the sweeps whose peaks follow a line."""
 
     def search(row: Row) -> Hashable:  # of its case nobody knows more before it has ended
         return row.file, row.differing_from(_FREE | {DTYPE, MODE})
 
-    tries = grouped((row for row in results.tries if row.batch), search)
+    found, tries = list[MemoryDemand](), grouped((row for row in results.tries if row.batch), search)
     for row in results.rows:
         declared = row.declared
-        if not declared.value("largest") or declared.searched != (BATCH.name,) or not declared.searches(row.params):
-            continue
-        tried = sorted(tries.get(search(row), ()), key=lambda each: each.batch or 0)
-        if (tried or row.case.found) and row.case.status is not Status.UNSUPPORTED:
-            yield MemoryDemand(row, [each for each in tried if each.is_ok], tried, declared.parameter("limit"))
+        if declared.value("largest") and declared.searched == (BATCH.name,) and declared.searches(row.params):
+            tried = sorted(tries.get(search(row), ()), key=lambda each: each.batch or 0)
+            if (tried or row.case.found) and row.case.status is not Status.UNSUPPORTED:
+                found.append(MemoryDemand(row, [each for each in tried if each.is_ok], tried, declared.parameter("limit")))
+    found.sort(key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
+    of_sweeps = (MemoryDemand(sweep.sides[0], sweep.sides) for sweep in sweeps(results))
+    return [*found, *(each for each in of_sweeps if each.line)]
 
 
 def _by_batch(found: Sequence[BatchSweep]) -> Iterator[Figure]:
     """Yield throughput, latency and memory against the batch, of each workload a figure each, with a line a sweep and device."""
     rows = [row for sweep in found for row in sweep.sides]
     about = "One line a network or shape; further right is a larger batch. The vertical lines are 95 % intervals over rounds."
-    line = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows", heading="work").by(
-        lambda row: short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload
+    line = detail(
+        "batch.sweep",
+        "text",
+        "work",
+        "the parameters that stay the same while the batch grows",
+        lambda row: short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload,
     )
-    batch = Column(str(BATCH), Unit.COUNT, "items of one call", of=lambda row: row.batch, heading="batch")
-    memory = Column(
-        "batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower", of=lambda row: row.peak_bytes
-    )
+    batch = detail(str(BATCH), "count", "batch", "items of one call", lambda row: row.batch)
+    memory = detail("batch.memory_bytes", "bytes", "", "peak on the accelerator, or on a CPU of the process", lambda row: row.peak_bytes)
     for where, alike in by_workload(rows).items():
         for column in (THROUGHPUT.headed("throughput"), TIME.headed("latency"), memory.headed("memory")):
             shown = [row for row in alike if column.value(row) is not None]
@@ -271,28 +251,20 @@ def _cautions(found: Sequence[MemoryDemand]) -> Iterator[str]:
 
 
 _MEMORY: Section[MemoryDemand] = Section(
-    records="demands",
+    records=demands,
     title="Memory by batch size",
     columns=[
         CASE.headed("work"),
         place,
-        Column("batch.limit_bytes", Unit.BYTES, "memory that the work had to fit into; null where none was set").headed("limit", 0),
-        Column("batch.largest", Unit.COUNT, "the largest batch that a search found to fit").headed("largest batch", 0),
-        Column("batch.beyond", Unit.COUNT, "the smallest batch above it that did not fit").headed("too large", 0),
-        Column("batch.tries", Unit.COUNT, "batches that the search tried, each in one round").by(
-            lambda each: len(each.tries) or None, "tries"
-        ),
-        Column("batch.sample_bytes", Unit.BYTES, "what each sample adds to the peak: slope of a line through the peaks").headed(
-            "a sample", 0
-        ),
-        Column(
+        shown("batch.limit_bytes", "bytes", "limit", "memory that the work had to fit into; null where none was set"),
+        shown("batch.largest", "count", "largest batch", "the largest batch that a search found to fit"),
+        shown("batch.beyond", "count", "too large", "the smallest batch above it that did not fit"),
+        shown("batch.sample_bytes", "bytes", "a sample", "what each sample adds to the peak: slope of a line through the peaks"),
+        shown(
             "batch.fixed_bytes",
-            Unit.BYTES,
+            "bytes",
+            "fixed part",
             "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
-        ).headed("fixed part", 0),
-        Column("batch.off", Unit.FRACTION, "how far a peak is from the line, in the median", heading="off the line"),
-        Column("batch.ended", Unit.TEXT, "why the search is unfinished, with what fits so far, or found nothing that fits").headed(
-            "search ended, as"
         ),
     ],
     notes=[
@@ -303,7 +275,7 @@ _MEMORY: Section[MemoryDemand] = Section(
     headline={
         "fits": ("batch {largest} fits into {limit_bytes}", "batch {largest} fits"),
         "so far": ("batch {largest} fits so far into {limit_bytes}", "batch {largest} fits so far"),
-        "none": ("no batch fits into {limit_bytes}", "no batch fits; tries: {tries}"),
+        "none": ("no batch fits into {limit_bytes}", "no batch fits"),
         "line": "a sample takes {sample_bytes}",
     },
     tags={Tag.UNFINISHED: lambda each: bool(each.limit and each.largest and each.ended)},
@@ -316,29 +288,33 @@ QUESTION = Question(
     command="dlbench run batch",
     others=("dlbench run cnn",),
     missing=["no work was measured at several batch sizes"],
-    read=_read,
     sections=[
         Section(
-            records="sweeps",
+            records=sweeps,
             title="Throughput by batch size",
             columns=[
                 CASE.headed("work"),
                 place,
-                Column("batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput", priority=0).by(
-                    lambda sweep: sweep.row.batch, "batch"
+                shown(
+                    "batch.enough",
+                    "count",
+                    "batch",
+                    f"the smallest batch with {ENOUGH:.0%} of the best throughput",
+                    lambda sweep: sweep.row.batch,
                 ),
                 THROUGHPUT,
-                Column("batch.share", Unit.FRACTION, "its throughput over that of the best batch", heading="of the best", priority=0),
-                Column("batch.smallest", Unit.COUNT, "the smallest batch measured, whose throughput the ratio is over").by(
-                    lambda sweep: sweep.sides[0].batch, "smallest"
+                shown("batch.share", "fraction", "of the best", "its throughput over that of the best batch"),
+                detail(
+                    "batch.smallest",
+                    "count",
+                    "smallest",
+                    "the smallest batch measured, whose throughput the ratio is over",
+                    lambda sweep: sweep.sides[0].batch,
                 ),
                 RATIO,
-                Column("batch.fits", Unit.COUNT, "the largest batch that went well", heading="fits", priority=0).by(
-                    lambda sweep: sweep.sides[-1].batch
-                ),
-                Column("batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory", heading="too large", priority=0),
+                shown("batch.fits", "count", "fits", "the largest batch that went well", lambda sweep: sweep.sides[-1].batch),
+                shown("batch.too_large", "count", "too large", "the smallest batch that ran out of memory"),
             ],
-            whole=of_ratio,
             foremost=medians,
             by=lambda sweep: sweep.outcome,
             headline={

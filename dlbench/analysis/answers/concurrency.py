@@ -1,20 +1,16 @@
 """Concurrency: what several at once bring over one after the other, on one device or on two kinds of it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.costs import series
-from dlbench.analysis.answers.engine.question import Question, Section, Tag
-from dlbench.analysis.presentation.columns import KEY, RATIO, of_ratio, over_rounds, place, value_columns
-from dlbench.analysis.ratios.matching import THREADS, grouped
-from dlbench.analysis.ratios.ratio import Ratio, speed_ratio, speedup_of
+from dlbench.analysis.answers.engine.question import Question, Section, detail, shown
+from dlbench.analysis.presentation.columns import KEY, RATIO, over_rounds, place, value_columns
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.core.rows.row import Row, Setting
-from dlbench.core.units import Column, Unit
+from dlbench.core.rows.row import Row
 
 
-@dataclass(frozen=True, slots=True)
-class AtOnce:
+class AtOnce(NamedTuple):
     """Several that ran at once."""
 
     row: Row
@@ -34,17 +30,6 @@ def at_once(results: Results) -> list[AtOnce]:
     return [AtOnce(row, speed_ratio(row.each_round("in_turn"), row.each_round("at_once"))) for row in rows]
 
 
-def _foremost(found: Sequence[AtOnce]) -> list[AtOnce]:
-    """Return of each work, however many of it run and how, the case that brings the most, on accelerators first."""
-
-    def work(each: AtOnce) -> object:
-        names = ("instances", *each.row.declared.having("spread"))
-        return each.row.differing_from({THREADS, *(Setting("param", name) for name in names)})
-
-    most = [max(alike, key=speedup_of) for alike in grouped(found, work).values()]
-    return sorted(most, key=lambda each: (each.row.is_on_cpu, -each.ratio.speedup))
-
-
 ORDER = 65
 QUESTION = Question(
     "concurrency",
@@ -58,32 +43,34 @@ QUESTION = Question(
             columns=[
                 KEY,
                 place,
-                Column("at_once.number", Unit.COUNT, "how many run at once", heading="at once", priority=0).by(
-                    lambda each: len(series(each.row, "kept"))
-                ),
+                shown("at_once.number", "count", "at once", "how many run at once", lambda each: len(series(each.row, "kept"))),
                 RATIO,
-                Column("at_once.loses", Unit.FRACTION, "of its own speed alone, by the one that loses most", "lower", priority=0).by(
-                    lambda each: 1 - min(series(each.row, "kept")), "loses"
+                shown(
+                    "at_once.loses",
+                    "fraction",
+                    "loses",
+                    "of its own speed alone, by the one that loses most",
+                    lambda each: 1 - min(series(each.row, "kept")),
                 ),
                 over_rounds(
-                    Column("at_once.efficiency", Unit.FRACTION, "0 as one after the other, 1 with all at full speed", "higher").headed(
-                        "efficiency", 0
+                    shown(
+                        "at_once.efficiency",
+                        "fraction",
+                        "efficiency",
+                        "0 as one after the other, 1 with all at full speed",
                     ),
                     lambda each: each.row.each_round("efficiency"),
                 ),
-                Column("at_once.memory_bytes", Unit.BYTES, "peak of all processes, contexts apart", "lower", heading="memory"),
+                detail("at_once.memory_bytes", "bytes", "memory", "peak of all processes, contexts apart"),
                 value_columns,
             ],
-            whole=of_ratio,
-            foremost=_foremost,
+            foremost=lambda found: sorted(found, key=lambda each: (each.row.is_on_cpu, -each.ratio.speedup)),
             label="at once",
-            by=lambda each: each.ratio.outcome,
             headline={
                 "gain": "{number} at once {speedup} one after the other{span}",
                 "loss": "one after the other; {number} at once {speedup}{span}",
                 "open": "no gain shown with {number} at once",
             },
-            tags={Tag.FEW_ROUNDS: lambda each: each.ratio.reason is not None, Tag.NOISY: lambda each: each.ratio.is_undecided},
         )
     ],
 )

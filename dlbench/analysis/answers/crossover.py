@@ -7,17 +7,15 @@ from itertools import chain, product, takewhile
 from operator import itemgetter
 
 from dlbench.analysis.answers.engine.pairs import (
-    has_own_base,
     machines_of,
     no_accelerator,
-    one_kind_of_device,
     sides_of,
     standing,
     with_own_base,
 )
-from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag
-from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, Figure, figure, others, pair_cells
-from dlbench.analysis.presentation.names import device_label, noun, several_runs
+from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag, detail, shown
+from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, pair_cells, place
+from dlbench.analysis.presentation.names import noun
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.matching import DEVICE, Match, OfMatch, grouped, match, one_device, settings_named
 from dlbench.analysis.ratios.ratio import middle, speedup_of
@@ -38,16 +36,26 @@ class Race(OfMatch):
     """That at the largest size."""
     points: Sequence[Match]
     """One for each size, the smallest first."""
-    place: str
-    """Where the accelerator is, with its CPU where there are several."""
-    device: str
-    """What the accelerator is called where there is little room."""
-    parameter: str
-    """The parameter that is the size."""
-    operands: str | None
-    """How they get to the accelerator."""
-    copied: str | None
-    """The same of operands that are copied; None of those that are there, as those of the CPU are."""
+
+    @property
+    def device(self) -> str:
+        """What the accelerator is called where there is little room."""
+        return noun(self.row)
+
+    @property
+    def parameter(self) -> str:
+        """The parameter that is the size."""
+        return _names(self.row)[0]
+
+    @property
+    def operands(self) -> str | None:
+        """How they get to the accelerator."""
+        return _operands(self.row)
+
+    @property
+    def copied(self) -> str | None:
+        """The same of operands that are copied; None of those that are there, as those of the CPU are."""
+        return None if self.operands == _operands(self.pair.base) else self.operands
 
     @property
     def size(self) -> float | None:
@@ -85,13 +93,8 @@ def races(results: Results) -> list[Race]:
     fit = [row for row in results.rows if _size(row) and row.unfit(across_devices=True) is None]
     works = grouped(fit, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
     points = with_own_base([*chain.from_iterable(map(_points, works.values()))])
-    several, cpus = several_runs(sides_of(points)), {one_device(point.base) for point in points}
-    found = []
-    for alike in grouped(points, lambda point: (point.case, machines_of(point), _operands(point.other))).values():
-        base, row, operands = alike[-1].base, alike[-1].other, _operands(alike[-1].other)
-        against = f" against {device_label(base, several)}" if len(cpus) > 1 and not has_own_base(alike[-1]) else ""
-        copied = None if operands == _operands(base) else operands
-        found.append(Race(alike[-1], alike, f"{device_label(row, several)}{against}", noun(row), _names(row)[0], operands, copied))
+    alike = grouped(points, lambda point: (point.case, machines_of(point), _operands(point.other))).values()
+    found = [Race(points[-1], points) for points in alike]
     of_machines = grouped(found, lambda race: machines_of(race.pair)).values()
     return [*chain.from_iterable(sorted(of_machines, key=lambda alike: standing(_of_one_work(alike)[0].pair), reverse=True))]
 
@@ -155,12 +158,10 @@ def _figures(found: Sequence[Race]) -> Iterator[Figure]:
             about,
             "line",
             [(race, point) for race in alike for point in race.points],
-            Column("crossover.at", Unit.COUNT, "the size", of=lambda each: _size(each[1].other), heading=alike[0].parameter),
+            detail("crossover.at", "count", alike[0].parameter, "the size", lambda each: _size(each[1].other)),
             RATIO.on(itemgetter(1)).headed("times as fast as the CPU"),
-            Column("crossover.line", Unit.TEXT, "the line of a figure", heading="operands").by(
-                lambda each: each[0].operands or each[0].place
-            ),
-            PLACE.on(itemgetter(0)),
+            detail("crossover.line", "text", "operands", "the line of a figure", lambda each: each[0].operands or each[0].device),
+            place(alike).on(itemgetter(0)),
             log="xy",
             reference=1.0,
         )
@@ -171,16 +172,16 @@ QUESTION = Question(
     "crossover",
     "From what size on does the accelerator win, without and with the copies there and back?",
     command="dlbench run crossover",
-    missing=(no_accelerator, one_kind_of_device, "no work went well at several sizes on both a CPU and an accelerator"),
+    missing=(no_accelerator, "no work went well at several sizes on both a CPU and an accelerator"),
     sections=[
         Section(
             records=races,
             title="From what size on the accelerator stays ahead of the CPU",
             columns=(
                 CASE.headed("work"),
-                PLACE,
-                Column("crossover.operands", Unit.TEXT, "how operands get to the accelerator", heading="operands", priority=0),
-                Column("crossover.parameter", Unit.TEXT, "the parameter that is the size", heading="size"),
+                place,
+                shown("crossover.operands", "text", "operands", "how operands get to the accelerator"),
+                detail("crossover.parameter", "text", "size", "the parameter that is the size"),
                 Column(
                     "crossover.size",
                     Unit.COUNT,
@@ -188,17 +189,16 @@ QUESTION = Question(
                     heading="ahead from",
                     priority=0,
                     ends=(
-                        Column("crossover.low", Unit.COUNT, "from where on it may be ahead"),
-                        Column("crossover.high", Unit.COUNT, "from where on it surely is"),
+                        detail("crossover.low", "count", "", "from where on it may be ahead"),
+                        detail("crossover.high", "count", "", "from where on it surely is"),
                     ),
                 ),
-                Column("crossover.smallest", Unit.COUNT, "the smallest size measured on both", heading="range").by(
-                    lambda race: _size(race.points[0].other)
+                detail(
+                    "crossover.smallest", "count", "range", "the smallest size measured on both", lambda race: _size(race.points[0].other)
                 ),
-                Column("crossover.largest", Unit.COUNT, "the largest", of=lambda race: _size(race.row), heading="range"),
-                Column("crossover.result", Unit.TEXT, "whether there is a crossover in this range", heading="result", priority=0),
+                detail("crossover.largest", "count", "range", "the largest", lambda race: _size(race.row)),
+                shown("crossover.result", "text", "result", "whether there is a crossover in this range"),
                 RATIO,
-                others,
             ),
             notes=(
                 "ahead from: the smallest size measured from which on the accelerator is faster than the CPU at all larger ones, too; "

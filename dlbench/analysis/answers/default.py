@@ -6,11 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, starmap
-from operator import methodcaller
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.pairs import RATIO_TAGS, foremost, mark_of, medians, of_ratios
-from dlbench.analysis.answers.engine.question import CONVERGENCE, Lack, Question, Section, Tag
+from dlbench.analysis.answers.engine.pairs import foremost, medians, of_ratios, sides_of
+from dlbench.analysis.answers.engine.question import CONVERGENCE, Lack, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import option, short
@@ -20,13 +19,11 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import Row
-from dlbench.core.units import Column, Unit
 
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
 _LACKING = "no step was measured both with its plain defaults and with another tuning option than its precision"
 _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest searches for more"
-_INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +108,6 @@ def _unfinished(results: Results) -> list[str]:
     return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in fastest]
 
 
-def _left_out(results: Results) -> Iterator[str]:
-    """Yield of each search for the fastest step a sentence on the values with which no try went well, and why."""
-    tries = grouped(results.tries, lambda row: (row.file, _work(row)))
-    for row in (each for each in results.rows if each.is_tuned):
-        left: dict[str, list[str]] = {}
-        # More cores than there are is nothing that a search leaves out.
-        for name in (each for each in row.case.found if each not in row.declared.having("searched_cores")):
-            for value, having in grouped(tries.get((row.file, _work(row)), ()), methodcaller("setting", name)).items():
-                if value is not None and not any(each.is_ok for each in having):
-                    left.setdefault(having[0].reason, []).append(f"{name}={value}")
-        if left:
-            without = "; ".join(f"{', '.join(values)}: {why}" for why, values in left.items())
-            yield f"{short(row.key)} was searched without {without}"
-
-
 def _bests(results: Results) -> Iterator[Tuned]:
     """Yield of each work and device the fastest row with other options against the one with the plain defaults."""
 
@@ -166,37 +148,30 @@ def _foremost_effects(found: Sequence[Tuned]) -> list[Tuned]:
     return [each[0] for each in grouped(sorted(medians, key=speedup_of, reverse=True), lambda each: each.switch).values()]
 
 
-def _ratios(title: str, found: Sequence[Tuned], *named: Column) -> Figure:
-    return of_ratios(title, _INTERVALS, "times as fast as the default", mark_of(named[0], found), found, *named)
-
-
 def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
-    """Yield what each option brings alone: a row an option, or where several steps have it, a row a step."""
+    """Yield what each option brings alone, a row a value of it."""
     for where, alike in by_workload([each for each in found if each.alone], by_place=True).items():
-        named = (_SET_TO,) if mark_of(_SET_TO, alike) == "bar" else (_DEFAULT, _SET_TO)
-        yield _ratios(f"What each tuning option brings alone: {where}", alike, *named)
+        yield of_ratios(f"What each tuning option brings alone: {where}", "the default", alike, _SET_TO, _DEFAULT)
 
 
 def _cautions(results: Results) -> Iterator[str]:
     yield from _unfinished(results) or ([] if any(each.searched for each in _read(results).bests) else [_NOT_SEARCHED])
-    yield from _left_out(results)
     yield CONVERGENCE
 
 
 _AT_BEST = "Each step in its fastest other setting against its plain default: how many times the throughput"
-_SET_TO = Column("default.setting", Unit.TEXT, "what it is set to", heading="set to", priority=0).by(lambda each: each.pair.value(each.row))
-_DEFAULT = Column("default.case", Unit.TEXT, "the case with its plain defaults", of=lambda each: each.pair.base.key, heading="default")
+_SET_TO = shown("default.setting", "text", "set to", "what it is set to", lambda each: each.pair.value(each.row))
+_DEFAULT = detail("default.case", "text", "default", "the case with its plain defaults", lambda each: each.pair.base.key)
 _section = partial(
     Section,
     whole=lambda each: pair_cells(each.pair),
-    by=lambda each: each.ratio.outcome,
     headline={
         "gain": "{speedup} left on the table{span}",
         "loss": "{speedup}{span}: nothing left on the table",
         "open": "no gain shown over the default",
     },
     qualifier=("{case}{where}: {choice}", "{short}{where}: {choice}", "{short:18}{where}: {choice}"),
-    tags={**RATIO_TAGS, Tag.ESTIMATE: lambda each: each.ratio.outcome == "gain" and each.ratio.among > 1},
+    tags={Tag.ESTIMATE: lambda each: each.ratio.outcome == "gain" and each.ratio.among > 1},
 )
 ORDER = 70
 QUESTION = Question(
@@ -218,14 +193,12 @@ QUESTION = Question(
                 of_side("base", lambda row: row.batch, "batch"),
                 of_side("base", lambda row: row.rate.items_per_s, "default"),
                 of_side("other", lambda row: row.rate.items_per_s, "fastest other", 0),
-                Column("default.choice", Unit.TEXT, "what the fastest row has otherwise than the default", heading="at", priority=0),
-                Column("default.searched", Unit.FLAG, "whether a search chose that, and not only the best of what a suite planned").headed(
-                    "searched"
-                ),
+                shown("default.choice", "text", "at", "what the fastest row has otherwise than the default"),
+                detail("default.searched", "flag", "searched", "whether a search chose that, not only the best of what a suite planned"),
                 RATIO,
             ],
             foremost=lambda found: medians(found, _preferred),
-            figures=[lambda found: [_ratios(_AT_BEST, found, CASE.headed("work"), place(found))]],
+            figures=[lambda found: [of_ratios(_AT_BEST, "the default", found, CASE.headed("work"), place(found))]],
         ),
         _section(
             records="effects",
@@ -233,19 +206,15 @@ QUESTION = Question(
             columns=[
                 CASE,
                 place,
-                Column("default.switch", Unit.TEXT, "the parameter that differs from its default", heading="option", priority=0),
+                shown("default.switch", "text", "option", "the parameter that differs from its default"),
                 _SET_TO,
-                Column("default.alone", Unit.FLAG, "whether all other options are at their defaults", heading="alone"),
+                detail("default.alone", "flag", "alone", "whether all other options are at their defaults"),
                 of_side("base", lambda row: row.time.median_s, "default"),
                 of_side("other", lambda row: row.time.median_s, "time"),
                 RATIO,
-                Column("default.spent_s", Unit.SECONDS, "what is spent once, beyond what the default spends", "lower").headed(
-                    "spent once", 0
-                ),
-                Column("default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", "lower").headed(
-                    "pays off after", 0
-                ),
-                lambda found: value_columns([side for each in found for side in each.sides]),
+                shown("default.spent_s", "s", "spent once", "what is spent once, beyond what the default spends"),
+                shown("default.break_even_steps", "count", "pays off after", "steps after which what is spent once has been saved"),
+                lambda found: value_columns(sides_of(found)),
             ],
             foremost=_foremost_effects,
             figures=[_effect_ratios],

@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from dlbench.analysis.answers.engine.question import Question, Section, Table, Tag
+from dlbench.analysis.answers.engine.question import Question, Section, Table, Tag, detail
 from dlbench.analysis.answers.engine.question import table as table_of
-from dlbench.analysis.presentation.columns import Figure, figure, place, spanned
-from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.presentation.columns import place
+from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling import projection
 from dlbench.analysis.scaling.speedup import Step, scaling
 from dlbench.core import units
-from dlbench.core.units import Column, Unit
+from dlbench.core.units import Column
 
 _ON_CPU = (
     "Ranks on a CPU share its cores and its memory, so efficiency is that of its cores: "
@@ -70,24 +70,6 @@ def _notes(found: Sequence[Step]) -> Iterator[str]:
         yield units.one_line(f"{plural(count, 'case')}: {reason}")
 
 
-def _figures(found: Sequence[Step]) -> Iterator[Figure]:
-    """Yield scaling efficiency: a row a way, a dot for each number of ranks."""
-    gained = list(filter(_gains, found))
-    yield figure(
-        "Scaling efficiency: speed-up over resources",
-        "At 1 every further device brings as much as the first; the lines are 95 % intervals over rounds.",
-        "dot",
-        gained,
-        spanned(projection.EFFICIENCY, lambda each: [each.per_resource(end) for end in (each.ratio.low, each.ratio.high)]),
-        Column("scaling.way", Unit.TEXT, "the work, and how its batch is shared out", heading="way").by(
-            lambda each: " ".join(filter(None, (short(each.case), each.kind)))
-        ),
-        Column("scaling.ranks_text", Unit.TEXT, "how many ranks took part", heading="ranks").by(lambda each: plural(each.ranks, "rank")),
-        place(gained),
-        reference=1.0,
-    )
-
-
 _TITLE = "More devices: what all do together, against one"
 _COLUMNS = (
     what,
@@ -96,8 +78,12 @@ _COLUMNS = (
     projection.EFFICIENCY,
     projection.MEMORY,
     projection.EXPOSED,
-    Column("scaling.exposed_share", Unit.FRACTION, "that communication over the step", "lower", heading="of a step").by(
-        lambda each: each.exposed_s / each.step_s if each.exposed_s is not None and each.step_s else None
+    detail(
+        "scaling.exposed_share",
+        "fraction",
+        "of a step",
+        "that communication over the step",
+        lambda each: each.exposed_s / each.step_s if each.exposed_s is not None and each.step_s else None,
     ),
     projection.BUBBLE,
     projection.THEORY,
@@ -131,7 +117,6 @@ QUESTION = Question(
                 Tag.NOISY: lambda each: bool(each.ratio and each.ratio.is_undecided),
                 Tag.ESTIMATE: lambda each: each.is_on_cpu or bool(each.ratio and each.ratio.among > 1),
             },
-            figures=[_figures],
         )
     ],
 )

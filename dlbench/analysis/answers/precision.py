@@ -1,35 +1,28 @@
 """Precision: how much faster each is, how far off its results are, and whether trainings in it converge."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.costs import series
 from dlbench.analysis.answers.engine.pairs import (
-    RATIO_TAGS,
     SAME,
-    VALUES,
     by_kind,
     medians,
-    reported_pairs,
     same_columns,
-    sides_of,
     span_of,
 )
-from dlbench.analysis.answers.engine.question import Lack, Question, Section, Tag, unique
-from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, Figure, figure, of_row, pair_cells, place, spanned, value_columns
-from dlbench.analysis.presentation.names import HasRow, by_device
+from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, detail, shown
+from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, of_row, pair_cells, place, spanned, value_columns
+from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import few, short
 from dlbench.analysis.ratios.matching import DTYPE, MATH, Match, OfMatch, from_widest, grouped, label, match_rows, one_device
 from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, PairedDifference, middle, paired_difference, speedup_of
 from dlbench.analysis.read.table import Results
-from dlbench.core.declarations import ValueRole
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row, Setting, cells
-from dlbench.core.units import Column, Unit
 
 _NOTE = (
     "gap: accuracy less that in the plain format with the same seeds; converges: its whole interval lies above minus one point, or the "
@@ -44,8 +37,7 @@ _YES, _OPEN, _NO = "yes", "not shown", "no"
 """Whether a training converges as in the plain format."""
 
 
-@dataclass(frozen=True, slots=True)
-class FormatTraining:
+class FormatTraining(NamedTuple):
     """A training in one format of numbers, with several seeds."""
 
     row: Row
@@ -66,11 +58,6 @@ class FormatTraining:
         if self.gap is None or self.gap.interval is None:
             return None
         return _YES if self.gap.is_at_least(-margin) else _NO if self.gap.interval.high < -margin else _OPEN
-
-    @property
-    def loss(self) -> float | None:
-        """Median over seeds of what the training ended with; None where it was not reported."""
-        return statistics.median(losses) if (losses := series(self.row, "seed_loss")) else None
 
 
 def trainings(rows: Iterable[Row]) -> list[FormatTraining]:
@@ -150,29 +137,28 @@ def _loss_curves(found: Sequence[FormatTraining]) -> Iterator[Figure]:
             "One line a format; further right is later in the training.",
             "line",
             [
-                (each, (at + 1) / len(curve), loss)
+                (each, at / len(curve), loss)
                 for each in alike
                 for curve in [series(each.row, "loss_curve")]
-                for at, loss in enumerate(curve)
+                for at, loss in enumerate(curve, 1)
             ],
-            Column("curve.share", Unit.FRACTION, "how much of the training had passed", heading="of the training", of=itemgetter(1)),
-            Column("curve.loss", Unit.NUMBER, "of the training, over all seeds", "lower", heading="loss", of=itemgetter(2)),
+            detail("curve.share", "fraction", "of the training", "how much of the training had passed", itemgetter(1)),
+            detail("curve.loss", "number", "loss", "of the training, over all seeds", itemgetter(2)),
             NAME.on(itemgetter(0)),
             place(alike).on(itemgetter(0)),
             log="y",  # what diverges is apart by powers of ten
         )
 
 
-NAME = Column("ladder.name", Unit.TEXT, "precision, or format of numbers", heading="precision", priority=0)
+NAME = shown("ladder.name", "text", "precision", "precision, or format of numbers")
 GAP = spanned(
-    Column(
+    shown(
         "ladder.gap",
-        Unit.NUMBER,
+        "number",
+        "gap, points",
         "accuracy less that in the plain format, in percentage points, or how much lower the loss is; its interval is exact, over seeds",
-        "higher",
-    )
-    .by(lambda each: each.gap and 100 * each.gap.shift)
-    .headed("gap, points", 0),
+        lambda each: each.gap and 100 * each.gap.shift,
+    ),
     lambda each: [100 * end for end in each.gap.interval[:2]] if each.gap and each.gap.interval else (None, None),
 )
 COUNTS: Section[FormatCount] = Section(
@@ -180,11 +166,11 @@ COUNTS: Section[FormatCount] = Section(
     title="Formats that converge as the plain one does",
     columns=[
         place,
-        Column("converge.plain", Unit.TEXT, "the format that they are held against", heading="against", priority=0),
-        Column("converge.formats", Unit.COUNT, "formats held against the plain one", heading="formats", priority=0),
-        Column("converge.like", Unit.COUNT, "formats that do in each training of theirs", "higher", heading="converge", priority=0),
-        Column("converge.open", Unit.COUNT, "formats of which it is not shown", heading="open", priority=0),
-        Column("converge.seeds", Unit.COUNT, "seeds of each, the fewest", heading="seeds"),
+        shown("converge.plain", "text", "against", "the format that they are held against"),
+        shown("converge.formats", "count", "formats", "formats held against the plain one"),
+        shown("converge.like", "count", "converge", "formats that do in each training of theirs"),
+        shown("converge.open", "count", "open", "formats of which it is not shown"),
+        detail("converge.seeds", "count", "seeds", "seeds of each, the fewest"),
     ],
     by=lambda each: "few" if each.few else "open" if each.open else "",
     headline={
@@ -201,24 +187,27 @@ TRAININGS: Section[FormatTraining] = Section(
         NAME,
         place,
         CASE.headed("training"),
-        Column("ladder.converges", Unit.TEXT, "yes, no, or not shown", heading="converges", priority=0),
+        shown("ladder.converges", "text", "converges", "yes, no, or not shown"),
         GAP,
-        Column("ladder.accuracy", Unit.FRACTION, "median over seeds").by(
-            lambda each: statistics.median(found) if (found := series(each.row, "seed_accuracy")) else None, "accuracy"
+        detail(
+            "ladder.accuracy",
+            "fraction",
+            "accuracy",
+            "median over seeds",
+            lambda each: statistics.median(found) if (found := series(each.row, "seed_accuracy")) else None,
         ),
-        Column("ladder.loss", Unit.NUMBER, "median over seeds", "lower", heading="loss"),
-        Column("ladder.diverged", Unit.COUNT, "seeds that diverged").by(
-            lambda each: sum(loss > 0 for loss in series(each.row, "seed_diverged")) or None, "diverged"
+        detail(
+            "ladder.diverged",
+            "count",
+            "diverged",
+            "seeds that diverged",
+            lambda each: sum(loss > 0 for loss in series(each.row, "seed_diverged")) or None,
         ),
         value_columns,
     ],
     notes=(_NOTE,),
-    whole=lambda each: cells(each.row),
     figures=[_loss_curves],
 )
-
-
-_OPERANDS: Mapping[ValueRole, str] = {"error": "", "product_error": "of the product, "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,26 +230,31 @@ class LadderStep(OfMatch):
         """Between which ratios its cases are, where there is little room."""
         return span_of(self.pairs)
 
+    @property
+    def error(self) -> float | None:
+        """The largest of its cases; None where none was checked."""
+        return max((error for each in self.pairs if (error := _error(each.other)) is not None), default=None)
+
+    @property
+    def base_error(self) -> float | None:
+        """The same of what it is held against."""
+        return max((error for each in self.pairs if (error := _error(each.base)) is not None), default=None)
+
 
 class Precisions(NamedTuple):
     """What rows say of precisions and formats."""
 
     ladder: Sequence[LadderStep] = ()
     same: Sequence[Match] = ()
-    errors: Sequence[Row] = ()
     counts: Sequence[FormatCount] = ()
     trained: Sequence[FormatTraining] = ()
-    values: Sequence[Match] = ()
 
 
 def _read(results: Results) -> Precisions:
-    pairs, values = match_rows(results, DTYPE.name).rows, reported_pairs(results, DTYPE.name).rows
+    pairs = match_rows(results, DTYPE.name).rows
     trained = sorted(trainings(results.rows), key=lambda each: (each.row.is_on_cpu, from_widest(each.name), each.name))
     ladder = [*_ladder(pairs, trained)]
-    if not (ladder or values or trained):
-        return Precisions()
-    errors = [row for row in results.rows if series(row, "error")]
-    return Precisions(ladder, pairs, errors, [*map(counted, by_device(trained).values())], trained, values)
+    return Precisions(ladder, pairs if ladder else (), [*map(counted, by_device(trained).values())], trained)
 
 
 def _ladder(pairs: Sequence[Match], trained: Sequence[FormatTraining]) -> Iterator[LadderStep]:
@@ -279,7 +273,7 @@ def _ladder(pairs: Sequence[Match], trained: Sequence[FormatTraining]) -> Iterat
             shared = set.intersection(*({each.case for each in cases} for cases in narrower.values()))
             compared = {name: [each for each in cases if each.case in shared] or cases for name, cases in narrower.items()}
             fastest = max(compared, key=lambda name: speedup_of(middle(compared[name])))
-            for name, cases in (steps | {fastest: compared[fastest]}).items():
+            for name, cases in {**steps, fastest: compared[fastest]}.items():
                 pair = replace(middle(cases), among=len(narrower) if name == fastest else 1)
                 yield LadderStep(kind, name, pair, cases, name == fastest, in_format.get((one_device(pair.row), name), []))
 
@@ -295,49 +289,9 @@ def _error(row: Row) -> float | None:
     return next(iter(series(row, "error")), row.check.error)
 
 
-def _largest(rows: Iterable[Row]) -> float | None:
-    return max((error for row in rows if (error := _error(row)) is not None), default=None)
-
-
-def _error_columns(rows: Sequence[Row]) -> list[Column]:
-    """Return a column for each kind of operands that workloads declare errors of."""
-    found = [(role, value) for row in rows for role in _OPERANDS if (value := row.declared.value(role))]
-    points = {(role, at): f"{_OPERANDS[role]}{point}" for role, value in found for at, point in enumerate(value.points)}
-    column = partial(Column, unit=Unit.FRACTION, meaning="distance from the result in fp64", better="lower")
-    return [column(f"error.{role}_{at}", of=partial(_point, role, at), heading=heading) for (role, at), heading in points.items()]
-
-
-def _point(role: ValueRole, at: int, record: HasRow) -> float | None:
-    """Return one point of a series; None where that is shorter."""
-    return next(iter(series(record.row, role)[at:]), None)
-
-
 def _cautions(found: Sequence[LadderStep]) -> Iterator[str]:
     if left := [where for where, alike in by_device(found).items() if not any(each.trained for each in alike)]:
         yield f"whether training still converges in it was not measured on {few(left, 1)}: {COMMAND}"
-
-
-def _nothing(results: Results) -> Lack:
-    if match_rows(results, DTYPE.name).rows:
-        return Lack("only wider precisions were measured")
-    no_speed = next((f"; {row.rate.reason}" for row in results.rows if row.flag.no_speed), "")
-    return Lack(f"no two rows differ in their precision alone{no_speed}")
-
-
-def _errors(pairs: Sequence[Match]) -> Iterator[Figure]:
-    """Yield how far off results are, a dot for each precision."""
-    rows = [row for row in unique(sides_of(pairs)) if _error(row)]  # zero has no logarithm
-    yield figure(
-        "How far off the results are",
-        "Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.",
-        "dot",
-        rows,
-        _ERROR,
-        CASE.by(lambda row: short(label(row, (DTYPE.name,)))),
-        of_row(lambda row: row.case.dtype, "precision"),
-        place(rows),
-        log="x",
-    )
 
 
 _ERROR = of_row(lambda row: row.check.error).by(lambda record: _error(record.row), "error")
@@ -347,33 +301,24 @@ QUESTION = Question(
     "Which precision; how much faster is it, and how far off are its results?",
     command="dlbench run precision",
     others=("dlbench run cnn", COMMAND),
-    missing=[_nothing],
+    missing=["no two rows differ in their precision alone, or none is narrower than the other"],
     read=_read,
     sections=[
         Section(
             records="ladder",
             title="The ladder: speed and error of each precision",
             columns=[
-                Column("ladder.kind", Unit.TEXT, "the kind of work: training, inference, or the workload", heading="work", priority=0),
+                shown("ladder.kind", "text", "work", "the kind of work: training, inference, or the workload"),
                 place,
                 NAME,
                 CASE.headed("median case"),
-                Column("ladder.cases", Unit.COUNT, "cases in it").by(lambda step: len(step.pairs), "cases"),
-                Column("ladder.arithmetic", Unit.TEXT, "native or emulated").by(lambda step: step.row.case.arithmetic, "arithmetic"),
-                Column("ladder.base", Unit.TEXT, "what it is held against").by(lambda step: step.pair.base.case.dtype, "against"),
+                detail("ladder.cases", "count", "cases", "cases in it", lambda step: len(step.pairs)),
+                detail("ladder.arithmetic", "text", "arithmetic", "native or emulated", lambda step: step.row.case.arithmetic),
+                detail("ladder.base", "text", "against", "what it is held against", lambda step: step.pair.base.case.dtype),
                 RATIO,
-                Column("ladder.error", Unit.FRACTION, "largest distance from the result in fp64", "lower", priority=0).by(
-                    lambda step: _largest(each.other for each in step.pairs), "error"
-                ),
-                Column("ladder.base_error", Unit.FRACTION, "the same of what it is held against", "lower", priority=0).by(
-                    lambda step: _largest(each.base for each in step.pairs), "error of the base"
-                ),
-                Column("ladder.product_error", Unit.FRACTION, "without the rounding of the operands", "lower").by(
-                    partial(_point, "product_error", 0), "of the product"
-                ),
-                Column("ladder.verdict", Unit.TEXT, "whether trainings in it do", priority=0).by(
-                    lambda step: verdict(step.trained), "training"
-                ),
+                shown("ladder.error", "fraction", "error", "largest distance from the result in fp64"),
+                shown("ladder.base_error", "fraction", "error of the base", "the same of what it is held against"),
+                shown("ladder.verdict", "text", "training", "whether trainings in it do", lambda step: verdict(step.trained)),
             ],
             notes=("95 % interval: of the fastest it allows for choosing the best of several",),
             whole=lambda step: cells(step.row) | pair_cells(step),
@@ -392,26 +337,14 @@ QUESTION = Question(
                 "open": "no gain shown by {name:11} over {base:11}",
             },
             qualifier="{case}{where}{among}",
-            tags={
-                **RATIO_TAGS,
-                Tag.NOT_CHECKED: lambda step: _largest(each.other for each in step.pairs) is None,
-            },
+            tags={**RATIO_TAGS, Tag.NOT_CHECKED: lambda step: step.error is None},
             cautions=_cautions,
         ),
         replace(
             SAME,
             columns=[lambda found: same_columns(found, _ERROR)],
-            figures=[*SAME.figures, _errors],
-        ),
-        Section(
-            records="errors",
-            title="How far off results are, by operands",
-            columns=[KEY, place, _error_columns],
-            whole=cells,
-            rows=lambda _: (),
         ),
         COUNTS,
         TRAININGS,
-        VALUES,
     ],
 )

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
 from operator import mul
+from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import THOUSAND, Estimate
-from dlbench.analysis.answers.engine.question import Question, Section, Tag
+from dlbench.analysis.answers.engine.costs import of_samples
+from dlbench.analysis.answers.engine.question import Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import KEY, RATIO, THROUGHPUT, place, spanned, value_columns
 from dlbench.analysis.ratios.matching import BATCH, chosen, grouped, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
@@ -14,10 +14,8 @@ from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.model import value_text
 from dlbench.core.prices import Prices
-from dlbench.core.reference.networks import Schedule
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.stats import Interval, share_interval, times_for
-from dlbench.core.units import Column, Unit
+from dlbench.core.stats import Interval, share_interval
 
 KEPT = 0.9
 """Share of the requests from which on a bound is kept, where the whole interval lies there: p90 is within it."""
@@ -26,8 +24,7 @@ BUSY = 0.9
 """Share of the throughput of a closed loop from which on a server of an open one is busy rather than its queue long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(NamedTuple):
     """Requests that one device served in one setting."""
 
     row: Row
@@ -37,7 +34,7 @@ class Serving:
     cpu: "Serving | None" = None
     """Of an accelerator what the CPU serves of the same network, under the same bound, at its best."""
     among: int = 1
-    """Pairs of settings of both that it may be the best of."""
+    """Matches of settings of both that it may be the best of."""
 
     @property
     def bound(self) -> str:
@@ -77,15 +74,9 @@ class Serving:
         return speed_ratio(self.cpu.row.paid_rates, self.row.paid_rates, among=self.among) if self.cpu else None
 
     @property
-    def lacks(self) -> str | None:
-        """How many more calls a round takes for the next percentile."""
-        calls = self.row.in_role("queries") or 0
-        return next((f"p{each}: {times_for(each) - calls:.0f} more calls" for each in (50, 90, 99) if calls < times_for(each)), None)
-
-    @property
     def paid(self) -> str | None:
         """What 1,000 requests cost at least."""
-        return Estimate(self.row, Schedule("", THOUSAND, 1, "", None, None), self.prices).paid
+        return of_samples(self.row, self.prices).paid
 
 
 def servings(results: Results) -> list[Serving]:
@@ -103,7 +94,7 @@ def servings(results: Results) -> list[Serving]:
         found.sort(key=lambda each: (each.row.is_on_cpu, not each.row.copies_within_calls, each.outcome == "missed", -each.row.paid_rate))
         cpus = [each for each in found if each.row.is_on_cpu]
         pairs = len(cpus) * (len(found) - len(cpus))
-        every += [replace(each, cpu=cpus[0], among=pairs) if cpus and not each.row.is_on_cpu else each for each in found]
+        every += [each._replace(cpu=cpus[0], among=pairs) if cpus and not each.row.is_on_cpu else each for each in found]
     return every
 
 
@@ -135,15 +126,18 @@ QUESTION = Question(
                 THROUGHPUT,
                 lambda found: [each for each in value_columns(found) if each.attribute not in ("items_per_s", "within")],
                 spanned(
-                    Column("serving.within", Unit.FRACTION, "share of the requests within their bound", "higher", heading="within").by(
-                        lambda each: each.row.in_role("within")
+                    detail(
+                        "serving.within",
+                        "fraction",
+                        "within",
+                        "share of the requests within their bound",
+                        lambda each: each.row.in_role("within"),
                     ),
                     lambda each: each.kept or (None, None),
                 ),
-                Column("serving.lacks", Unit.TEXT, "what a round takes for the next percentile", heading="lacks"),
-                Column("serving.limit", Unit.TEXT, "why a larger batch does not keep the bound, or this one", heading="limit"),
+                detail("serving.limit", "text", "limit", "why a larger batch does not keep the bound, or this one"),
                 RATIO.headed("over the CPU"),
-                Column("serving.paid", Unit.TEXT, "what 1,000 requests cost", heading="1,000 cost"),
+                detail("serving.paid", "text", "1,000 cost", "what 1,000 requests cost"),
             ],
             notes=["within: by the calls of all rounds, with its 95 % interval (Wilson), which lies above 90 % where a bound is kept"],
             foremost=lambda found: [found[0], found[0].cpu] if found[0].cpu else found[:1],
@@ -168,13 +162,15 @@ QUESTION = Question(
             columns=[
                 KEY.headed("requests"),
                 place,
-                Column("open.held", Unit.ITEMS_PER_S, "highest rate that kept the bound", "higher", heading="kept at", priority=0).by(
-                    lambda row: row.in_role("highest_rate")
+                shown(
+                    "open.held",
+                    "items/s",
+                    "kept at",
+                    "highest rate that kept the bound",
+                    lambda row: row.in_role("highest_rate"),
                 ),
-                Column("open.failed", Unit.ITEMS_PER_S, "lowest rate that missed it", heading="missed at", priority=0).by(
-                    lambda row: row.in_role("failing_rate")
-                ),
-                Column("open.limit", Unit.TEXT, "what ends it, and how near it is to a closed loop", of=_ends).headed("limit", 0),
+                shown("open.failed", "items/s", "missed at", "lowest rate that missed it", lambda row: row.in_role("failing_rate")),
+                shown("open.limit", "text", "limit", "what ends it, and how near it is to a closed loop", _ends),
             ],
             headline={"": ("{held} keep their bound, {failed} miss it", "{held} keep their bound")},
         ),

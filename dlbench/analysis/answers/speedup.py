@@ -1,17 +1,15 @@
 """Speed-up of an accelerator over the CPU, on the same case and each at its best; and of cards that are not here."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, product
 from operator import attrgetter
 from typing import NamedTuple, get_args
 
-from dlbench.analysis.answers.engine.costs import hour_of
+from dlbench.analysis.answers.engine.costs import of_samples
 from dlbench.analysis.answers.engine.pairs import (
     OWN_BEST,
     SAME,
-    VALUES,
     best,
     best_columns,
     by_kind,
@@ -19,27 +17,24 @@ from dlbench.analysis.answers.engine.pairs import (
     kind_of_work,
     machines_of,
     no_accelerator,
-    one_kind_of_device,
     ratio_figure,
-    reported_pairs,
     standing,
 )
-from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, of_row, others, pair_cells, place, ratio_column
+from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag, detail, shown
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, pair_cells, place, ratio_column
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
-from dlbench.analysis.ratios.matching import Match, Matches, OfMatch, grouped, launch_bound, match_rows, one_device
-from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle
+from dlbench.analysis.ratios.matching import Match, OfMatch, grouped, launch_bound, match_rows, one_device
+from dlbench.analysis.ratios.ratio import middle
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.model import Status
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.prices import NO_PRICES, Prices
+from dlbench.core.prices import Prices
 from dlbench.core.reference.networks import PARAMETERS, familiarity
 from dlbench.core.reference.peaks import DevicePeak, card_of, name_words, peak_of
 from dlbench.core.reference.published import KNOWN_CARDS, BytesLine, Kind, PublishedFigure, StepCounts, fitted, published_figures
-from dlbench.core.rows.row import Row, cells
-from dlbench.core.units import Column, Unit
+from dlbench.core.rows.row import Row
 
 _USUAL_BATCH = 64
 """Enough samples for a card to be busy; fewer where they do not fit."""
@@ -53,12 +48,82 @@ _AUTOCAST = next(each.name for each in PRECISIONS.values() if each.scales_gradie
 """What most published figures in 16 bits are in."""
 
 
-@dataclass(frozen=True, slots=True)
-class OnCard:
-    """A step at its best here, and what it would be on a card."""
+class MeasuredStep(NamedTuple):
+    """A step at its best on a device here."""
 
     row: Row
-    kind: Kind
+    alike: Sequence[Row]
+    """All its rows there."""
+    untuned: bool
+    """Whether one setting alone was measured, on a CPU."""
+    prices: Prices
+
+    @property
+    def kind(self) -> Kind:
+        """Training or inference."""
+        return "training" if kind_of_work(self.row) == "training" else "inference"
+
+    @property
+    def model(self) -> str:
+        """The network."""
+        return str(self.row.params["model"])
+
+    @property
+    def counts(self) -> StepCounts | None:
+        """What it takes for a sample; of a network of the user's by its rows in fp32, at their largest batch; None where none counts it."""
+        published: StepCounts | None = getattr(fitted(), self.kind).get(self.model)
+        plain = [row for row in self.alike if row.case.dtype in _FLOAT32 and row.rate.flops_per_s and row.rate.bytes_per_s]
+        if published or not plain:
+            return published
+        row = max(plain, key=lambda row: row.batch or 0)
+        flops, moved = ((rate or 0) / row.throughput for rate in (row.rate.flops_per_s, row.rate.bytes_per_s))
+        return StepCounts(flops, BytesLine(moved, 0))
+
+    def on(self, card: DevicePeak) -> Iterator["OnCard"]:
+        """Yield it on a card: in its own precision from a card here, else in each usual one."""
+        here, counts = peak_of(self.row.case.device_name), self.counts
+        for dtype in [self.row.case.dtype or ""] if here else _precisions(card):
+            figures = [
+                each for each in published_figures() if self._is_of(each, dtype) and name_words(each.device) == name_words(card.name)
+            ]
+            if here:
+                if counts and (found := self._scaled(counts, here, card, dtype)):
+                    yield found
+            elif figures:
+                figure = max(figures, key=attrgetter("value"))
+                yield OnCard(self, card, dtype, figure.batch, figure.value, figure.value, figure)
+            elif counts and (guess := fitted().guess(card, dtype, counts, batch := self._batch(card))):
+                yield OnCard(self, card, dtype, batch, guess.low, guess.high, at_most=guess.at_most)
+
+    def _is_of(self, figure: PublishedFigure, dtype: str) -> bool:
+        return (figure.params.get("model"), figure.dtype) == (self.model, dtype) and self.kind in figure.tags
+
+    def _scaled(self, counts: StepCounts, here: DevicePeak, card: DevicePeak, dtype: str) -> "OnCard | None":
+        """Return the same case on another card: the measured rate, times how many times as fast its estimate is there as here.
+
+        Figures of others are no help: at another batch and on other software one made an H200 1.73 times an H100, measured as 0.99.
+        """
+        row, factor = self.row, fitted().factor
+        there, estimated = (fitted().guess(each, dtype, counts, row.batch or 1) for each in (card, here))
+        if not (there and estimated):
+            return None
+        rate, waits = row.throughput * there.middle / estimated.middle, there.at_most or bool(launch_bound(row))
+        return OnCard(self, card, dtype, row.batch, rate / factor, rate * factor, at_most=waits, from_card=True)
+
+    def _batch(self, card: DevicePeak) -> int:
+        """Return the batch of an estimate: 64, or half of it as often as it takes to fit, by the memory that the step took here."""
+        batch, peak = _USUAL_BATCH, self.row.peak_bytes
+        if card.memory_bytes and peak and self.row.batch:
+            state = min(peak, _STATE[self.kind] * PARAMETERS.get(self.model, 0))
+            while batch > 1 and _SPARE * (state + (peak - state) / self.row.batch * batch) > card.memory_bytes:
+                batch //= 2
+        return batch
+
+
+class OnCard(NamedTuple):
+    """A step at its best here, and what it would be on a card."""
+
+    measured: MeasuredStep
     card: DevicePeak
     dtype: str
     batch: int | None
@@ -72,14 +137,16 @@ class OnCard:
     """Whether an estimate is bounded by launches."""
     from_card: bool = False
     """Whether it is scaled from what a card here measured."""
-    untuned: bool = False
-    """Whether one setting alone was measured on a CPU here."""
-    prices: Prices = NO_PRICES
+
+    @property
+    def row(self) -> Row:
+        """The row here."""
+        return self.measured.row
 
     @property
     def step(self) -> str:
         """The work where there is little room: ``train resnet18``."""
-        return f"{'train' if self.kind == 'training' else 'infer'} {self.row.params['model']}"
+        return f"{_BRIEF[self.measured.kind]} {self.measured.model}"
 
     @property
     def name(self) -> str:
@@ -117,43 +184,39 @@ class OnCard:
         """Whose figure it is and what that leaves out, or that it is an estimate."""
         if self.figure is None:
             return f"estimate{' from the card here' * self.from_card}{', launch-bound' * self.at_most}"
-        return {True: "others' figure", False: "others' figure, without the update", None: "others' figure, update not said"}[
-            self.figure.update if self.kind == "training" else True
-        ]
+        update = self.figure.update if self.measured.kind == "training" else True
+        return "others' figure" + {True: "", False: ", without the update", None: ", update not said"}[update]
 
     def lasting(self, rate: float) -> float | None:
         """Return the seconds that the samples asked for take."""
-        return (self.prices.samples or 0) * self.prices.epochs / rate or None
+        return (self.measured.prices.samples or 0) * self.measured.prices.epochs / rate or None
 
     @property
     def worth(self) -> float | None:
         """The price of an hour of the card below which its samples cost less than here, at the least ratio."""
-        here = min(hour_of(self.row, self.prices).ways.values(), default=None)
+        here = min(of_samples(self.row, self.measured.prices).hour.amounts.values(), default=None)
         return None if here is None else here * self.ratio_low
 
 
 def on_cards(results: Results) -> list[OnCard]:
     """Return what each step measured would be on the cards asked for, or on known ones where there is no accelerator."""
-    asked = results.prices.cards or (KNOWN_CARDS if no_accelerator(results) else ())
-    steps = [row for row in results.rows if _is_step(row)]
-    works = [(max(rows, key=attrgetter("throughput")), rows) for rows in grouped(steps, _work).values()]
-    works.sort(key=lambda work: _step_rank(work[0]))
-    made = (each for best, alike in works for card in map(card_of, asked) for each in _of_step(best, alike, card, results))
-    return [each for each in made if each and name_words(each.card.name) != name_words(each.row.case.device_name or "")]
+    cards = [*map(card_of, results.prices.cards or (KNOWN_CARDS if no_accelerator(results) else ()))]
+    rows = [row for row in results.rows if kind_of_work(row) in get_args(Kind) and row.has_throughput and row.is_single_rank]
+    works = grouped(
+        (row for row in rows if row.batch and row.params.get("model")), lambda row: (kind_of_work(row), _model(row), one_device(row))
+    )
+    steps = []
+    for alike in works.values() if cards else ():
+        row = max(alike, key=attrgetter("throughput"))
+        steps.append(MeasuredStep(row, alike, is_untuned(row, results.rows), results.prices))
+    # Training first, then networks of the user's, then the most familiar.
+    steps.sort(key=lambda each: (each.kind != "training", each.model in PARAMETERS, familiarity(each.model)))
+    pairs = ((step, card) for step, card in product(steps, cards) if name_words(card.name) != name_words(step.row.case.device_name or ""))
+    return [found for step, card in pairs for found in step.on(card)]
 
 
-def _is_step(row: Row) -> bool:
-    return kind_of_work(row) in get_args(Kind) and row.has_throughput and row.is_single_rank and bool(row.batch and row.params.get("model"))
-
-
-def _step_rank(row: Row) -> tuple[bool, bool, int]:
-    """Return what sorts steps: training first, then networks of the user's, then the most familiar."""
-    model = row.params["model"]
-    return kind_of_work(row) != "training", model in PARAMETERS, familiarity(model)
-
-
-def _work(row: Row) -> tuple[object, ...]:
-    return kind_of_work(row), row.params["model"], *one_device(row)
+def _model(row: Row) -> object:
+    return row.params["model"]
 
 
 def _precisions(card: DevicePeak) -> list[str]:
@@ -162,82 +225,16 @@ def _precisions(card: DevicePeak) -> list[str]:
     return [*plain, *([_AUTOCAST] if PRECISIONS[_AUTOCAST].arithmetic in card.matrix else [])]
 
 
-def _of_step(best: Row, alike: Sequence[Row], card: DevicePeak, results: Results) -> Iterator[OnCard | None]:
-    """Yield the best of the rows of a step on a card: from a card here in its own precision, else in each usual one."""
-    here = peak_of(best.case.device_name)
-    if here is None:
-        yield from (_made(best, alike, card, dtype, results) for dtype in _precisions(card))
-    else:
-        yield _beside(here, best, alike, card, results.prices)
-
-
-def _beside(here: DevicePeak, row: Row, alike: Sequence[Row], card: DevicePeak, prices: Prices) -> OnCard | None:
-    """Return the same case on another card: the measured rate, times how many times as fast its estimate is there as here.
-
-    Figures of others are no help: at another batch and on other software one made an H200 1.73 times an H100, measured as 0.99.
-    """
-    kind, dtype, batch = _kind(row), row.case.dtype or "", row.batch or 1
-    counts = _counts(kind, row, alike)
-    there, estimated = (counts and fitted().guess(each, dtype, counts, batch) for each in (card, here))
-    if not (there and estimated):
-        return None
-    rate, factor = row.throughput * there.middle / estimated.middle, fitted().factor
-    waits = there.at_most or bool(launch_bound(row))
-    return OnCard(row, kind, card, dtype, batch, rate / factor, rate * factor, at_most=waits, from_card=True, prices=prices)
-
-
-def _kind(row: Row) -> Kind:
-    return "training" if kind_of_work(row) == "training" else "inference"
-
-
-def _counts(kind: Kind, row: Row, alike: Sequence[Row]) -> StepCounts | None:
-    counts: StepCounts | None = getattr(fitted(), kind).get(row.params["model"])
-    return counts or _counted(alike)
-
-
-def _made(row: Row, alike: Sequence[Row], card: DevicePeak, dtype: str, results: Results) -> OnCard | None:
-    """Return the best of the rows of a step on a card; None where nothing is known of it there."""
-    kind, model = _kind(row), row.params["model"]
-    made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, results.rows), prices=results.prices)
-    of_work = (each for each in published_figures() if (each.params.get("model"), each.dtype) == (model, dtype) and kind in each.tags)
-    of_card = (each for each in of_work if name_words(each.device) == name_words(card.name))
-    if figure := max(of_card, key=attrgetter("value"), default=None):
-        return made(figure.batch, figure.value, figure.value, figure)
-    counts, batch = _counts(kind, row, alike), _batch(row, card, kind)
-    guess = fitted().guess(card, dtype, counts, batch) if counts else None
-    return guess and made(batch, guess.low, guess.high, at_most=guess.at_most)
-
-
-def _counted(rows: Sequence[Row]) -> StepCounts | None:
-    """Return what a network of the user's takes for a sample, as its rows in fp32 count it at their largest batch; None where none does."""
-    plain = [row for row in rows if row.case.dtype in _FLOAT32 and row.rate.flops_per_s and row.rate.bytes_per_s]
-    if not plain:
-        return None
-    row = max(plain, key=lambda row: row.batch or 0)
-    flops, moved = ((rate or 0) / row.throughput for rate in (row.rate.flops_per_s, row.rate.bytes_per_s))
-    return StepCounts(flops, BytesLine(moved, 0))
-
-
-def _batch(row: Row, card: DevicePeak, kind: Kind) -> int:
-    """Return the batch that an estimate is for: 64, or half of it as often as it takes to fit, by the memory that the step took here."""
-    batch, peak = _USUAL_BATCH, row.peak_bytes
-    if card.memory_bytes and peak and row.batch:
-        state = min(peak, _STATE[kind] * PARAMETERS.get(str(row.params["model"]), 0))
-        while batch > 1 and _SPARE * (state + (peak - state) / row.batch * batch) > card.memory_bytes:
-            batch //= 2
-    return batch
-
-
 def _foremost_cards(found: Sequence[OnCard]) -> list[OnCard]:
     """Return the first training with others' figure, and behind it the last estimate for the same step; else the first of all."""
-    trained = [each for each in found if each.kind == "training"] or found
+    trained = [each for each in found if each.measured.kind == "training"] or found
     first = next((each for each in trained if each.figure), trained[0])
     plain = [each for each in found if each.row is first.row and not each.figure and each.dtype != _AUTOCAST]
-    return [first, *plain[-1:]] if first.figure else [first]
+    return [first, *(plain[-1:] if first.figure else [])]
 
 
 def _card_notes(found: Sequence[OnCard]) -> Iterator[str]:
-    """Yield what the numbers are, and of which precisions a card has none."""
+    """Yield what the numbers are."""
     yield "others' figures are by other programs on other software, and an estimate is no measurement: neither is compared with anything"
     fit = fitted()
     yield (
@@ -245,13 +242,6 @@ def _card_notes(found: Sequence[OnCard]) -> Iterator[str]:
         "docs/reference/what-if.md has how far it is off"
     )
     yield "batch of an estimate: 64, or fewer by the memory that the step took here, ±20 %; from a card here, the same case"
-    yield "where a card has matrix units that round the operands of convolutions by torch's default, it is taken to use them"
-    for card in {each.card.name: each.card for each in found}.values():
-        for name in (PRECISIONS[each].arithmetic for each in (_FLOAT32[-1], _AUTOCAST)):
-            if name in card.lacks:
-                yield f"{card.name} lacks matrix units for {name}"
-            elif name not in card.flops_per_s:
-                yield f"{card.name}: its peak of {name} is not listed, for want of a source"
     for each in {each.figure.source: each.figure for each in found if each.figure}.values():
         yield f"{each.source}, {each.date}" + (f": {each.caution}" if each.caution else "")
 
@@ -261,33 +251,24 @@ _CARDS: Section[OnCard] = Section(
     title="What a card would bring: how many times as fast as here at its best",
     label="a GPU",
     columns=[
-        Column("card.step", Unit.TEXT, "the step, of training or of inference", heading="step", priority=0),
+        shown("card.step", "text", "step", "the step, of training or of inference"),
         place,
-        Column("card.name", Unit.TEXT, "the card that is not here", heading="card", priority=0),
-        Column("card.choice", Unit.TEXT, "at what the step was the fastest here", of=lambda each: choice(each.row), heading="here at"),
-        Column("card.here", Unit.ITEMS_PER_S, "samples a second here", of=lambda each: each.row.throughput, heading="here"),
-        Column("card.precision", Unit.TEXT, "that it is computed in there", heading="in").by(
-            lambda each: "autocast" if PRECISIONS[each.dtype].autocast else each.dtype
-        ),
-        Column("card.batch", Unit.TEXT, "samples of a step there", heading="batch").by(lambda each: str(each.batch or "not stated")),
-        Column("card.low", Unit.ITEMS_PER_S, "samples a second there, at least", heading="there from"),
-        Column("card.high", Unit.ITEMS_PER_S, "at most", heading="to"),
-        Column("card.ratio_low", Unit.RATIO, "how many times as fast, at least", heading="times from", priority=0),
-        Column("card.ratio_high", Unit.RATIO, "at most", heading="up to", priority=0),
-        Column("card.basis", Unit.TEXT, "others' figure with what it leaves out, or an estimate", heading="by"),
-        Column("card.year", Unit.TEXT, "of the figure", heading="year"),
-        Column("card.hours_here", Unit.SECONDS, "for the samples asked for", heading="samples here").by(
-            lambda each: each.lasting(each.row.throughput)
-        ),
-        Column("card.hours_least", Unit.SECONDS, "on the card, at least", heading="there from").by(lambda each: each.lasting(each.high)),
-        Column("card.hours_most", Unit.SECONDS, "at most", heading="to").by(lambda each: each.lasting(each.low)),
-        Column("card.worth", Unit.MONEY, "price of an hour below which renting it costs less than here", heading="worth an hour"),
-        Column(
-            "card.source", Unit.TEXT, "who published it", of=lambda each: each.figure and each.figure.source, heading="source", priority=3
-        ),
+        shown("card.name", "text", "card", "the card that is not here"),
+        detail("card.choice", "text", "here at", "at what the step was the fastest here", lambda each: choice(each.row)),
+        detail("card.here", "items/s", "here", "samples a second here", lambda each: each.row.throughput),
+        detail("card.dtype", "text", "in", "precision that it is computed in there"),
+        detail("card.batch", "count", "batch", "samples of a step there; null where a source does not state it"),
+        detail("card.low", "items/s", "there from", "samples a second there, at least"),
+        detail("card.high", "items/s", "to", "at most"),
+        shown("card.ratio_low", "ratio", "times from", "how many times as fast, at least"),
+        shown("card.ratio_high", "ratio", "up to", "at most"),
+        detail("card.basis", "text", "by", "others' figure with what it leaves out, or an estimate"),
+        detail("card.year", "text", "year", "of the figure"),
+        detail("card.hours_least", "s", "samples from", "for the samples asked for, at least", lambda each: each.lasting(each.high)),
+        detail("card.hours_most", "s", "to", "at most", lambda each: each.lasting(each.low)),
+        detail("card.worth", "money", "worth an hour", "price of an hour below which renting it costs less than here"),
     ],
     notes=_card_notes,
-    whole=lambda each: cells(each.row),
     foremost=_foremost_cards,
     by=lambda each: "figure" if each.figure else "estimate",
     headline={
@@ -296,7 +277,7 @@ _CARDS: Section[OnCard] = Section(
     },
     more={"estimate": "; {brief} estimate {times}"},
     qualifier=("{basis}",),
-    tags={Tag.CPU_UNTUNED: attrgetter("untuned"), Tag.NOT_MEASURED: lambda _: True},
+    tags={Tag.CPU_UNTUNED: attrgetter("measured.untuned"), Tag.NOT_MEASURED: lambda _: True},
 )
 
 
@@ -310,7 +291,7 @@ _BRIEF = {"training": "train", "inference": "infer"}
 
 @dataclass(frozen=True, slots=True)
 class Family(OfMatch):
-    """Pairs of one accelerator and one CPU in one kind of work."""
+    """Matches of one accelerator and one CPU in one kind of work."""
 
     name: str
     pairs: tuple[Match, ...]
@@ -328,9 +309,9 @@ class Family(OfMatch):
         return middle(same) if same else None
 
     @property
-    def alike(self) -> Ratio | None:
-        """Its ratio."""
-        return None if self.same is None else self.same.ratio
+    def waiting(self) -> int | None:
+        """How many of them wait for launches."""
+        return sum(bool(launch_bound(each.other)) for each in self.pairs) or None
 
     @property
     def same_case(self) -> str | None:
@@ -365,7 +346,6 @@ class Compared(NamedTuple):
     families: Sequence[Family]
     same: Sequence[Match]
     bests: Sequence[Match]
-    values: Sequence[Match]
     cards: Sequence[OnCard]
 
 
@@ -378,18 +358,18 @@ def _read(results: Results) -> Compared:
         )
     )
     if {row.is_on_cpu for row in results.rows} != {True, False}:
-        return Compared((), (), (), (), cards)
+        return Compared((), (), (), cards)
     same, bests = match_rows(results, "device"), best(results)
-    return Compared([*chain(*_families(results, same, bests))], same.rows, bests.rows, reported_pairs(results, "device").rows, cards)
+    return Compared([*chain(*_families(results, [*bests, *same.rows]))], same.rows, bests, cards)
 
 
-def _families(results: Results, same: Matches, own_best: Matches) -> list[list[Family]]:
+def _families(results: Results, pairs: Sequence[Match]) -> list[list[Family]]:
     """Return the families of each accelerator against each CPU: training and inference first, then those of most cases.
 
     There is never one of all kinds, which would tell of the suites that ran.
     """
     found = []
-    for group in grouped(sorted((*own_best.rows, *same.rows), key=machines_of), machines_of).values():
+    for group in grouped(sorted(pairs, key=machines_of), machines_of).values():
         families = []
         for name, pairs in by_kind(group).items():
             bests, alike = ([each for each in pairs if (each.by is None) is best] for best in (True, False))
@@ -405,20 +385,9 @@ def _asked_first(found: Sequence[Match]) -> Match:
     return middle(each for each, place in zip(found, places, strict=True) if place == min(places))
 
 
-def _hot(found: Match | Family) -> str | None:
-    """Return ``hot`` where the accelerator's last cache holds all that a call moves, so that only the first one waits for memory."""
-    row = found.sides[1]
-    peak, moved = peak_of(row.case.device_name), (row.rate.bytes_per_s or 0) * (row.time.median_s or 0)
-    return "hot" if peak and 0 < moved <= peak.last_cache_bytes and row.params.get("cache") != "cold" else None
-
-
 def _standing(found: Sequence[Family]) -> tuple[float, ...]:
     """Return what sorts accelerators: whether they train, whether they infer, then as `standing` does."""
     return *(found[0].name == step for step in ("training", "inference")), *standing(found[0].pair)
-
-
-def _end(which: int, family: Family) -> float | None:
-    return least_and_most(family.pairs)[which].speedup if family.pairs else None
 
 
 def _foremost(found: Sequence[Family]) -> list[Family]:
@@ -431,40 +400,35 @@ def _best_ratios(found: Sequence[Match]) -> Iterator[Figure]:
     yield ratio_figure(OWN_BEST, found, WORK)
 
 
-_HOT = Column("hot", Unit.TEXT, "whether the accelerator's last cache holds all that a call moves", heading="cache", of=_hot)
 ORDER = 10
 QUESTION = Question(
     "speed-up",
     "How much faster is the accelerator than the CPU, on the same case and each at its best?",
     command="dlbench run",
-    missing=(no_accelerator, one_kind_of_device, "no case went well on both a CPU and an accelerator"),
+    missing=(no_accelerator, "no case went well on both a CPU and an accelerator"),
     read=_read,
     sections=[
         Section(
             records="families",
             title="Speed-up by kind of work",
             columns=(
-                Column("family.name", Unit.TEXT, "the kind of work: training, inference, or the workload", heading="work", priority=0),
+                shown("family.name", "text", "work", "the kind of work: training, inference, or the workload"),
                 place,
                 CASE.headed("of"),
-                Column("family.at", Unit.TEXT, "batch, precision and other settings of either at its best", heading="each at"),
+                detail("family.at", "text", "each at", "batch, precision and other settings of either at its best"),
                 RATIO.headed("each at its best"),
-                ratio_column("family.alike", "of the case in the middle of those that ran on both", "same case", attrgetter("alike")),
-                Column("family.cases", Unit.COUNT, "cases that ran on both", heading="cases").by(lambda family: len(family.pairs)),
-                Column("family.least", Unit.RATIO, "the least ratio of them", heading="least").by(partial(_end, 0)),
-                Column("family.most", Unit.RATIO, "the most ratio of them", heading="most").by(partial(_end, 1)),
-                Column("family.launch_bound", Unit.COUNT, "cases that wait for launches", heading="launch-bound", priority=0).by(
-                    lambda family: sum(bool(launch_bound(each.other)) for each in family.pairs) or None
+                ratio_column(
+                    "family.alike",
+                    "of the case in the middle of those that ran on both",
+                    "same case",
+                    lambda family: family.same and family.same.ratio,
                 ),
-                _HOT,
-                of_row(lambda row: row.time.clock_hz, "clock"),
-                of_row(lambda row: row.time.power_w, "power"),
-                others,
+                detail("family.cases", "count", "cases", "cases that ran on both", lambda family: len(family.pairs)),
+                shown("family.waiting", "count", "launch-bound", "cases that wait for launches"),
             ),
             notes=("of ResNet-50, else ResNet-18, else the network or shape in the middle of its kind of work",),
             whole=pair_cells,
             foremost=_foremost,
-            by=lambda family: family.ratio.outcome,
             label=WORTH_IT,
             second="{alike} on the same case, {same_case:24}",
             headline={
@@ -474,15 +438,10 @@ QUESTION = Question(
             },
             more={"gain": ", {name:20} {speedup}"},
             qualifier=("{work} {at}{where}", "{work}{where}"),
-            tags={
-                Tag.NOISY: lambda family: family.ratio.is_undecided,
-                Tag.FEW_ROUNDS: lambda family: family.ratio.interval is None,
-                Tag.CPU_UNTUNED: attrgetter("untuned"),
-            },
+            tags={Tag.CPU_UNTUNED: attrgetter("untuned")},
         ),
-        replace(SAME, columns=[*SAME.columns, _HOT]),
-        Section(records="bests", title=OWN_BEST, columns=[best_columns, _HOT], whole=pair_cells, figures=[_best_ratios]),
-        VALUES,
+        SAME,
+        Section(records="bests", title=OWN_BEST, columns=[best_columns], whole=pair_cells, figures=[_best_ratios]),
         _CARDS,
     ],
 )

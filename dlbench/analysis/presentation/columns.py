@@ -115,18 +115,12 @@ THROUGHPUT = of_row(
 )
 """Items a second, and their interval."""
 PLACE = Column("place", Unit.TEXT, "where it ran", heading="device", priority=0)
-OTHERS = Column("others", Unit.COUNT, "how many other accelerators there are in these files; null for none", heading="others", priority=9)
 
 
 def place(found: Sequence[HasRow]) -> Column:
     """Return the column of where rows ran, or records of one."""
     several = several_runs(found)
     return PLACE.by(lambda each: device_label(each.row, several))
-
-
-def others(found: Sequence[HasRow]) -> Column:
-    """Return the column of how many other devices there are."""
-    return OTHERS.by(lambda record: others_than(record, found) or None)
 
 
 def others_than(record: HasRow, found: Iterable[HasRow]) -> int:

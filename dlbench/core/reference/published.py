@@ -16,33 +16,28 @@ from dlbench.core.decoding import convert
 from dlbench.core.model import Params
 from dlbench.core.precision import ARITHMETIC, PRECISIONS
 from dlbench.core.reference.peaks import DevicePeak
-from dlbench.core.units import Json
 
 _TABLE = Path(__file__).with_name("published.toml")
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedFigure:
-    """One figure, and what a row must be to be compared with it."""
+    """One figure of a workload with these tags and parameters, in base units of what it is of."""
 
-    column: str
-    """Of the tidy table: what it is a figure of, in that column's unit."""
     value: float
     device: str
     """By its maker's name."""
-    on_cpu: bool
-    tags: frozenset[str]
-    """All of them a workload declares that measures the same."""
-    params: Params = field(hash=False)
-    """Parameters that a row must have, too."""
-    dtype: str | None
-    """None where precision is no matter."""
-    batch: int | None
-    """None where it has none, or its source does not state it."""
     source: str
     date: str
-    caution: str | None
-    update: bool | None
+    tags: frozenset[str]
+    params: Params = field(default_factory=dict, hash=False)
+    kind: str = "cuda"
+    dtype: str | None = None
+    """None where precision is no matter."""
+    batch: int | None = None
+    """None where it has none, or its source does not state it."""
+    caution: str | None = None
+    update: bool | None = None
     """Whether the optimizer's update is in a step; None where the source does not say, or what it is a figure of is no step."""
 
     @property
@@ -59,25 +54,10 @@ class PublishedFigure:
 @cache
 def published_figures() -> tuple[PublishedFigure, ...]:
     """Return all of them, the latest first."""
-    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
-    return tuple(_figure(source, each) for source in table["source"] for each in source["figures"])
-
-
-def _figure(source: Json, data: Json) -> PublishedFigure:
-    return PublishedFigure(
-        column=source["column"],
-        value=data["value"] if "value" in data else 1000 * data["batch"] / data["ms"],
-        device=data["device"],
-        on_cpu=data.get("kind") == "cpu",
-        tags=frozenset(source["tags"]),
-        params=data.get("params", {}),
-        dtype=data.get("dtype"),
-        batch=data.get("batch"),
-        source=source["name"],
-        date=source["date"],
-        caution=source.get("caution"),
-        update=source.get("update"),
-    )
+    sources = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["source"]
+    figures = ({**source, "source": source["name"], **figure} for source in sources for figure in source["figures"])
+    rated = [{**each, "value": each["value"] if "value" in each else 1000 * each["batch"] / each["ms"]} for each in figures]
+    return convert(tuple[PublishedFigure, ...], rated)
 
 
 WHAT_IF_TABLE = Path(__file__).with_name("what_if.toml")

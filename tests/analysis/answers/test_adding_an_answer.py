@@ -10,12 +10,8 @@ import made_up
 import pytest
 
 from dlbench.analysis import answers
-from dlbench.analysis.answers.engine.question import Question, Section
-from dlbench.analysis.presentation.columns import TIME
 from dlbench.analysis.read.table import collect
 from dlbench.core import files
-from dlbench.core.rows.row import Row
-from dlbench.core.units import Column, Unit
 
 EXAMPLE = re.search(r"## Adding an answer\n.*?```python\n(.*?)```", (front_door.ROOT / "docs" / "design.md").read_text(), re.DOTALL)
 
@@ -62,7 +58,6 @@ def test_it_is_found_by_every_screen_page_and_document(with_launches, run_file):
         "case.id", "place", "time.median_s", "time.ci_low_s", "time.ci_high_s",
     ]  # fmt: skip
     assert [row["time.median_s"] for row in answer["tables"][0]["rows"]] == pytest.approx([2e-6, 5e-6])
-    assert answer["foremost"] == ["start[n=1]@cpu"]
     assert front_door.in_process(run_file.parent, "report", run_file.name, "-o", "page.html").code == 0
     page = (run_file.parent / "page.html").read_text()
     assert "How long does it take to start an operation?" in page
@@ -82,35 +77,3 @@ def test_without_rows_it_names_its_command(with_launches, tmp_path):
     assert "launches: –  dlbench run ceilings\n  no launch was measured; measure it with: dlbench run ceilings\n" in show(
         path, "--topic", "all"
     )
-
-
-def rows(_) -> list[Row]:
-    return []
-
-
-def section(**changes):
-    return {"records": rows, "title": "Cases", "columns": [TIME], **changes}
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {"columns": [Column("mine.throughputs", Unit.NUMBER, "a number")]},
-            "column 'mine.throughputs': Row has no property 'throughputs'; did you mean 'throughput'?",
-        ),
-        (
-            {"columns": [Column("mine.rate", Unit.NUMBER, "a number", ends=(Column("mine.lo", Unit.NUMBER, "its end"), TIME))]},
-            "column 'mine.lo': Row has no property 'lo'",
-        ),
-        (
-            {"headline": {"": "{median_s} a call, {medain_s}"}},
-            "text '{median_s} a call, {medain_s}': Row has neither column nor property 'me",
-        ),
-        ({"headline": {"": "a"}, "more": {"": ("{batches}",)}}, "text '{batches}': Row has neither column nor property 'batches'"),
-        ({"qualifier": "{nothing}"}, "text '{nothing}': Row has neither column nor property 'nothing'"),
-    ],
-)
-def test_what_its_records_lack_is_a_sentence_at_import_that_names_it(changes, sentence):
-    with pytest.raises(TypeError, match=re.escape(sentence)):
-        Question("own", "What?", sections=[Section(**section(**changes))])

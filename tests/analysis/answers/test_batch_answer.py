@@ -68,10 +68,3 @@ def test_kinds_of_work_are_not_mixed_and_of_several_devices_the_fastest_is_told(
     assert answer["sentences"][0].startswith("train_step resnet18 fp32, cpu (run1): batch 8, items 8.00 /s")
     assert max(len(each.split()) for each in answer["sentences"]) <= 25
     assert line(asked(infer)["batch"]) == ("1 is enough", f"{'n' * 37}…", [])
-
-
-def test_several_ranks_and_batches_that_are_none_do_not_count(asked):
-    ranks = [made_up.case("data_parallel", ranks=2, batch=batch, dtype="fp32") for batch in (4, 8)]
-    odd = [made_up.case("train_step", model="a", batch=batch, dtype="fp32") for batch in ("many", True, -1, 0)]
-    answer = asked([each for case in (*ranks, *odd) for each in made_up.rounds_of(case, [[1.0]] * 7)])["batch"]
-    assert (answer["reason"], answer["command"]) == ("no work was measured at several batch sizes", "dlbench run batch")

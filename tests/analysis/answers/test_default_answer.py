@@ -5,7 +5,6 @@ from dataclasses import replace
 import made_up
 import pytest
 
-from dlbench.analysis.answers.engine.question import cut
 from dlbench.core.model import Status
 
 DECLARED = {
@@ -63,16 +62,6 @@ def table_of(answer, title):
     return table["rows"]
 
 
-def test_effects_are_in_the_order_of_switches_and_of_their_defaults_whatever_was_planned_first(found):
-    later, earlier = (
-        [step(1.0, workload, mode=default, batch=8), step(0.5, workload, mode="built", batch=8)]
-        for workload, default in (("a", "plain"), ("b", "bare"))
-    )
-    declared = {name: {"parameters": {"mode": {"switch": default}}} for name, default in (("a", "plain"), ("b", "bare"))}
-    rows = table_of(found(*later, *earlier, workloads=declared), "The same case")
-    assert [row["base.id"].partition("[")[0] for row in rows] == ["b", "a"]
-
-
 def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
     answer = found(
         plain(),
@@ -95,7 +84,6 @@ def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
         ("columns", False, None),
     ]
     figures = {each["title"]: each for each in answer["figures"]}
-    assert [each["mark"] for each in figures.values()] == ["bar", "bar"]
     switches = figures["What each tuning option brings alone: step on cpu"]
     assert [row["default.setting"] for row in switches["rows"]] == ["built", "columns"]
     assert switches["reference"] == 1
@@ -112,24 +100,6 @@ def test_a_switch_beside_others_is_not_said_to_be_alone(found):
     both, more = (step(seconds, mode=mode, order="columns", batch=8) for seconds, mode in ((0.5, "plain"), (0.1, "built")))
     rows = table_of(found(plain(), both, more), "The same case")
     assert [(row["default.switch"], row["default.alone"]) for row in rows] == [("order", True), ("mode", False)]
-
-
-def test_another_optimizer_has_a_default_of_its_own(found):
-    """As it is no way to run the usual one."""
-    other, fused = (
-        step(seconds, mode=mode, order="rows", batch=8, optimizer="other") for seconds, mode in ((4.0, "plain"), (0.5, "fused"))
-    )
-    answer = found(plain(), built(0.5), other, fused)
-    rows = table_of(answer, "The same case")
-    assert {(row["default.setting"], round(row["ratio.speedup"], 9)) for row in rows} == {("built", 2.0), ("fused", 8.0)}
-    assert [round(row["ratio.speedup"], 9) for row in table_of(answer, "Each step")] == [2.0, 8.0]
-    assert [row["pair.case"] for row in table_of(answer, "Each step")] == ["step[batch=8]", "step[batch=8,optimizer=other]"]
-
-
-def test_what_both_sides_spend_once_is_no_cost_of_the_switch(found):
-    both = step(0.25, mode="built", order="columns", batch=8, values={"built_cold_s": 100.0})
-    rows = table_of(found(plain(), built(0.5, built_cold_s=100.0), both), "The same case")
-    assert [(row["default.switch"], row.get("default.spent_s")) for row in rows] == [("mode", 100.0), ("order", None)]
 
 
 @pytest.mark.parametrize("seconds", [1.0, 1.02, 2.0])
@@ -153,43 +123,11 @@ def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
     ]
 
 
-def test_cores_that_a_search_found_are_part_of_what_the_default_leaves(found):
-    best = [replace(each, threads=1) for each in step(0.5, "search", found={"batch": 8, "mode": "built", "order": "rows", "threads": 1})]
-    answer = found(plain(workload="search"), best)
-    assert line(answer) == ("2.00× left on the table (1.94…2.06)", "search: built, threads=1", [])
-
-
 def test_without_a_search_it_names_the_suite_that_makes_one(found):
     named = "only what a suite planned was compared; dlbench run fastest searches for more"
     assert named in found(plain(), built(0.5))["weaknesses"]
     searched = found(plain(workload="search"), step(1.0, "search", found={"batch": 64, "mode": "built", "order": "rows"}, items=64))
     assert named not in searched["weaknesses"]
-
-
-def test_a_search_says_what_it_left_out_and_why(found):
-    best = {"batch": 8, "mode": "built", "order": "rows"}
-    search = {"workload": "search", "order": "rows"}
-    tries = [
-        *step(1.0, **search, batch=8, mode="plain")[:1],
-        *step(0.5, **search, batch=8, mode="built")[:1],
-        *(
-            made_up.ended(made_up.case("search", **{**best, **settings}), status, why)
-            for settings, status, why in (
-                ({"mode": "graph"}, Status.UNSUPPORTED, "no graphs"),
-                ({"mode": "tuned"}, Status.UNSUPPORTED, "no graphs"),
-                ({"threads": 4}, Status.UNSUPPORTED, "two CPUs"),
-                ({"order": "columns"}, Status.FAILED, "it broke"),
-                ({"batch": 16}, Status.TIMEOUT, "too long"),
-                ({"mode": "built", "order": "rows"}, Status.TIMEOUT, "another time it went well"),
-            )
-        ),
-    ]
-    other = made_up.ended(made_up.case("search", n=2, **{**best, "mode": "other"}), Status.UNSUPPORTED, "of another search")
-    answer = found(plain(workload="search"), step(0.5, "search", found=best), tries=[*tries, other])
-    assert ("search was searched without batch=16: too long; mode=graph, mode=tuned: no graphs; order=columns: it broke") in answer[
-        "weaknesses"
-    ]
-    assert "without" not in " ".join(found(plain(workload="search"), step(0.5, "search", found=best), tries=tries[:2])["weaknesses"])
 
 
 def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
@@ -229,31 +167,6 @@ def test_where_only_precisions_were_tried_they_are_left_to_the_answer_on_them(as
     assert missing["reason"] == "no step was measured both with its plain defaults and with another tuning option than its precision"
 
 
-def test_what_its_interval_does_not_show_is_no_gain(found):
-    assert line(found(plain(), built(0.99))) == ("no gain shown over the default", "step b8: built", ["noisy"])
-
-
-def test_without_a_throughput_each_switch_alone_is_told(found):
-    timed = [replace(each, items=None) for each in (*plain(), *built(0.8), *step(0.5, mode="plain", order="columns", batch=8))]
-    answer = found(timed)
-    assert line(answer) == ("2.00× left on the table (1.94…2.06)", "step plain b8: columns", [])
-    assert answer["sentences"] == [
-        "step plain batch=8, order, columns: ratio 2.00 × (1.94…2.06).",
-        "step rows batch=8, mode, built: ratio 1.25 × (1.21…1.29).",
-    ]
-
-
-def test_an_option_that_is_on_or_off_is_named_without_true_and_false(found):
-    declared = {"step": {"parameters": {"pinned": {"switch": "False"}, "order": {"switch": "rows"}}}}
-    on, off = (step(seconds, name="n" * 200, pinned=pinned, order="rows") for pinned, seconds in ((True, 0.5), (False, 1.0)))
-    answer = found(on, off, workloads=declared)
-    assert line(answer) == ("2.00× left on the table (1.94…2.06)", f"{cut('n' * 200, 18)}: pinned", [])
-    assert [row["default.choice"] for row in table_of(answer, "Each step")] == ["pinned"]
-    declared["step"]["parameters"]["pinned"]["switch"] = "True"
-    (row,) = table_of(found(on, off, workloads=declared), "The same case")
-    assert (row["default.switch"], row["default.setting"]) == ("pinned", "false")
-
-
 def test_of_several_devices_the_most_is_told_with_its_name(asked):
     slow = [*plain(), *built(0.8)]
     fast = [made_up.renamed(each, "Faster", 4) for each in (*plain(), *built(0.5))]
@@ -269,25 +182,3 @@ def test_edited_files_end_no_reading(found, value):
     assert found(plain(), built(1e-200, **value), plain(0.0, batch=9), step(0.5, found={"batch": "x, y=", "mode": 3}))["kind"] == "answer"
     declared = {"step": {"parameters": {"mode": {"switch": "gone"}, "other": {"switch": "x"}}}}
     assert found(plain(), built(0.5), workloads=declared)["kind"] == "missing"
-
-
-def test_without_a_pair_it_names_the_suite_that_measures_it(found):
-    missing = found(plain())
-    assert (missing["kind"], missing["command"]) == ("missing", "dlbench run modes")
-
-
-WAYS = {"mine": {"parameters": {"n": {"sweep": ""}, "form": {"way": "loops"}, "dtype": {"way": "fp64"}}}}
-
-
-def in_ways(**seconds):
-    for form, each in seconds.items():
-        case = made_up.case("mine", n=8, form=form.partition("_")[0], dtype=form.partition("_")[2] or "fp64")
-        yield made_up.rounds_of(case, made_up.flat([each * factor for factor in made_up.SEVEN]))
-
-
-def test_ways_to_compute_the_same_are_no_options_that_a_default_leaves_on_the_table(found):
-    missing = found(*in_ways(whole=0.01, whole_fp32=0.005, loops=10.0, rows=1.0), workloads=WAYS)
-    assert (missing["kind"], missing["command"]) == ("missing", "dlbench run modes")
-    declared = WAYS | DECLARED
-    alone, both = (found(plain(), built(0.5), *more, workloads=declared) for more in ((), in_ways(whole=0.01, loops=10.0)))
-    assert both == alone

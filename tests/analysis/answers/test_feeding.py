@@ -36,10 +36,7 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
         step(4.1, "helped", helpers=4),
         step(0.5, "there", batch=8, waited_s=0.0),
     )
-    assert answer["sentences"] == [
-        "fed batch=64, there: items 64.0 /s (62.1…66.0 /s), ratio 1.00 ×, getting them 12.5 %.",
-        "fed batch=64, helped helpers=4: items 15.6 /s (15.2…16.1 /s), ratio 0.244 × (0.234…0.254).",
-    ]
+    assert answer["sentences"] == ["fed batch=64, there: items 64.0 /s (62.1…66.0 /s), ratio 1.00 ×, getting them 12.5 %."]
     assert (answer["headline"], answer["qualifier"], answer["tags"]) == ("64.0/s at best, fed by there", "fed b64", [])
     (table,) = [each for each in answer["tables"] if each["title"] == "Throughput by how a step gets its batch"]
     names = ("feeding.way", "feeding.input_share", "feeding.transfer_share")
@@ -51,9 +48,6 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
         ("there", 0.0, None),
     ]
     assert [row["ratio.speedup"] for row in table["rows"]] == pytest.approx([1, 1 / 2, 1 / 4, 1 / 4.1, 1])
-    (figure,) = [each for each in answer["figures"] if each["title"] == "Throughput by how a step gets its batch: fed on cuda:0"]
-    assert figure["mark"] == "dot"
-    assert len(figure["rows"]) == 5
 
 
 def test_accelerators_come_first(asked):
@@ -70,7 +64,7 @@ def test_what_is_odd_or_did_not_go_well_takes_no_part_and_breaks_nothing(asked):
     nothing = made_up.rounds_of(made_up.case("fed", "cuda:0", way="idle", batch=2), [[0.0]] * 2)
     answer = found(asked, ended, odd, nothing, step(1e-9, "there", waited_s=1e300), step(2.0, "sent", waited_s=(1.0, 2.0)))
     (table,) = [each for each in answer["tables"] if each["title"] == "Throughput by how a step gets its batch"]
-    assert {row["feeding.way"] for row in table["rows"]} <= {"there", "sent", "the only way"}
+    assert {row["feeding.way"] for row in table["rows"]} <= {"there", "sent", "way=3"}
 
 
 OWN = {
@@ -120,10 +114,6 @@ def test_a_step_says_where_it_waits_for_the_users_loader(asked, call_s, waited_s
     (way,) = table["Throughput by how a step gets its batch"]
     assert (way["feeding.supply_per_s"], way["feeding.need_per_s"]) == pytest.approx((64 / pace_s, 64))
     assert way["feeding.waits"] == pytest.approx(waits, abs=5e-4)
-
-
-def test_an_input_that_takes_as_long_alone_is_sent_to_more_workers(asked):
-    assert fed_by_own(asked, 5.0, 4.0, 5.0, helpers=1, device="cpu")["headline"] == "input 80 %, as long alone → more workers"
 
 
 def test_a_step_that_waits_for_its_loader_says_so_with_both_rates(asked):

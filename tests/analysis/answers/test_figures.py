@@ -1,13 +1,7 @@
 """Figures of the answers as data: what is drawn, from which rows, and by which encoding."""
 
-import re
-from collections import Counter
-
-import front_door
 import made_up
 import pytest
-
-from dlbench.core.measurement import SpotCheck
 
 
 def axis(figure, name):
@@ -28,11 +22,6 @@ def test_the_speed_up_of_each_case_is_drawn_on_a_ratio_axis_around_one(asked):
     assert [round(row["ratio.speedup"]) for row in same["rows"]] == [40, 80, 50, 100]
     assert all(row["ratio.ci_low"] < row["ratio.speedup"] < row["ratio.ci_high"] for row in same["rows"])
     assert [row["pair.work"] for row in best["rows"]] == ["train_step[model=resnet18]"]
-
-
-def test_a_figure_keeps_of_its_rows_what_it_draws(asked):
-    (figure, *_) = asked(made_up.both_kinds())["speed-up"]["figures"]
-    assert {tuple(row) for row in figure["rows"]} == {("ratio.speedup", "pair.case", "other.label", "ratio.ci_low", "ratio.ci_high")}
 
 
 def test_throughput_latency_and_memory_stand_against_the_batch_with_all_devices_in_one_figure(asked):
@@ -66,21 +55,6 @@ def test_no_two_devices_or_machines_share_a_row(asked):
             assert len(told) == len(set(told)), figure["title"]
 
 
-def test_no_two_devices_or_machines_share_a_mark(tmp_path):
-    """Two precisions on a CPU and an accelerator of two machines: of each a line, whose dots are of one colour and one shape."""
-    names = [
-        made_up.write(tmp_path / f"run{number}.jsonl", [made_up.scaled(each, factor) for each in made_up.both_kinds()]).name
-        for number, factor in enumerate((1.0, 1.5))
-    ]
-    front_door.in_process(tmp_path, "report", *names, "--figures", "figures")
-    for quantity, plot in (("throughput", "batch.svg"), ("latency", "batch-2.svg")):
-        drawn = (tmp_path / "figures" / plot).read_text()
-        assert f">{quantity}</text>" in drawn
-        dots = re.findall(r'<path transform="[^"]*" d="([^"]*)" fill="(#[0-9a-f]*)"', drawn)
-        of_lines = [look for look, times in Counter(dots).items() if times > 1]  # what is there once is of a legend
-        assert len(of_lines) == 2 * 2 * 2
-
-
 def test_an_accelerator_is_drawn_beside_the_cpu_of_its_own_machine_where_that_was_measured(asked):
     whole = made_up.both_kinds()
     cpu, card = ([each for each in whole if each.case.device == device] for device in ("cpu", "cuda:0"))
@@ -102,34 +76,6 @@ def test_an_option_of_several_steps_has_a_row_for_each_of_these(asked):
     answer = asked(measured, workloads={"step": {"parameters": {"mode": {"switch": "plain"}}}})["default"]
     switches = by_title(answer)["What each tuning option brings alone: step on cpu"]
     assert (switches["mark"], [(row["default.case"], row["default.setting"]) for row in switches["rows"]]) == (
-        "bar",
+        "dot",
         [(f"step[batch={batch},mode=plain]", "built") for batch in (8, 64)],
     )
-
-
-def test_a_precision_has_its_speed_and_its_error_and_an_error_of_zero_is_not_on_a_logarithmic_axis(asked):
-    found = made_up.both_kinds()
-    errors = {"fp32": 0.0, "bf16": 0.004}
-    checked = [made_up.checked(each, SpotCheck(True, errors[each.case.params["dtype"]], 0.02, 1e-7), "") for each in found]
-    speed, error = asked(checked)["precision"]["figures"]
-    assert {row["other.label"] for row in speed["rows"]} == {"bf16"}
-    assert (error["title"], axis(error, "x")) == ("How far off the results are", ("check.error", "fraction", True))
-    assert {(row["case.dtype"], row["check.error"]) for row in error["rows"]} == {("bf16", 0.004)}
-    assert speed["title"] == "The same case with another dtype: how many times as fast"
-
-
-def test_where_nothing_was_checked_no_error_is_drawn(asked):
-    assert len(asked(made_up.both_kinds())["precision"]["figures"]) == 1
-
-
-def test_efficiency_is_the_speed_up_and_its_ends_over_the_resources(asked):
-    found = []
-    for seconds, ranks in ((1.0, 1), (1.25, 2)):
-        case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks, scaling="weak")
-        found += made_up.rounds_of(case, made_up.flat([seconds * each for each in made_up.SEVEN]), items=ranks * 32)
-    (figure,) = asked(found)["devices"]["figures"]
-    (row,) = figure["rows"]
-    assert (row["scaling.way"], row["scaling.ranks_text"]) == ("data_parallel ddp resnet18 batch=32 weak", "2 ranks")
-    assert row["scaling.efficiency"] == pytest.approx(0.8)
-    assert row["scaling.efficiency_low"] < 0.8 < row["scaling.efficiency_high"] < 0.9
-    assert figure["reference"] == 1.0

@@ -26,10 +26,8 @@ def test_a_quiet_machine_shows_no_sign_and_says_what_share_of_its_peak_it_reache
         "matmul n=0 fp32: peak 50.0 %, of arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200.",
     ]
     assert line(answer) == ("usable; no trouble in 2 cases", "50.0 % of the published peak", [])
-    (row,) = answer["tables"][0]["rows"]
-    assert row == {"sign": "no trouble", "place": "all", "cases": 0, "measured": 2, "case.id": None}
     assert answer["weaknesses"] == [
-        "no reference run has a case of cuda:0 (NVIDIA H200); dlbench contribute makes one",
+        "no other reference run has a case of cuda:0 (NVIDIA H200); dlbench contribute makes one",
         "one file says nothing of other days: dlbench compare",
     ]
 
@@ -48,18 +46,15 @@ def test_signs_are_counted_and_what_can_not_be_true_is_no_share(asked):
     oom = made_up.ended(made_up.case("matmul", "cpu", n=10), Status.OOM, "full")
     answer = asked([*hot, *fast, failed, oom])["health"]
     assert answer["sentences"][:2] == [
-        "failed, all: cases 1, measured 3, such as matmul n=9.",
-        "implausible, all: cases 1, measured 3, such as conv2d fp32.",
+        "failed: cases 1, measured 3, such as matmul n=9.",
+        "implausible: cases 1, measured 3, such as conv2d fp32.",
     ]
     assert line(answer) == ("1 of 3 cases failed", "matmul n=9: it broke", [])
     trouble, peaks = answer["tables"]
-    assert [tuple(row.values()) for row in trouble["rows"]] == [
-        ("failed", "all", 1, 3, "matmul[n=9]"),
-        ("implausible", "all", 1, 3, "conv2d[dtype=fp32]"),
-        ("throttled", "all", 1, 3, "matmul[n=0,dtype=fp32]"),
-        ("implausible", "cuda:0", 1, 2, "conv2d[dtype=fp32]"),
-        ("throttled", "cuda:0", 1, 2, "matmul[n=0,dtype=fp32]"),
-        ("failed", "cpu", 1, 1, "matmul[n=9]"),
+    assert [tuple(row[name] for name in ("sign", "cases", "measured", "case.id")) for row in trouble["rows"]] == [
+        ("failed", 1, 3, "matmul[n=9]"),
+        ("implausible", 1, 3, "conv2d[dtype=fp32]"),
+        ("throttled", 1, 3, "matmul[n=0,dtype=fp32]"),
     ]
     assert [row["rate.peak_fraction"] for row in peaks["rows"]] == [pytest.approx(0.1)]
 
@@ -71,7 +66,8 @@ def test_of_many_files_the_one_that_stands_out_is_named(asked):
     )
     assert line(answer) == ("1.50× the time of others of its kind", "run5", [])
     (outlier,) = answer["tables"][-1]["rows"]
-    assert outlier == {"outlier.file": "run5", "case.id": "matmul[n=0,dtype=fp32]@cuda:0", "outlier.times": pytest.approx(1.5)}
+    assert (outlier["outlier.file"], outlier["case.id"]) == ("run5", "matmul[n=0,dtype=fp32]@cuda:0")
+    assert outlier["outlier.times"] == pytest.approx(1.5)
 
 
 def test_few_files_are_too_few_and_a_cpu_has_no_peak(asked):
@@ -79,13 +75,8 @@ def test_few_files_are_too_few_and_a_cpu_has_no_peak(asked):
     assert answer["weaknesses"] == [
         "2 files with AMD EPYC 7B13: too few to compare; it takes 5 with the same case",
         "no published peak of these devices is known for what was measured",
-        "no reference run has a case of cpu (AMD EPYC 7B13, 2 threads, run0) and 1 more; dlbench contribute makes one",
+        "no other reference run has a case of cpu (AMD EPYC 7B13, 2 threads, run0) and 1 more; dlbench contribute makes one",
     ]
-
-
-def test_nothing_measured_is_no_answer(asked):
-    answer = asked([made_up.ended(made_up.case("matmul", n=1), Status.UNSUPPORTED, "no")])["health"]
-    assert (answer["reason"], answer["command"]) == ("no case was measured", "dlbench run")
 
 
 def test_the_headline_has_the_gravest_sign_and_says_usable_while_the_numbers_stand(asked):
@@ -106,10 +97,3 @@ def test_the_headline_has_the_gravest_sign_and_says_usable_while_the_numbers_sta
 def test_one_file_of_several_that_is_not_usable_is_named(asked):
     spoiled = [replace(each, throttling=Throttling(waiting=0.5, stolen=0.0)) for each in products(1.0, flops=None)]
     assert line(asked(products(1.0, 2.0, flops=None), spoiled)["health"]) == ("not usable: 1 of 3 cases", "run1", [])
-
-
-def test_failures_only_are_an_answer_whatever_they_are_called(asked):
-    failed = [made_up.ended(made_up.case("w" * 200, n=n), Status.FAILED, f"broke {n}") for n in range(17)]
-    answer = asked(failed)["health"]
-    assert line(answer) == ("17 of 17 cases failed", f"{'w' * 37}…", [])
-    assert answer["sentences"] == [f"failed: cases 17, measured 17, such as {'w' * 200} n=0."]

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from dlbench.analysis.answers.engine.question import Answer, Table
 from dlbench.analysis.presentation.columns import PLACE
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import collect
-from dlbench.analysis.report import page
 from dlbench.cli.main import dlbench
 from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Status
@@ -178,79 +176,27 @@ def test_a_cpu_in_one_file_and_an_accelerator_in_another_are_one_machine(shown):
         "cpus": (place(), products(*made_up.SEVEN)),
         "cards": (place(cards=["NVIDIA H200"]), products(*made_up.SEVEN, device="cuda:0")),
     }
-    assert shown(files, "--topic", "speed-up").splitlines()[:5] == [
+    assert shown(files, "--topic", "speed-up").splitlines()[:4] == [
         "cpu: AMD EPYC 7B13, 2 threads",
         "cuda:0: NVIDIA H200, 2 threads",
         "speed-up: no gain shown in matmul  n=64 fp32  noisy",
         "  matmul, matmul n=64: each at its best 1.00 × (0.970…1.03), same case 1.00 × (0.970…1.03).",
-        "  its cases are from 2 files of one machine: no interval holds what changed there between them",
     ]
     (pair,) = json.loads(shown(files, "--by", "device", "--format", "json"))
     assert (pair["base.run"], pair["other.run"]) == ("cpus", "cards")
-
-
-def test_precisions_of_two_files_are_paired_and_by_run_keeps_files_apart(shown):
-    files = {dtype: (place(), products(*made_up.SEVEN, dtype=dtype)) for dtype in ("fp32", "bf16")}
-    assert "1.00 ×" in shown(files, "--by", "dtype")
-    days = {f"day{n}": (place(f"2026-11-2{n}"), products(*(s * (n + 1) for s in made_up.SEVEN))) for n in range(2)}
-    assert ["matmul", "n=64", "fp32", "1.00", "s", "2.00", "s", "0.500", "×"] in [
-        line.split()[:9] for line in shown(days, "--by", "run").splitlines()
-    ]
-
-
-def test_data_has_the_rows_of_all_files(shown):
-    files = {f"day{n}": (place(f"2026-11-2{n}"), products(*made_up.SEVEN)) for n in range(3)}
-    assert [row["case.run"] for row in json.loads(shown(files, "--format", "json"))] == ["day0", "day1", "day2"]
 
 
 def unsteady(measurement):
     return replace(measurement, samples=replace(measurement.samples, steady=False))
 
 
-def test_an_answer_tells_of_each_case_the_file_and_counts_it_once(shown):
-    step = "train_step"
+def test_an_answer_counts_a_case_of_several_files_once(shown):
     files = {
         f"day{n}": (place(f"2026-11-2{n}"), [unsteady(each) for each in made_up.both_kinds() if each.case.device == device or n == 0])
         for n, device in enumerate(("cpu", "cpu", "cuda:0"))
     }
     found = {each["question"]["topic"]: each for each in json.loads(shown(files, "--topic", "all", "--format", "json"))["answers"]}
-    speedup, whole = found["speed-up"], f"{step}[model=resnet18,batch=8,dtype=fp32]"
-    assert {case: names for case, names in speedup["files"].items() if case.startswith(whole)} == {
-        f"{whole}@cpu": ["day1"],
-        f"{whole}@cuda:0": ["day2"],
-    }
-    assert "its cases are from 2 files of one machine: no interval holds what changed there between them" in speedup["weaknesses"]
     assert "8 of 8 cases it rests on are noisy" in [text for each in found.values() for text in each.get("weaknesses", ())]
-
-
-def test_a_page_names_one_device_and_measures_each_case_again_as_its_file_did(tmp_path):
-    environments = {name: place() for name in ("quick", "cnn")}
-    for name, environment in environments.items():
-        environment["provenance"]["argv"] = ["dlbench", "run", name, "-o", f"{name}.jsonl"]
-        sizes = (64, 128) if name == "quick" else (256,)
-        made_up.write(tmp_path / f"{name}.jsonl", products(*made_up.SEVEN, sizes=sizes), environment=environment)
-    html = page.report(collect(sorted(tmp_path.glob("*.jsonl")))).html
-    assert html.count("cpu: AMD EPYC 7B13, 2 threads") == 1
-    assert "<code>matmul[n=256,dtype=fp32]@cpu (cnn)</code>" in html
-    assert "dlbench run quick -k &#39;matmul[n=128" in html
-    assert "dlbench run cnn" in html
-
-
-def test_figures_have_a_line_for_the_same_case_on_each_machine(tmp_path):
-    for name in ("2.13.0", "2.11.0"):
-        measured = [each for dtype in ("fp32", "bf16") for each in products(*made_up.SEVEN, dtype=dtype, check=SpotCheck(error=1e-3))]
-        made_up.write(tmp_path / f"{name}.jsonl", measured, environment=place(torch=name))
-    found = {each.question.topic: each for each in answers(replace(collect(sorted(tmp_path.glob("*.jsonl"))), references=False))}
-    lines = [{row["place"] for row in figure.rows} for figure in found["precision"].figures]
-    assert lines == [{f"cpu (torch {name})" for name in ("2.13.0", "2.11.0")}] * 2
-
-
-def test_a_file_in_which_nothing_ran_is_of_no_kind_of_machine(tmp_path):
-    made_up.write(tmp_path / "run.jsonl", products(*made_up.SEVEN))
-    made_up.write(tmp_path / "empty.jsonl", [made_up.ended(CASE, Status.SKIPPED, "no budget")])
-    result = CliRunner().invoke(dlbench, ["show", str(tmp_path)], catch_exceptions=False)
-    assert [line for line in result.stderr.splitlines() if "with :" in line or "with  " in line] == []
-    assert f"1 file with {made_up.CPU}: too few" in result.stderr
 
 
 def test_a_try_of_a_side_that_the_header_does_not_name_is_read_with_those_of_other_files(tmp_path):
@@ -308,22 +254,3 @@ def test_references_of_one_machine_are_one_device_and_each_headline_stands_in_it
     # Without the second card of a name, whose machine differs from that of the first in nothing that a name could tell.
     unlike = [paths for (machine, _), paths in machines.items() if not machine.endswith("-2")]
     assert_one_device_a_place([path for paths in unlike for path in paths], sum(devices), len(unlike))
-
-
-@pytest.mark.parametrize(("cards", "torches"), [(cards, torches) for cards in (1, 4) for torches in (("2.13.0",), ("2.13.0", "2.11.0"))])
-def test_so_it_is_on_machines_with_one_card_and_with_four(tmp_path, cards, torches):
-    paths = []
-    for number, (torch, day) in enumerate(product(torches, (1, 2))):
-        steps = [each for each in made_up.both_kinds(rounds=5 + day) if each.case.device == "cpu" or day == 2]
-        for card in range(1, cards):
-            for each in made_up.both_kinds(gpu_s=0.01 + card / 1000):
-                if each.case.device == "cuda:0":
-                    of_card = made_up.case("train_step", f"cuda:{card}", **each.case.params)
-                    steps.append(made_up.moved(each, of_card))
-        for ranks in (1, 2, 4)[: cards and 3]:
-            step = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=8, ranks=ranks, scaling="weak", dtype="fp32")
-            times = made_up.flat([0.01 * seconds * (1 + ranks / 50) for seconds in made_up.SEVEN])
-            steps += made_up.rounds_of(step, times, items=8 * ranks) if ranks <= cards else []
-        environment = place(f"2026-11-2{day}", cards=[made_up.GPU] * cards, torch=torch)
-        paths.append(made_up.write(tmp_path / f"file-{number}.jsonl", steps, environment=environment))
-    assert_one_device_a_place(paths, (1 + cards) * len(torches), len(torches))

@@ -75,14 +75,6 @@ def test_what_is_served_at_most_and_why_no_more(told, measured, headline, second
     assert ("few rounds" in answer.tags) is (len(measured) < 6)
 
 
-@pytest.mark.parametrize(
-    ("calls", "lacks"), [(10, "p50: 1 more calls"), (63, "p90: 1 more calls"), (64, "p99: 598 more calls"), (662, None)]
-)
-def test_percentiles_say_how_many_more_calls_they_take(asked, calls, lacks):
-    (table,) = asked(served(0.025, 1, calls=calls), workloads=DECLARED)["serving"]["tables"]
-    assert table["rows"][0]["serving.lacks"] == lacks
-
-
 def test_with_prices_a_thousand_requests_cost_what_their_time_costs(tmp_path):
     made_up.write(tmp_path / "run.jsonl", BOTH, workloads=DECLARED)
     options = ["--topic", "serving", "--price", "cpu=0.36EUR/h", "--format", "json"]
@@ -103,33 +95,3 @@ def searched(held, failed, saturation, device="cpu"):
 def test_an_open_loop_says_which_rate_is_kept_and_whether_requests_queue(told, snapshot):
     measured = [*searched(28.0, 30.5, 40.0), *searched(950.0, 980.0, 1000.0, "cuda:0")]
     snapshot("serving-open", plain(told(measured, workloads=DECLARED)["serving"]))
-
-
-def test_both_loops_tell_their_rates_and_the_headline_is_that_of_the_closed_one(told):
-    answer = told([*BOTH, *searched(28.0, 30.5, 40.0)], workloads=DECLARED)["serving"]
-    assert answer.headline == "3.20 k/s within 100 ms at batch 128; CPU 40.0/s"
-    assert (
-        answer.sentences[-1]
-        == "open_loop resnet18 bound_ms=100 fp32: kept at 28.0 /s, missed at 30.5 /s, limit queue: 70.0 % of a closed loop."
-    )
-
-
-def test_the_claim_on_serving_is_tested_by_requests_of_both_devices_that_lie_there_already(tmp_path):
-    measured = [
-        *served(0.024, 1, copies="none"),
-        *served(0.004, 1, "cuda:0", copies="none"),
-        *served(0.005, 1, "cuda:0", copies="pageable"),
-    ]
-    made_up.write(tmp_path / "run.jsonl", measured, workloads=DECLARED)
-    records = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "claims", "--format", "json").out)
-    (each,) = (each for each in records if each["claim.id"] == "serving-5.3-6.7x")
-    assert (each["measured.value"], each["claim.verdict"]) == (pytest.approx(6.0), "as stated")
-    assert each["claim.command"] == "dlbench run serving"
-    assert json.loads(each["measured.cases"]) == [
-        f"closed_loop[model=resnet18,batch=1,dtype=fp32,bound_ms=100.0,copies=none]@{place}" for place in ("cpu", "cuda:0")
-    ]
-
-
-def test_rows_without_requests_name_the_suite_that_has_them(asked):
-    answer = asked(made_up.both_kinds())["serving"]
-    assert (answer["kind"], answer["reason"], answer["command"]) == ("missing", "no requests were served", "dlbench run serving")

@@ -4,7 +4,6 @@ import made_up
 import pytest
 from plain_answers import plain
 
-from dlbench.core.conditions import Throttling
 from dlbench.core.model import Status
 
 ACCELERATORS = {"identity": {"accelerators": [{"kind": "cuda", "name": made_up.GPU}]}}
@@ -15,13 +14,13 @@ PRODUCT = made_up.rounds_of(made_up.case("matmul", "cpu", n=64), [[1.0]])
 
 
 def line(answer):
-    return tuple(answer[each] for each in ("headline", "qualifier", "interval", "tags"))
+    return tuple(answer[each] for each in ("headline", "qualifier", "tags"))
 
 
 def test_it_names_the_case_in_the_middle_and_each_at_its_best(asked, told, snapshot):
     snapshot("speed-up", plain(told(made_up.both_kinds(0.4, 0.01))["speed-up"]))
     answer = asked(made_up.both_kinds(0.4, 0.01))["speed-up"]
-    assert line(answer) == ("training 100× (95.1…105)", "resnet18 b64 bf16 / b64 fp32", " (95.1…105)", [])
+    assert line(answer) == ("training 100× (95.1…105)", "resnet18 b64 bf16 / b64 fp32", [])
     assert sorted(answer["cases"]) == sorted({each.case.id for each in made_up.both_kinds()})
     kinds, same, best = answer["tables"]
     assert [(row["family.name"], row["family.cases"], row["place"]) for row in kinds["rows"]] == [("training", 4, "cuda:0")]
@@ -34,8 +33,7 @@ def test_of_three_accelerators_the_first_is_told_and_the_others_are_in_the_table
     fleet = [[made_up.scaled(each, factor) for each in ON_GPU[:7]] for factor in (1, 2, 4)]
     snapshot("speed-up-of-three-machines", plain(told(ON_CPU[:7], *fleet)["speed-up"]))
     answer = asked(ON_CPU[:7], *fleet)["speed-up"]
-    assert line(answer) == ("training 40.0× (38.8…41.2)", "resnet18 b8 fp32 on run1 and 2 more", " (38.8…41.2)", ["CPU untuned"])
-    assert [row["others"] for row in answer["tables"][0]["rows"]] == [2, 2, 2]
+    assert line(answer) == ("training 40.0× (38.8…41.2)", "resnet18 b8 fp32 on run1 and 2 more", ["CPU untuned"])
     assert [row["ratio.speedup"] for row in answer["tables"][1]["rows"]] == pytest.approx([40, 20, 10])
 
 
@@ -71,23 +69,6 @@ def test_the_network_that_a_reader_asks_for_first_is_told(asked, models, told):
     assert answer["tables"][0]["rows"][0]["family.cases"] == len(models)
 
 
-@pytest.mark.parametrize(
-    ("moved", "more", "shown"), [(60e6, {}, "hot"), (70e6, {}, None), (60e6, {"cache": "cold"}, None), (None, {}, None)]
-)
-def test_what_the_last_cache_holds_is_hot(asked, moved, more, shown):
-    """That of an H200 has 62.9 MB."""
-    sides = [made_up.case("product", device, n=64, **more) for device in ("cpu", "cuda:0")]
-    answer = asked([each for case in sides for each in made_up.rounds_of(case, made_up.flat([1.0] * 7), bytes=moved)])["speed-up"]
-    assert [row["hot"] for table in answer["tables"] for row in table["rows"]] == [shown] * len(answer["tables"])
-
-
-def test_clock_and_power_of_the_accelerator_are_kept(asked):
-    throttling = Throttling(clock_hz=1.5e9, power_w=690.0)
-    found = [replace(each, throttling=throttling) if each.case.device != "cpu" else each for each in times("step", 20.0, n=1)]
-    row = asked(found)["speed-up"]["tables"][0]["rows"][0]
-    assert (row["time.clock_hz"], row["time.power_w"]) == (1.5e9, 690.0)
-
-
 def test_of_four_cards_the_fastest_is_named_and_the_others_are_counted(asked, monkeypatch):
     found = times("step", 20.0, n=1)[:7]
     for number, speedup in enumerate((20.0, 40.0, 10.0, 30.0)):
@@ -96,7 +77,6 @@ def test_of_four_cards_the_fastest_is_named_and_the_others_are_counted(asked, mo
     answer = asked(found, workloads={"step": {"tags": ["training"]}})["speed-up"]
     assert line(answer)[:2] == ("training 40.0× (40.0…40.0)", "step n=1 on cuda:1 and 3 more")
     assert answer["sentences"] == ["training, cuda:1, step n=1: each at its best 40.0 ×, same case 40.0 ×."]
-    assert [row["others"] for row in answer["tables"][0]["rows"]] == [3, 3, 3, 3]
 
 
 def test_of_two_machines_each_card_is_held_against_its_own_cpu_first(asked):
@@ -107,42 +87,17 @@ def test_of_two_machines_each_card_is_held_against_its_own_cpu_first(asked):
     assert max(row["ratio.speedup"] for row in answer["tables"][1]["rows"]) == pytest.approx(300)
 
 
-def test_a_second_kind_of_work_without_a_shown_gain_is_left_out_of_the_line(asked):
-    answer = asked([*times("product", 2.0, factors=made_up.SEVEN, n=1), *times("sum", 1.0, factors=made_up.SEVEN, n=1)])["speed-up"]
-    assert line(answer) == ("product 2.00× (1.94…2.06)", "n=1", " (1.94…2.06)", [])
-
-
 @pytest.mark.parametrize(
     ("speedup", "factors", "expected"),
     [
-        pytest.param(0.5, made_up.SEVEN, ("CPU faster: 0.500× (0.485…0.515) in product", "n=1", " (0.485…0.515)", []), id="slower"),
-        pytest.param(1.0, made_up.SEVEN, ("no gain shown in product", "n=1", "", ["noisy"]), id="open"),
-        pytest.param(2.0, made_up.SEVEN[:3], ("product 2.00×, sum 3.00×", "n=1", "", ["few rounds"]), id="few rounds"),
+        pytest.param(0.5, made_up.SEVEN, ("CPU faster: 0.500× (0.485…0.515) in product", "n=1", []), id="slower"),
+        pytest.param(1.0, made_up.SEVEN, ("no gain shown in product", "n=1", ["noisy"]), id="open"),
+        pytest.param(2.0, made_up.SEVEN[:3], ("product 2.00×, sum 3.00×", "n=1", ["few rounds"]), id="few rounds"),
     ],
 )
 def test_what_a_headline_says_where_nothing_is_gained_and_of_few_rounds(asked, speedup, factors, expected):
     answer = asked([*times("product", speedup, factors=factors, n=1), *times("sum", 3.0, factors=factors, n=1)])["speed-up"]
     assert line(answer) == expected
-
-
-def test_names_of_200_letters_leave_a_number_in_the_headline_and_a_case_in_the_qualifier(asked):
-    name = "x" * 200
-    answer = asked([*times(name, 587, n=1), *times(name, 600, n=2)], [each for each in times(name, 9, n=1) if each.case.device != "cpu"])
-    assert line(answer["speed-up"])[:2] == (f"{'x' * 19}… 587× (587…587)", "n=1 on run0 and 1 more")
-    assert (*line(answer["speed-up"])[2:],) == (" (587…587)", [])
-    long = asked(times("step", 4, model=name), workloads={"step": {"tags": ["training"]}})["speed-up"]
-    assert line(long)[:2] == ("training 4.00× (4.00…4.00)", f"{'x' * 37}…")
-
-
-def test_values_alone_are_told_by_device(told, snapshot):
-    cases = [made_up.case("serve", device) for device in ("cpu", "cuda:0")]
-    found = [
-        made_up.with_values(made_up.without_rounds(each), **{f"v{n}_s": (n + 1) * (number + 1.0) for n in range(6)})
-        for number, case in enumerate(cases)
-        for each in made_up.rounds_of(case, [[1.0]])
-    ]
-    declared = {"serve": {"values": [{"name": f"v{n}_s", "unit": "s", "meaning": "a value"} for n in range(6)]}}
-    snapshot("speed-up-values", plain(told(found, workloads=declared)["speed-up"]))
 
 
 def test_each_kind_of_work_has_its_own_middle_and_there_is_none_of_all(told, snapshot):
@@ -160,29 +115,15 @@ def test_each_kind_of_work_has_its_own_middle_and_there_is_none_of_all(told, sna
     assert [(row["family.name"], row["family.cases"], round(row["ratio.speedup"])) for row in kinds] == [
         ("training", 2, 103), ("inference", 1, 80), ("product", 3, 587), ("convolve", 1, 2), ("fed", 1, 4), ("invert", 1, 3),
     ]  # fmt: skip
-    assert (kinds[2]["family.least"], kinds[2]["family.most"]) == (pytest.approx(500), pytest.approx(600))
-
-
-def test_an_implausible_case_is_no_headline(asked):
-    answer = asked([*made_up.both_kinds()[:14], *(replace(each, flops=1e18) for each in made_up.both_kinds()[14:])])["speed-up"]
-    assert line(answer)[:2] == ("training 20.0× (19.2…20.8)", "resnet18 b8 fp32 / b64 fp32")
-    assert [row["pair.case"] for row in answer["tables"][0]["rows"]] == ["train_step[model=resnet18]"]
 
 
 @pytest.mark.parametrize(
     ("measured", "environment", "reason", "command"),
     [
         (PRODUCT, {}, "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show", None),
-        (ON_CPU, ACCELERATORS, "only one kind of device was measured", "dlbench run"),
-        (ON_GPU, {}, "only one kind of device was measured", "dlbench run"),
-        (
-            [*ON_CPU[:7], made_up.ended(ON_GPU[0].case, Status.OOM, "too large")],
-            {},
-            "no case went well on both a CPU and an accelerator",
-            "dlbench run",
-        ),
+        (ON_CPU, ACCELERATORS, "no case went well on both a CPU and an accelerator", "dlbench run"),
     ],
-    ids=["no accelerator", "not measured", "no CPU", "none in common"],
+    ids=["no accelerator", "not measured"],
 )
 def test_what_is_missing_for_it(asked, measured, environment, reason, command):
     answer = asked(measured, environment=environment)["speed-up"]

@@ -1,20 +1,16 @@
 """Where the time of a step goes, from made-up and committed result files."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import front_door
 import made_up
 import pytest
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.bottleneck import QUESTION
-from dlbench.analysis.answers.bottleneck.steps import KINDS, steps
+from dlbench.analysis.answers.bottleneck.steps import steps
 from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE
 from dlbench.analysis.read.table import collect
-from dlbench.core.measurement import KindTime, LayerTime, OperationKind, StepProfile
-from dlbench.core.model import Status
+from dlbench.core.measurement import KindTime, LayerTime, StepProfile
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = [*sorted((ROOT / "results" / "reference").glob("*/*.jsonl")), *sorted((ROOT / "tests" / "files").glob("*/*.jsonl"))]
@@ -162,15 +158,6 @@ def test_the_step_of_median_time_and_that_with_most_to_gain_have_a_line_each(tmp
     ]
 
 
-def test_a_line_leaves_the_device_out_where_no_other_of_its_kind_ran_steps(tmp_path):
-    steps = [each for device in ("cpu", "cuda:0") for each in rounds("step", device, 2.0, (KindTime("products", 1.0, 40),), flops=90e9)]
-    assert lines(tmp_path, steps, ceilings("cpu"), ceilings("cuda:0")) == ["step: products 50 %, at 90 % of this card's best: little left"]
-
-
-def test_no_mix_of_files_has_more_than_four_tables():
-    assert len(QUESTION.sections) == 4
-
-
 def test_a_narrower_precision_is_named_where_its_products_were_measured_to_be_faster(asked):
     step = rounds("step", "cpu", 2.0, KINDS_ON_CPU, flops=60e9)
 
@@ -240,26 +227,12 @@ def test_steps_without_a_profile_say_so_and_name_the_command(asked):
     assert "no ceiling of cpu was measured; give the file of dlbench run ceilings with this one" in found["weaknesses"]
 
 
-def test_a_profile_without_times_is_none(asked):
-    bare = rounds("step", "cpu", 0.5, (KindTime("products", 0.0), KindTime("waiting", 0.0)))
-    found = asked(bare, ceilings("cpu"), **HEADER)["bottleneck"]
-    assert found["headline"].startswith("step: 500 ms, no profile; dlbench run")
-    found = asked(bare, **HEADER)["bottleneck"]
-    assert (found["kind"], found["reason"].partition(";")[0]) == ("missing", "no profile of 1 step: dlbench run")
-
-
 def test_what_a_profile_lacks_is_the_rest_and_a_kind_of_a_later_version_has_its_name(asked):
     name = "sorting" * 30
     found = asked(rounds("step", "cuda:0", 2.0, (KindTime(name, 0.9), KindTime("waiting", 0.1))), **HEADER)["bottleneck"]
     assert {name: row["kind.share"] for name, row in kinds_in(found).items()} == pytest.approx({"waiting for launches": 0.55, name: 0.45})
     found = asked(rounds("step", "cpu", 2.0, (KindTime(name, 0.9), KindTime("sorting", 0.1))), **HEADER)["bottleneck"]
     assert len(found["headline"]) <= MOST
-
-
-def test_no_step_of_dlbench_itself_and_none_that_failed_is_told(asked):
-    failed = made_up.ended(made_up.case("step", "cpu", dtype="fp32"), Status.FAILED, "it did not go well")
-    found = asked([*rounds("itself", "cpu", 1.0, KINDS_ON_CPU), failed], workloads=DECLARED)["bottleneck"]
-    assert (found["kind"], found["command"]) == ("missing", "dlbench run ceilings")
 
 
 def test_ceilings_of_another_device_do_not_count(asked):
@@ -285,16 +258,6 @@ def test_the_bars_of_a_step_are_filled_to_what_its_ceilings_alone_would_take(ask
     )
 
 
-def test_shares_of_layers_are_of_the_step_that_the_table_names(tmp_path):
-    """Half as long under the profiler, so a time is twice what was seen there."""
-    made_up.write(tmp_path / "run.jsonl", rounds("step", "cpu", 2.0, KINDS_ON_CPU), **HEADER)
-    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "details", columns=160)
-    table = done.out[done.out.index("Slowest layers of a step") :].splitlines()
-    rows = [" ".join(line.split()) for line in table[:8]]
-    assert "step fp32 2.00 s conv1 Conv2d 200 ms 400 ms 30.0 %" in rows
-    assert "of step they take 31.0 %" in done.out
-
-
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_shares_of_every_committed_step_add_up_and_its_lines_fit(path):
     for step in steps(collect([path])):
@@ -315,17 +278,6 @@ def test_alexnet_at_batch_8_names_products_and_the_update_with_what_each_has_to_
     assert step.told[0] == "products 55 % (gain 26), update 38 % (12) → larger batch or fused update"
 
 
-def test_every_kind_has_a_name():
-    assert set(KINDS) >= set(OperationKind)
-
-
-def test_what_is_beyond_any_number_is_null_in_data(tmp_path):
-    """A file may hold a time next to nothing, and no document of JSON infinity."""
-    made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case(), made_up.flat([5e-324] * 7)))
-    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "json")
-    assert (done.code, json.loads(done.out)[0]["rate.items_per_s"]) == (0, None)
-
-
 def sized(seq, batch, products_bytes, attention_flops):
     """Of each token 10 MFLOP of products, and attention with operations of its own on 10 MB."""
     kinds = (KindTime("products", 0.8, 1, products_bytes), KindTime("attention", 0.2, 1, 1e7, attention_flops))
@@ -342,14 +294,6 @@ def test_from_how_many_tokens_on_arithmetic_bounds_each_kind_of_product(asked):
     steps = [*sized(100, 1, 1e9, 1e6), *sized(100, 10, 1e9, 8e7), *sized(400, 10, 1e9, 9e7)]
     found = asked(steps, ceilings("cpu"), **HEADER)["bottleneck"]
     assert from_items(found) == {"products and convolutions": 1000, "attention": None}
-    (table,) = (each for each in found["tables"] if each["title"].startswith("Kinds of operations"))
-    assert table["notes"] == ["from 1,000 tokens a call on arithmetic bounds products and convolutions, and no longer memory: sized fp32"]
     # What arithmetic bounds at some size, and memory at a larger one, is bound by it from beyond that on.
     steps = [*sized(100, 1, 1e7, 1e6), *sized(200, 1, 1e9, 1e6), *sized(400, 10, 1e9, 1e6)]
     assert from_items(asked(steps, ceilings("cpu"), **HEADER)["bottleneck"])["products and convolutions"] == 4000
-
-
-def test_one_size_or_no_ceilings_say_nothing_of_sizes(asked):
-    assert from_items(asked(sized(100, 10, 1e9, 8e7), ceilings("cpu"), **HEADER)["bottleneck"])["products and convolutions"] is None
-    steps = [*sized(100, 1, 1e9, 1e6), *sized(100, 10, 1e9, 8e7)]
-    assert from_items(asked(steps, **HEADER)["bottleneck"])["products and convolutions"] is None

@@ -3,7 +3,9 @@ from dataclasses import replace
 import pytest
 
 from dlbench.core.errors import UsageError
+from dlbench.core.precision import PRECISIONS
 from dlbench.core.reference import published
+from dlbench.core.reference.networks import PARAMETERS, schedules
 from dlbench.core.reference.peaks import DevicePeak, card_of, peak_of
 from dlbench.core.reference.published import BytesLine, StepCounts, WhatIfFit, published_figures
 
@@ -30,7 +32,7 @@ def test_a_step_takes_no_less_than_its_operators():
 
 
 def test_every_figure_is_of_a_card_with_peaks():
-    assert [each.device for each in published_figures() if not each.on_cpu and peak_of(each.device) is None] == []
+    assert [each.device for each in published_figures() if each.kind != "cpu" and peak_of(each.device) is None] == []
 
 
 def test_every_training_figure_names_its_peak_and_what_it_is_of():
@@ -66,3 +68,15 @@ def test_another_card_is_refused_with_the_nearest(text, near):
         card_of(text)
     table = "dlbench/core/reference/peaks.toml"
     assert str(refused.value) == f"no peaks of a card '{text}' are in {table}, where an entry with its sources adds them{near}"
+
+
+def test_every_figure_names_what_dlbench_has_with_a_source_and_a_date():
+    for figure in published_figures():
+        assert figure.dtype in (None, *PRECISIONS)
+        assert figure.params.get("model", "resnet50") in PARAMETERS
+        assert all((figure.value > 0, figure.device, figure.source, figure.date))
+
+
+def test_every_schedule_is_of_a_network_that_dlbench_has():
+    assert set(schedules()) == set(PARAMETERS) - {"gpt2"}  # whose authors state none
+    assert all(schedule.source and bool(schedule.took) == bool(schedule.took_source) for schedule in schedules().values())

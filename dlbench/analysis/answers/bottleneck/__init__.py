@@ -1,8 +1,11 @@
-"""Bottleneck: what bounds each step, and what the machine can do at most."""
+"""Bottleneck: what bounds each step, and what the machine can do at most. Every module of this folder is a part of the answer."""
 
-from dlbench.analysis.answers.bottleneck import ceilings, steps
+from itertools import chain
+
+from dlbench.analysis.answers.bottleneck import steps
 from dlbench.analysis.answers.engine.question import Lack, Question
 from dlbench.analysis.read.table import Results
+from dlbench.core import files
 
 
 def _unmeasured(results: Results) -> Lack:
@@ -17,5 +20,5 @@ QUESTION = Question(
     others=("dlbench run",),
     missing=[_unmeasured],
     cautions=steps.doubts,
-    sections=[*steps.SECTIONS, *ceilings.SECTIONS],
+    sections=[*chain.from_iterable(part.SECTIONS for part in files.ordered(__name__))],
 )

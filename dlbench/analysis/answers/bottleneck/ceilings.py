@@ -7,21 +7,21 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
-from dlbench.analysis.answers.engine.question import Section, Tag
+from dlbench.analysis.answers.engine.question import Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, Figure, figure, of_row, over_rounds, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.matching import grouped, label, one_device, settings_named
+from dlbench.analysis.ratios.matching import grouped, label, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.ceilings import computed_in, from_caches, machine, reached_by
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Ceiling, ValueRole
 from dlbench.core.rows.columns import CaseRounds, MeasuredCeiling
-from dlbench.core.rows.row import Row, cells
-from dlbench.core.units import Column, Unit, byte_rate, flop_rate, three_digits
+from dlbench.core.rows.row import Row
+from dlbench.core.units import Column, byte_rate, flop_rate, three_digits
 
 _FLOPS = of_row(lambda row: row.rate.flops_per_s, "FLOP/s", 0)
 _BYTES = of_row(lambda row: row.rate.bytes_per_s, "bytes/s", 0)
@@ -94,23 +94,18 @@ def tops(results: Results) -> list[Top]:
 
 def _copies(results: Results) -> Iterator[Top]:
     """Yield the ways to copy that were measured over sizes, of each device the one first that has most of its link, or else is fastest."""
-    copies = [
-        row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row)
-    ]
-    alike = grouped(copies, lambda row: row.differing_from(settings_named(row.declared.having("sweep"))))
-    for ways in by_device([*map(_way, alike.values())]).values():
-        if any((way.link_share or 0.0) > 1 for way in ways):  # such a link is not that of these copies
-            ways = [way._replace(link_share=None) for way in ways]
-        yield from sorted(ways, key=lambda way: (way.link_share or 0.0, way.row.rate.bytes_per_s or 0.0), reverse=True)
-
-
-def _way(rows: Sequence[Row]) -> Top:
-    """Return copies that differ in their size alone."""
-    fastest = max(rows, key=lambda row: row.rate.bytes_per_s or 0.0)
-    link, by_size = fastest.bound(_BYTES), sorted(rows, key=_bytes)
-    share = (fastest.rate.bytes_per_s or 0.0) / link if link else None
-    fitted = latency_and_bandwidth([(_bytes(row), row.rounds) for row in by_size])
-    return Top(fastest, label(fastest, fastest.declared.having("sweep")), None, by_size, fitted, share)
+    rows = (row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row))
+    found = list[Top]()
+    for alike in grouped(rows, lambda row: row.differing_from(settings_named(row.declared.having("sweep")))).values():
+        fastest = max(alike, key=lambda row: row.rate.bytes_per_s or 0.0)
+        link, by_size = fastest.bound(_BYTES), sorted(alike, key=_bytes)
+        share = (fastest.rate.bytes_per_s or 0.0) / link if link else None
+        fitted = latency_and_bandwidth([(_bytes(row), row.rounds) for row in by_size])
+        found.append(Top(fastest, label(fastest, fastest.declared.having("sweep")), None, by_size, fitted, share))
+    for on_device in by_device(found).values():
+        if any((each.link_share or 0.0) > 1 for each in on_device):  # such a link is not that of these copies
+            on_device = [each._replace(link_share=None) for each in on_device]
+        yield from sorted(on_device, key=lambda each: (each.link_share or 0.0, each.row.rate.bytes_per_s or 0.0), reverse=True)
 
 
 def _bytes(row: Row) -> float:
@@ -127,9 +122,9 @@ def _foremost(found: Sequence[Top]) -> list[Top]:
 
 def _trained_down(found: Sequence[Top]) -> Iterator[str]:
     """Yield the links that stay trained down. The median counts: copies both ways at once have twice the rate."""
-    for where, ways in by_device([top for top in found if top.link_share]).items():
-        now = statistics.median(way.row.bound(_BYTES) or 0.0 for way in ways)
-        most = statistics.median(way.row.transfer.link_bytes_per_s or 0.0 for way in ways)
+    for where, copies in by_device([top for top in found if top.link_share]).items():
+        now = statistics.median(each.row.bound(_BYTES) or 0.0 for each in copies)
+        most = statistics.median(each.row.transfer.link_bytes_per_s or 0.0 for each in copies)
         if now < _TRAINED_DOWN * most:
             carried = f"{byte_rate(now)} of {byte_rate(most)}"
             yield f"the PCIe link of {where} stays trained down at {carried}: see how the card is seated, its slot and the firmware"
@@ -150,81 +145,75 @@ def _roofs(found: Sequence[Top]) -> Iterator[Figure]:
 
     Rows are of one rank and state both operations and bytes, of which caches have none.
     """
-    known = [(top.rows, top.ceiling) for top in found if top.ceiling]
-    roofs = [(roof, each, rows) for rows, each in known for of, roof in known if of is rows and (each.kind, roof.kind) == _SLOPE_AND_TOP]
-    drawn = []
-    for roof, memory, rows in roofs:
-        below = [row for row in rows if row.is_single_rank and computed_in(row) == roof.precision and not from_caches(row, memory)]
-        drawn.append((roof, memory.per_s, [Top(row, row.key) for row in below if _intensity(row)]))
+    memories = {id(top.rows): top.ceiling for top in found if top.ceiling and top.kind == "memory"}
+    drawn = list[tuple[MeasuredCeiling, float, list[Top]]]()
+    for top in found:
+        if (roof := top.ceiling) and top.kind == "arithmetic" and (memory := memories.get(id(top.rows))):
+            below = [row for row in top.rows if row.is_single_rank and computed_in(row) == roof.precision and not from_caches(row, memory)]
+            drawn.append((roof, memory.per_s, [Top(row, row.key) for row in below if _intensity(row)]))
     for roof, bandwidth, alike in sorted(filter(itemgetter(2), drawn), key=lambda each: -len(each[2]))[:_MOST_FIGURES]:
         ridge = roof.per_s / bandwidth
         ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in alike)]
         about = f"The line is the most that was measured: {byte_rate(bandwidth)}, and {flop_rate(roof.per_s)} from {three_digits(ridge)}."
         line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * bandwidth, roof.per_s)} for at in (min(ends), ridge, max(ends)))
-        title = f"Roofline in {roof.precision}: {place(found).value(alike[0])}"
-        yield figure(
-            title, about, "dot", alike, _INTENSITY, _FLOPS, of_row(lambda row: row.case.workload, "workload"), log="xy", bound=line
-        )
+        title, workload = f"Roofline in {roof.precision}: {place(found).value(alike[0])}", of_row(lambda row: row.case.workload, "workload")
+        yield figure(title, about, "dot", alike, _INTENSITY, _FLOPS, workload, log="xy", bound=line)
 
 
 def _sizes(found: Sequence[Top]) -> Iterator[Figure]:
     """Yield bandwidth against size, of each workload and device a figure, with a line a way."""
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
-    way = Column("copies.way", Unit.TEXT, "the copy, without its size", of=lambda each: short(each.case), heading="copy")
+    way = detail("copies.way", "text", "copy", "the copy, without its size", lambda each: short(each.case))
     ways = [Top(row, top.case) for top in found if top.kind == "copy" for row in top.rows]
-    size = Column("copies.size", Unit.BYTES, "bytes that a copy counts", of=lambda each: _bytes(each.row), heading="bytes")
+    size = detail("copies.size", "bytes", "bytes", "bytes that a copy counts", lambda each: _bytes(each.row))
     for where, alike in by_workload(ways, by_place=True).items():
         yield figure(f"Bandwidth by size: {where}", about, "line", alike, size, _BYTES, way, log="xy")
 
 
-_INTENSITY = Column("roofline.intensity", Unit.NUMBER, "stated operations over stated bytes", heading="operations a byte").by(
-    lambda each: _intensity(each.row)
+_INTENSITY = detail(
+    "roofline.intensity", "number", "operations a byte", "stated operations over stated bytes", lambda each: _intensity(each.row)
 )
-_TOPS = [
-    Section(
-        records=tops,
-        title="What each device can do at most",
-        columns=[
-            place,
-            Column("ceiling.kind", Unit.TEXT, "what it is the most of, or takes that time at least", heading="ceiling", priority=0),
-            Column("ceiling.precision", Unit.TEXT, "that products are computed in", heading="in", priority=0).by(
-                lambda top: top.ceiling and top.ceiling.precision
-            ),
-            CASE.headed("reached by"),
-            _of(_FLOPS, "arithmetic"),
-            _of(_BYTES, "memory", "copy"),
-            _of(of_row(lambda row: row.time.median_s, "time", 0), "launch", "synchronisation"),
-            _of(of_row(lambda row: row.rate.peak_fraction, "peak", 0), *_SLOPE_AND_TOP),
-            _of(of_row(lambda row: row.rate.peak, "of"), *_SLOPE_AND_TOP),
-            over_rounds(
-                Column("copies.latency_s", Unit.SECONDS, "what a copy takes however small it is; null where it does not show", "lower"),
-                lambda top: top.fit.latency_s,
-            ).headed("latency", 0),
-            over_rounds(
-                Column("copies.bandwidth", Unit.BYTES_PER_S, "bytes over the time beyond that; null where sizes follow no line", "higher"),
-                lambda top: top.fit.bytes_per_s,
-            ).headed("bandwidth", 0),
-            Column("copies.link_share", Unit.FRACTION, "the fastest size over what the link carries", "higher").headed("of the link", 0),
-        ],
-        rows=lambda top: (top.row,) if top.ceiling else top.rows,
-        foremost=_foremost,
-        by=lambda top: top.kind,
-        headline={
-            "arithmetic": ("{flops_per_s} {precision}{more}", "{flops_per_s} {precision}"),
-            "memory": "{bytes_per_s} memory at most",
-            **dict.fromkeys(("launch", "synchronisation"), "{median_s} at the quickest"),
-            "copy": ("copies run at {bandwidth} after {latency_s}", "copies run at {bytes_per_s} at best"),
-        },
-        more={"memory": ", {bytes_per_s} memory at most"},
-        qualifier=(
-            "{case}{where}: {link_share} of the link",
-            "{short}{where}: {link_share} of the link",
-            "{peak_fraction} of the published peak{where}",
-        ),
-        figures=[_roofs, _sizes],
-        cautions=_trained_down,
+TOPS = Section(
+    records=tops,
+    title="What each device can do at most",
+    columns=[
+        place,
+        shown("ceiling.kind", "text", "ceiling", "what it is the most of, or takes that time at least"),
+        shown("ceiling.precision", "text", "in", "that products are computed in", lambda top: top.ceiling and top.ceiling.precision),
+        CASE.headed("reached by"),
+        _of(_FLOPS, "arithmetic"),
+        _of(_BYTES, "memory", "copy"),
+        _of(of_row(lambda row: row.time.median_s, "time", 0), "launch", "synchronisation"),
+        _of(of_row(lambda row: row.rate.peak_fraction, "peak", 0), *_SLOPE_AND_TOP),
+        _of(of_row(lambda row: row.rate.peak, "of"), *_SLOPE_AND_TOP),
+        over_rounds(
+            detail("copies.latency_s", "s", "", "what a copy takes however small it is; null where it does not show"),
+            lambda top: top.fit.latency_s,
+        ).headed("latency", 0),
+        over_rounds(
+            detail("copies.bandwidth", "bytes/s", "", "bytes over the time beyond that; null where sizes follow no line"),
+            lambda top: top.fit.bytes_per_s,
+        ).headed("bandwidth", 0),
+        shown("copies.link_share", "fraction", "of the link", "the fastest size over what the link carries"),
+    ],
+    rows=lambda top: (top.row,) if top.ceiling else top.rows,
+    foremost=_foremost,
+    by=lambda top: top.kind,
+    headline={
+        "arithmetic": ("{flops_per_s} {precision}{more}", "{flops_per_s} {precision}"),
+        "memory": "{bytes_per_s} memory at most",
+        **dict.fromkeys(("launch", "synchronisation"), "{median_s} at the quickest"),
+        "copy": ("copies run at {bandwidth} after {latency_s}", "copies run at {bytes_per_s} at best"),
+    },
+    more={"memory": ", {bytes_per_s} memory at most"},
+    qualifier=(
+        "{case}{where}: {link_share} of the link",
+        "{short}{where}: {link_share} of the link",
+        "{peak_fraction} of the published peak{where}",
     ),
-]
+    figures=[_roofs, _sizes],
+    cautions=_trained_down,
+)
 
 
 _NETWORK = "model"
@@ -301,83 +290,57 @@ def _supplied(results: Results, readings: Sequence[Row]) -> Iterator[Fed]:
             yield Fed(step, step.key, short(row.key), speed_ratio(step.rounds.items_per_s, row.rounds.items_per_s, among=len(fit)), row)
 
 
+def _feeding(row: Row) -> str:
+    """Return how a row gets its batch: ``loader workers=2``. A word needs no name."""
+    values = {name: row.params.get(name) for name in row.declared.having("feeding")}
+    return " ".join(str(value) if isinstance(value, str) else f"{name}={value}" for name, value in values.items() if value)
+
+
 def _ways(rows: Sequence[Row]) -> Iterator[Fed]:
     """Yield the ways of a step, the best first."""
     best = max(rows, key=lambda row: row.throughput)
     base, pairs = best.rounds.items_per_s, math.comb(len(rows), 2)  # the best is chosen, and the worst
     for row in sorted(rows, key=lambda row: -row.throughput):
         ratio = itself(len(base)) if row is best else speed_ratio(base, row.rounds.items_per_s, among=pairs)
-        yield Fed(row, label(row, row.declared.having("feeding")), _feeding(row, rows), ratio)
+        yield Fed(row, label(row, row.declared.having("feeding")), _feeding(row), ratio)
 
 
-def _feeding(row: Row, rows: Sequence[Row]) -> str:
-    """Return how a row gets its batch: ``loader workers=2``. A word needs no name, and a number is left out that tells nothing apart."""
-    values = {name: row.params.get(name) for name in row.declared.having("feeding")}
-    words = {name: value for name, value in values.items() if isinstance(value, str)}
-    alike = [each.params for each in rows if all(each.params.get(name) == value for name, value in words.items())]
-    varied = {name: value for name, value in values.items() if any(each.get(name) != value for each in alike)}
-    return " ".join([*words.values(), *(f"{name}={value}" for name, value in varied.items())]) or "the only way"
-
-
-def _foremost_inputs(found: Sequence[Fed]) -> list[Fed]:
-    """Return the first way of the first step, and the last."""
-    alike = [each for each in found if each.case == found[0].case and one_device(each.row) == one_device(found[0].row)]
-    return [alike[0], *alike[1:][-1:]]
-
-
-def _input_figures(found: Sequence[Fed]) -> Iterator[Figure]:
-    """Yield throughput by the way of batches, of each workload and device a figure."""
-    about = "Further right is better; the lines are 95 % intervals over rounds."
-    for where, ways in by_workload([each for each in found if each.ratio and not each.reading], by_place=True).items():
-        yield figure(f"Throughput by how a step gets its batch: {where}", about, "dot", ways, THROUGHPUT.headed("throughput"), _WAY, CASE)
-
-
-_WAY = Column("feeding.way", Unit.TEXT, "how a step gets its batch, or how storage is read", heading="batches", priority=0)
-_INPUT = [
-    Section(
-        records=inputs,
-        title="Throughput by how a step gets its batch",
-        columns=[
-            CASE.headed("work"),
-            place,
-            _WAY,
-            THROUGHPUT,
-            RATIO,
-            Column("feeding.input_share", Unit.FRACTION, "part of a call in which the host gets its batch, or waits for it", priority=0).by(
-                lambda each: each.share("input"), "getting them"
-            ),
-            Column("feeding.transfer_share", Unit.FRACTION, "the copy of a batch, timed alone, over a call").by(
-                lambda each: each.share("transfer"), "copying them"
-            ),
-            Column(
-                "feeding.supply_per_s",
-                Unit.ITEMS_PER_S,
-                "samples that storage or the user's loader gives alone",
-                heading="supply",
-                priority=0,
-            ),
-            Column(
-                "feeding.need_per_s", Unit.ITEMS_PER_S, "samples that the step takes of batches that are there", heading="need", priority=0
-            ),
-            Column("feeding.waits", Unit.FRACTION, "share of a call in which it waits for the user's loader", heading="waits", priority=0),
-        ],
-        notes=[
-            "ratio: over the way of most items/s, which was chosen for that among the same measurements; of storage supply over need: "
-            "below 1 the step waits however it is fed",
-            "getting and copying them: over the time of a call; an accelerator may compute meanwhile, so what they cost there is in the "
-            "ratio only",
-        ],
-        whole=lambda each: cells(each.row),
-        foremost=_foremost_inputs,
-        by=lambda each: "read" if not each.ratio else "fed" if not each.reading else "open" if each.ratio.is_undecided else "stored",
-        headline={
-            "fed": ("{items_per_s} at best, fed by {way}", "{items_per_s} at best"),
-            "stored": "storage feeds {speedup}{span} the need",
-            "open": "storage feeds {supply_per_s}, the step needs {need_per_s}",
-            "read": "storage feeds {items_per_s} at worst",
-        },
-        tags={Tag.NOISY: lambda each: bool(each.reading and each.ratio and each.ratio.is_undecided)},
-        figures=[_input_figures],
-    )
-]
-SECTIONS: Sequence[Section[Any]] = (*_TOPS, *_INPUT)
+_WAY = shown("feeding.way", "text", "batches", "how a step gets its batch, or how storage is read")
+INPUT = Section(
+    records=inputs,
+    title="Throughput by how a step gets its batch",
+    columns=[
+        CASE.headed("work"),
+        place,
+        _WAY,
+        THROUGHPUT,
+        RATIO,
+        shown(
+            "feeding.input_share",
+            "fraction",
+            "getting them",
+            "of a call, waits for its batch included",
+            lambda each: each.share("input"),
+        ),
+        detail("feeding.transfer_share", "fraction", "copying them", "of a call, timed alone", lambda each: each.share("transfer")),
+        shown("feeding.supply_per_s", "items/s", "supply", "samples that storage or the user's loader gives alone"),
+        shown("feeding.need_per_s", "items/s", "need", "samples that the step takes of batches that are there"),
+        shown("feeding.waits", "fraction", "waits", "share of a call in which it waits for the user's loader"),
+    ],
+    notes=[
+        "ratio: over the way of most items/s, which was chosen for that among the same measurements; of storage supply over need: "
+        "below 1 the step waits however it is fed",
+        "getting and copying them: over the time of a call; an accelerator may compute meanwhile, so what they cost there is in the "
+        "ratio only",
+    ],
+    by=lambda each: "read" if not each.ratio else "fed" if not each.reading else "open" if each.ratio.is_undecided else "stored",
+    headline={
+        "fed": ("{items_per_s} at best, fed by {way}", "{items_per_s} at best"),
+        "stored": "storage feeds {speedup}{span} the need",
+        "open": "storage feeds {supply_per_s}, the step needs {need_per_s}",
+        "read": "storage feeds {items_per_s} at worst",
+    },
+    tags={Tag.NOISY: lambda each: bool(each.reading and each.ratio and each.ratio.is_undecided)},
+)
+ORDER = 20
+SECTIONS = [TOPS, INPUT]

@@ -1,18 +1,16 @@
 """Steps: where the time of each goes by kind of operation, how near each kind is to its ceiling, and what to change."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import items_of
-from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE, Section, cut, names_of
+from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE, Section, cut, detail, names_of, shown
 from dlbench.analysis.presentation.columns import KEY, TIME, Figure, figure, place
-from dlbench.analysis.presentation.names import by_device, device_label, several_runs
-from dlbench.analysis.presentation.wording import brief, plural, short
-from dlbench.analysis.ratios.matching import BATCH, grouped, label, settings_named
+from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
+from dlbench.analysis.presentation.wording import brief, plural
+from dlbench.analysis.ratios.matching import BATCH, grouped, settings_named
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, machine
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
@@ -20,14 +18,13 @@ from dlbench.core.declarations import Ceiling, Part
 from dlbench.core.measurement import KindTime, LayerTime, OperationKind
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Cells, Row
-from dlbench.core.units import Column, Unit
+from dlbench.core.units import Column
 
 TENTH = 0.1
 """Share of a step that a kind has to gain to be named with what to change."""
 _NOTHING = 1e-9
 """Share of a step that is left by rounding alone."""
-_LARGER = "larger batch"
-_COMPILE = "compile"
+_LARGER, _COMPILE = "larger batch", "compile"
 _LAUNCH, _MEMORY = "launch latency", "memory bandwidth"
 
 
@@ -87,6 +84,11 @@ class TimedKind(NamedTuple):
     def gain(self) -> float:
         """Share of the step that it takes longer than at its ceiling; nothing without one."""
         return 0.0 if self.reached is None else self.share * max(0.0, 1 - self.reached)
+
+    @property
+    def change(self) -> str | None:
+        """What may bring it nearer to its ceiling, from a tenth of the step on."""
+        return ", ".join(self.of.changes) if self.gain >= TENTH else None
 
     @property
     def nearness(self) -> str:
@@ -210,8 +212,6 @@ class ProfiledStep(NamedTuple):
     row: Row
     kinds: Sequence[TimedKind] = ()
     """Those that take most first; none without a profile."""
-    where: str = ""
-    """`` on cuda:1`` where steps ran on several CPUs, or several accelerators."""
 
     @property
     def most(self) -> TimedKind | None:
@@ -256,7 +256,7 @@ class ProfiledStep(NamedTuple):
         if not self.gaining:
             return f"{self.most.of.short} {whole(self.most.share)}, {'as long alone' if self.change else self.most.nearness}"
         large = [each for each in self.kinds if each is self.most or each.share >= _LARGE or each.gain >= TENTH]
-        gains = [f"{each.of.short} {whole(each.share)}" + f" (gain {100 * each.gain:.0f})" * (each in self.gaining) for each in large]
+        gains = [f"{each.of.short} {whole(each.share)}" + f" (gain {100 * each.gain:.0f})" * (each.gain >= TENTH) for each in large]
         first, gain, others = ", ".join(gains).partition(" (gain ")
         return first + gain + others.replace(gain, " (")
 
@@ -295,11 +295,7 @@ def steps(results: Results) -> list[ProfiledStep]:
     known = [(row, results.ceilings.get(machine(row, results.environments), {})) for row in _rows(results)]
     every = [(ProfiledStep(row, kinds_of(row, ceilings)), ceilings) for row, ceilings in known]
     found = [each for each, _ in every if each.kinds] or [each for each, ceilings in every if ceilings]
-    places = by_device(sorted(found, key=lambda step: (_order(step), -(step.row.time.median_s or 0.0))))
-    kinds = Counter(alike[0].row.is_on_cpu for alike in places.values())
-    return [
-        step._replace(where=f" on {place}" if kinds[step.row.is_on_cpu] > 1 else "") for place, alike in places.items() for step in alike
-    ]
+    return flat(by_device(sorted(found, key=lambda step: (_order(step), -(step.row.time.median_s or 0.0)))))
 
 
 def _order(step: ProfiledStep) -> int:
@@ -325,29 +321,16 @@ def kinds(results: Results) -> list[TimedKind]:
 
 def _from_items(kind: TimedKind, every: Sequence[ProfiledStep]) -> int | None:
     """Return from how many items on arithmetic bounds a kind, where its step declares a size; None where memory bounds the largest."""
-    if not kind.row.declared.having("sweep"):
-        return None
-    free = settings_named(_free(kind.row))
-    alike = [step for step in every if step.row.differing_from(free) == kind.row.differing_from(free)]
-    sizes = {_items(step.row): each.balance for step in alike for each in step.kinds if each.kind == kind.kind and each.balance}
+    free = settings_named((BATCH.name, *(names := kind.row.declared.having("sweep"))))
+    alike = [step for step in every if names and step.row.differing_from(free) == kind.row.differing_from(free)]
+    sizes = {
+        round(step.row.throughput * (step.row.time.median_s or 0.0)): each.balance
+        for step in alike
+        for each in step.kinds
+        if each.kind == kind.kind and each.balance
+    }
     bound = list(takewhile(lambda items: sizes[items] >= 1, sorted(sizes, reverse=True)))
     return bound[-1] if bound and len(sizes) > 1 else None
-
-
-def _items(row: Row) -> int:
-    return round(row.throughput * (row.time.median_s or 0.0))
-
-
-def _free(row: Row) -> tuple[str, ...]:
-    return (BATCH.name, *row.declared.having("sweep"))
-
-
-def _sizes(found: Sequence[TimedKind]) -> Sequence[str]:
-    bound = [(each, f"{each.from_items:,} {items_of(each.row) or 'samples'}") for each in found if each.from_items]
-    told = [(each.of.name, items, short(label(each.row, _free(each.row)))) for each, items in bound]
-    return list(
-        dict.fromkeys(f"from {items} a call on arithmetic bounds {name}, and no longer memory: {case}" for name, items, case in told)
-    )
 
 
 class ProfiledLayer(NamedTuple):
@@ -377,9 +360,11 @@ def doubts(results: Results) -> Iterator[str]:
 
 def _share_of(kind: str, of: KindOf) -> Column:
     """Return the column of the share of a kind, empty where it takes next to nothing."""
-    return Column(f"kinds.{kind}", Unit.FRACTION, f"share of its time: {of.name}", heading=of.short).by(
-        lambda step: next((each.share for each in step.kinds if each.kind == kind and each.share >= _LEAST), None)
-    )
+
+    def share(step: ProfiledStep) -> float | None:
+        return next((each.share for each in step.kinds if each.kind == kind and each.share >= _LEAST), None)
+
+    return detail(f"kinds.{kind}", "fraction", of.short, f"share of its time: {of.name}", share)
 
 
 def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
@@ -388,16 +373,19 @@ def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
     about = "Each bar is the time of a kind of operation: first what its measured ceiling alone would take, then what is to gain."
     for step in foremost(found):
         where = f"{brief(step.row.key)} on {device_label(step, several)}, {units.seconds(step.row.time.median_s or 0.0)}"
-        limits = [(kind, min(kind.time_s, kind.limit_s) if kind.limit_s is not None else None) for kind in step.kinds]
-        known = [(kind, *part) for kind, s in limits if s is not None for part in (("at its ceiling", s), ("to gain", kind.time_s - s))]
+        parts = list[tuple[TimedKind, str, float]]()
+        for kind in step.kinds:
+            bound_s = None if kind.limit_s is None else min(kind.time_s, kind.limit_s)
+            parts.append((kind, "no ceiling", kind.time_s) if bound_s is None else (kind, "at its ceiling", bound_s))
+            parts += [] if bound_s is None else [(kind, "to gain", kind.time_s - bound_s)]
         yield figure(
             f"Time of a step by kind of operation: {where}",
             about,
             "stack",
-            [*known, *((kind, "no ceiling", kind.time_s) for kind, limit_s in limits if limit_s is None)],
-            Column("kind.part_s", Unit.SECONDS, "as much of its time", of=lambda part: part[2], heading="time"),
-            Column("kind.name", Unit.TEXT, "kind of operation", of=lambda part: part[0].of.name, heading="operations"),
-            Column("kind.part", Unit.TEXT, "which part of it", of=lambda part: part[1], heading="part"),
+            parts,
+            detail("kind.part_s", "s", "time", "as much of its time", lambda part: part[2]),
+            detail("kind.name", "text", "operations", "kind of operation", lambda part: part[0].of.name),
+            detail("kind.part", "text", "part", "which part of it", lambda part: part[1]),
         )
 
 
@@ -406,57 +394,52 @@ def _headline(step: ProfiledStep) -> Sequence[str]:
     if not step.kinds:
         return step.told
     name = names_of(step.row.key)[1]
-    lines = [f"{cut(name, most)}{step.where}: {said}" for said in step.told for most in _MOST_OF_NAME]
+    lines = [f"{cut(name, most)}: {said}" for said in step.told for most in _MOST_OF_NAME]
     return [
         *(each for each in dict.fromkeys(lines) if MOST < len(each) <= MOST_OF_LINE),
         *([said for said in step.told if len(said) <= MOST] or step.told[-1:]),
     ]
 
 
-SECTIONS = [
-    Section(
-        records=steps,
-        title="Where the time of each step goes",
-        columns=[
-            KEY.headed("step"),
-            place,
-            TIME,
-            *(_share_of(kind, of) for kind, of in KINDS.items()),
-            Column("step.shares", Unit.TEXT, "its largest kinds, and what each has to gain", heading="largest kinds", priority=0),
-            Column("step.gain", Unit.FRACTION, "share of its time that its kinds have to gain", heading="to gain", priority=0),
-            Column("step.change", Unit.TEXT, "what to change, of the kinds with most to gain", heading="change", priority=0),
-            Column("step.why", Unit.TEXT, "why it has no profile, and the command for one", heading="no profile"),
-        ],
-        notes=["to gain: the time of a kind less what its measured ceiling alone would take; kinds without a ceiling gain nothing"],
-        whole=ProfiledStep.seconds,
-        foremost=lambda found: foremost(next(iter(by_device(found).values()))),
-        label="time goes",
-        lines=2,
-        headline=_headline,
-        figures=[_figures],
-    ),
-    Section(
-        records=kinds,
-        title="Kinds of operations in the step of median time, and in that with most to gain",
-        notes=_sizes,
-        columns=[
-            KEY.headed("step", 1),
-            place,
-            Column("kind.name", Unit.TEXT, "kind of operation", of=lambda kind: kind.of.name, heading="operations"),
-            Column("kind.time_s", Unit.SECONDS, "of the step", heading="time"),
-            Column("kind.share", Unit.FRACTION, "share of the time of the step", heading="share"),
-            Column("kind.limit_s", Unit.SECONDS, "what it would take there", heading="at its ceiling"),
-            Column("kind.reached", Unit.FRACTION, "of the ceiling that bounds it, what it reaches", heading="reaches"),
-            Column("kind.limit", Unit.TEXT, "that ceiling", heading="of its"),
-            Column("kind.from_items", Unit.COUNT, "items of a call from which on arithmetic bounds it in all that are larger").headed(
-                "bound from"
-            ),
-            Column("kind.gain", Unit.FRACTION, "share of the step that it takes longer than at its ceiling", heading="to gain").by(
-                lambda kind: kind.gain if kind.limit else None
-            ),
-            Column("kind.change", Unit.TEXT, "what may bring it nearer to its ceiling, from a tenth of the step on", heading="change").by(
-                lambda kind: ", ".join(kind.of.changes) if kind.gain >= TENTH else None
-            ),
-        ],
-    ),
-]
+STEPS = Section(
+    records=steps,
+    title="Where the time of each step goes",
+    columns=[
+        KEY.headed("step"),
+        place,
+        TIME,
+        *(_share_of(kind, of) for kind, of in KINDS.items()),
+        shown("step.shares", "text", "largest kinds", "its largest kinds, and what each has to gain"),
+        shown("step.gain", "fraction", "to gain", "share of its time that its kinds have to gain"),
+        shown("step.change", "text", "change", "what to change, of the kinds with most to gain"),
+        detail("step.why", "text", "no profile", "why it has no profile, and the command for one"),
+    ],
+    notes=["to gain: the time of a kind less what its measured ceiling alone would take; kinds without a ceiling gain nothing"],
+    whole=ProfiledStep.seconds,
+    foremost=lambda found: foremost(next(iter(by_device(found).values()))),
+    label="time goes",
+    lines=2,
+    headline=_headline,
+    figures=[_figures],
+)
+KINDS_OF_STEPS = Section(
+    records=kinds,
+    title="Kinds of operations in the step of median time, and in that with most to gain",
+    columns=[
+        KEY.headed("step", 1),
+        place,
+        detail("kind.name", "text", "operations", "kind of operation", lambda kind: kind.of.name),
+        detail("kind.time_s", "s", "time", "of the step"),
+        detail("kind.share", "fraction", "share", "share of the time of the step"),
+        detail("kind.limit_s", "s", "at its ceiling", "what it would take there"),
+        detail("kind.reached", "fraction", "reaches", "of the ceiling that bounds it, what it reaches"),
+        detail("kind.limit", "text", "of its", "that ceiling"),
+        detail("kind.from_items", "count", "bound from", "items of a call from which on arithmetic bounds it in all that are larger"),
+        detail(
+            "kind.gain", "fraction", "to gain", "of the step, over its time at its ceiling", lambda kind: kind.gain if kind.limit else None
+        ),
+        detail("kind.change", "text", "change", "what may bring it nearer to its ceiling, where it has a tenth of the step to gain"),
+    ],
+)
+ORDER = 10
+SECTIONS = [STEPS, KINDS_OF_STEPS]

@@ -2,8 +2,6 @@
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 from dlbench.analysis.presentation import names
@@ -20,6 +18,13 @@ from dlbench.core.stats import median_interval
 
 EVEN = 0.03
 """How far the steady throughput may lie from the burst and still be the same."""
+MANY = 50_000
+"""Samples that the time of each network is stated for where no others are asked for: a pass over a small set."""
+THOUSAND = 1000
+_ITEMS = {"imagenet": "images", "tokens": "tokens"}
+"""Tags of steps whose rate tells the time to train, and what their items are called."""
+Ends = tuple[float | None, float | None]
+"""The ends of a 95 % interval; None of too few rounds."""
 
 
 class Sustained(NamedTuple):
@@ -45,19 +50,9 @@ class Sustained(NamedTuple):
         return fallen * window_s / len(points) if fallen < len(points) else None
 
 
-def sustained_steps(rows: Sequence[Row]) -> list[Sustained]:
-    """Return the rows that tell burst and steady throughput, those that kept least first."""
-    found = (sustained(row) for row in rows if row.is_sound)
-    return sorted(filter(None, found), key=lambda each: each.kept)
-
-
 def sustained(row: Row) -> Sustained | None:
     """Return a row with what it kept of its burst; None where it was not sustained."""
-    burst, steady = row.declared.value("burst"), row.declared.value("steady")
-    if burst is None or steady is None:
-        return None
-    rounds = zip(row.rounds.values.get(steady.name, ()), row.rounds.values.get(burst.name, ()), strict=True)
-    kept = [late / early for late, early in rounds if early > 0]
+    kept = [late / early for late, early in zip(row.each_round("steady"), row.each_round("burst"), strict=False) if early > 0]
     return Sustained(row, statistics.median(kept), kept) if kept else None
 
 
@@ -68,17 +63,7 @@ def series(row: Row, role: ValueRole) -> Sequence[float]:
     return found if isinstance(found, Sequence) else ()
 
 
-class Payment(StrEnum):
-    """How devices are paid for."""
-
-    RENTED = "rented"
-    BOUGHT = "bought"
-    POWERED = "electricity"
-    """Where nothing is known but that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hour:
+class Hour(NamedTuple):
     """What an hour of devices costs together, each part None where it is not known."""
 
     rent: float | None = None
@@ -90,42 +75,29 @@ class Hour:
     """To buy them."""
 
     @property
-    def ways(self) -> dict[Payment, float]:
-        """What it costs each way that is known: rented; bought, with electricity where that is known; else electricity alone."""
-        found = {}
-        if self.rent is not None:
-            found[Payment.RENTED] = self.rent
-        if self.spread is not None:
-            found[Payment.BOUGHT] = self.spread + (self.electricity or 0.0)
-        return found or ({} if self.electricity is None else {Payment.POWERED: self.electricity})
+    def amounts(self) -> dict[str, float]:
+        """What it costs rented, and bought with electricity where that is known; else electricity alone."""
+        bought = None if self.spread is None else self.spread + (self.electricity or 0.0)
+        known = {"rented": self.rent, "bought": bought}
+        if self.rent is None and bought is None:
+            known = {"electricity": self.electricity}
+        return {payment: amount for payment, amount in known.items() if amount is not None}
 
     @property
     def saved(self) -> float | None:
-        """What an hour of owning saves: its rent, less the electricity that an owner pays, where that is known."""
-        return None if self.rent is None else self.rent - (self.electricity or 0.0)
+        """What an hour of owning saves: its rent, less the electricity that an owner pays; None where that is nothing, or not known."""
+        saved = 0.0 if self.rent is None else self.rent - (self.electricity or 0.0)
+        return saved if saved > 0 else None
 
     @property
     def hours(self) -> float | None:
         """Hours of use until the rent saved has earned the price; None where something is not known, or it never does."""
-        if self.price is None or self.saved is None or self.saved <= 0:
-            return None
-        return self.price / self.saved
+        return self.price / self.saved if self.price is not None and self.saved else None
 
     @property
     def share(self) -> float | None:
         """The share of the planned use that these are: below 1 buying is cheaper."""
-        if self.spread is None or self.saved is None or self.saved <= 0:
-            return None
-        return self.spread / self.saved  # the price over both, so that devices of several plans count by what they cost
-
-    @property
-    def cheaper(self) -> str | None:
-        """What costs less over the planned use, ``buying`` or ``renting``; None where they cost the same, or something is not known."""
-        if self.price is None or self.saved is None:
-            return None
-        if self.saved <= 0:
-            return "renting" if self.price or self.saved else None
-        return None if self.share is None else "buying" if self.share < 1 else "renting"
+        return self.spread / self.saved if self.spread is not None and self.saved else None
 
 
 def devices_of(row: Row) -> tuple[str, ...]:
@@ -133,22 +105,6 @@ def devices_of(row: Row) -> tuple[str, ...]:
     if row.is_on_cpu or row.is_single_rank or not row.ranks:
         return (row.case.device,)
     return tuple(f"{kind_of(row.case.device)}:{rank}" for rank in range(row.ranks))
-
-
-def hour_of(row: Row, prices: Prices) -> Hour:
-    """Return what an hour of the devices of a row costs at these prices."""
-    devices = devices_of(row)
-    watts = row.energy.watts if len(devices) == 1 else None  # what is metered is the first of several
-    return Hour(prices.rent(devices), prices.spread(devices), prices.electricity(watts), prices.to_buy(devices))
-
-
-MANY = 50_000
-"""Samples that the time of each network is stated for where no others are asked for: a pass over a small set."""
-THOUSAND = 1000
-_ITEMS = {"imagenet": "images", "tokens": "tokens"}
-"""Tags of steps whose rate tells the time to train, and what their items are called."""
-Span = tuple[float | None, float | None]
-"""The ends of a 95 % interval; None of too few rounds."""
 
 
 class Estimate(NamedTuple):
@@ -161,7 +117,9 @@ class Estimate(NamedTuple):
     @property
     def hour(self) -> Hour:
         """What an hour of its devices costs."""
-        return hour_of(self.row, self.prices)
+        devices, prices = devices_of(self.row), self.prices
+        watts = self.row.energy.watts if len(devices) == 1 else None  # what is metered is the first of several
+        return Hour(prices.rent(devices), prices.spread(devices), prices.electricity(watts), prices.to_buy(devices))
 
     @property
     def model(self) -> str:
@@ -187,8 +145,8 @@ class Estimate(NamedTuple):
     @property
     def paid(self) -> str | None:
         """What it costs at least, or else its energy, where that is known."""
-        if cost := self.cheapest:
-            return self.prices.money(cost.of(self.samples))
+        if costs := self.costs:
+            return self.prices.money(min(each.of(self.samples) for each in costs))
         return None if self.joules is None else units.energy(self.joules)
 
     @property
@@ -197,8 +155,8 @@ class Estimate(NamedTuple):
         return self.schedule.seconds(self.row.paid_rate)
 
     @property
-    def ends(self) -> Span:
-        """The ends of its 95 % interval, as of the throughput; None of too few rounds."""
+    def ends(self) -> Ends:
+        """The ends of its 95 % interval, as of the throughput."""
         rates = median_interval(self.row.paid_rates)
         return (self.schedule.seconds(rates.high), self.schedule.seconds(rates.low)) if rates and rates.low else (None, None)
 
@@ -206,10 +164,8 @@ class Estimate(NamedTuple):
     def span(self) -> str:
         """Its interval where there is little room, behind the time: `` (40…42)`` for days; an empty text where there is none."""
         low, high = self.ends
-        if low is None or high is None:
-            return ""
         unit = units.seconds(self.seconds).partition(" ")[2]
-        return f" ({span(low, high, units.seconds).removesuffix(f' {unit}')})"
+        return "" if low is None or high is None else f" ({span(low, high, units.seconds).removesuffix(f' {unit}')})"
 
     @property
     def samples(self) -> int:
@@ -240,12 +196,7 @@ class Estimate(NamedTuple):
     def choice(self) -> str:
         """At what the step was the fastest that counts: of several ranks with their form, as far as one is named."""
         form = "" if self.row.is_single_rank else str(self.row.params.get("form") or "")
-        return " ".join(filter(None, (names.choice(self.row), form)))
-
-    @property
-    def kept(self) -> float | None:
-        """Share of its burst that it kept; None where it was not sustained."""
-        return (found := sustained(self.row)) and found.kept
+        return f"{names.choice(self.row)} {form}".strip()
 
     @property
     def joules(self) -> float | None:
@@ -254,29 +205,23 @@ class Estimate(NamedTuple):
         return None if of_1000 is None else of_1000 * self.samples / THOUSAND
 
     @property
-    def joules_of_1000(self) -> tuple[float | None, float | None, float | None]:
+    def joules_of_1000(self) -> Sequence[float | None]:
         """Energy of 1000 samples, and the ends of its 95 % interval."""
         energy = self.row.energy
-        found = (energy.joules_per_item, energy.joules_per_item_low, energy.joules_per_item_high)
-        low_to_high = [None if each is None or self.devices > 1 else each * THOUSAND for each in found]
-        return low_to_high[0], low_to_high[1], low_to_high[2]
+        found = energy.joules_per_item, energy.joules_per_item_low, energy.joules_per_item_high
+        return [None if each is None or self.devices > 1 else each * THOUSAND for each in found]
 
     @property
     def costs(self) -> list["Cost"]:
-        """What it costs each way that its prices tell."""
-        return [Cost(self, way, per_hour) for way, per_hour in self.hour.ways.items()]
-
-    @property
-    def cheapest(self) -> "Cost | None":
-        """The way of these that costs least; None where no price tells any."""
-        return min(self.costs, key=lambda each: each.per_hour, default=None)
+        """What it costs by each payment that its prices tell."""
+        return [Cost(self, payment, per_hour) for payment, per_hour in self.hour.amounts.items()]
 
 
 class Cost(NamedTuple):
-    """What an estimate costs one way. The interval of each amount is that of the throughput."""
+    """What an estimate costs by one payment. The interval of each amount is that of the throughput."""
 
     estimate: Estimate
-    way: Payment
+    payment: str
     per_hour: float
 
     @property
@@ -284,24 +229,13 @@ class Cost(NamedTuple):
         """The row of the estimate."""
         return self.estimate.row
 
-    @property
-    def prices(self) -> Prices:
-        """Those it is made of."""
-        return self.estimate.prices
-
-    @property
-    def electricity(self) -> float | None:
-        """What of the price of an hour is electricity; None where that is not known, and of rent, which includes it."""
-        return None if self.way is Payment.RENTED else self.estimate.hour.electricity
-
     def of(self, samples: float) -> float:
         """Return what so many samples cost: the time that they take of an hour's price."""
         return self.per_hour * samples * self.estimate.seconds / self.estimate.samples / 3600
 
-    def ends(self, samples: float) -> Span:
+    def ends(self, samples: float) -> Sequence[float | None]:
         """Return the ends of its 95 % interval."""
-        low, high = (each and self.of(samples) * each / self.estimate.seconds for each in self.estimate.ends)
-        return low, high
+        return [end and self.of(samples) * end / self.estimate.seconds for end in self.estimate.ends]
 
 
 def items_of(row: Row) -> str | None:
@@ -309,21 +243,19 @@ def items_of(row: Row) -> str | None:
     return next((items for tag, items in _ITEMS.items() if tag in row.declared.tags), None)
 
 
-def _best_steps(results: Results) -> dict[str, list[Row]]:
-    """Return by network the training step that counts on each device, and on each number of several; accelerators come first.
+def _steps(results: Results, kind: str) -> dict[str, list[Row]]:
+    """Return by network the step that counts on each device, and on each number of several that train; accelerators come first.
 
     That is the one of highest throughput among those of one process, and among those of several ranks. The rate of a
     sustained step is what it kept under load, and counts before all others.
     """
     sound = [row for row in results.rows if row.is_sound and row.paid_rate and row.params.get("model")]
-    alone = [row for row in sound if row.is_single_rank and "training" in row.declared.tags and items_of(row)]
-    models = [*schedules(), *dict.fromkeys(str(row.params["model"]) for row in alone)]
-    found = grouped([*alone, *filter(_trains_together, sound)], lambda row: str(row.params["model"]))
+    alone = [row for row in sound if row.is_single_rank and kind in row.declared.tags and items_of(row)]
+    together = [row for row in sound if kind == "training" and _trains_together(row)]
+    found = grouped([*alone, *together], lambda row: str(row.params["model"]))
     return {
-        model: [
-            _counting(of_ranks) for of_place in names.by_device(found[model]).values() for of_ranks in grouped(of_place, _ranks).values()
-        ]
-        for model in models
+        model: [_counting(rows) for place in names.by_device(found[model]).values() for rows in grouped(place, _ranks).values()]
+        for model in dict.fromkeys((*schedules(), *found))
         if model in found
     }
 
@@ -345,21 +277,22 @@ def _counting(rows: Sequence[Row]) -> Row:
     return max(list(filter(sustained, rows)) or rows, key=lambda row: row.paid_rate)
 
 
+def of_samples(row: Row, prices: Prices, model: str = "", samples: int = THOUSAND, epochs: int = 1) -> Estimate:
+    """Return what so many samples take at the rate of a row."""
+    return Estimate(row, Schedule(model, samples, epochs, "", None, None), prices)
+
+
 def inference(results: Results) -> list[Estimate]:
     """Return for each network and device what 1000 samples of its inference take, where their energy or their price is known."""
-    sound = [row for row in results.rows if row.is_sound and row.paid_rate and row.is_single_rank and row.params.get("model")]
-    rows = [row for row in sound if "inference" in row.declared.tags and items_of(row)]
-    groups = grouped(rows, lambda row: str(row.params.get("model")))
-    found = [(model, _counting(of_place)) for model, of_model in groups.items() for of_place in names.by_device(of_model).values()]
-    every = [Estimate(row, Schedule(model, THOUSAND, 1, "", None, None), results.prices) for model, row in found]
-    return [each for each in every if each.costs or each.joules is not None]
+    found = [of_samples(row, results.prices, model) for model, rows in _steps(results, "inference").items() for row in rows]
+    return [each for each in found if each.costs or each.joules is not None]
 
 
 def estimates(results: Results) -> Iterator[Estimate]:
     """Yield for each network an estimate for every device: of the training asked for, or of few samples, then of a published one."""
     prices = results.prices
     wanted = (prices.samples, prices.epochs) if prices.samples else (MANY, 1)
-    for model, rows in _best_steps(results).items():
-        yield from (Estimate(row, Schedule(model, *wanted, "", None, None), prices) for row in rows)
+    for model, rows in _steps(results, "training").items():
+        yield from (of_samples(row, prices, model, *wanted) for row in rows)
         if published := schedules().get(model):
             yield from (each for row in rows if (each := Estimate(row, published, prices)).items in (published.items, "samples"))

@@ -47,7 +47,8 @@ def fit(points: Sequence[tuple[float, float]]) -> Line | None:
     through points that were measured, as then wild points don't pull: the elemental sets of Rousseeuw and Leroy, Robust Regression and
     Outlier Detection, Wiley 1987.
     """
-    known = _spread(sorted((size, taken) for size, taken in points if 0 < size < math.inf and 0 < taken < math.inf))
+    known = sorted((size, taken) for size, taken in points if 0 < size < math.inf and 0 < taken < math.inf)
+    known = known[:: len(known) // _MOST_SIZES + 1]
     if len({size for size, _ in known}) < LEAST_SIZES:
         return None
     lines = [Line(0.0, taken / size) for size, taken in known]
@@ -57,8 +58,3 @@ def fit(points: Sequence[tuple[float, float]]) -> Line | None:
             lines.append(Line(taken - slope * size, slope))
     possible = [line for line in lines if line.fixed >= 0 and 0 < line.slope < math.inf]
     return min(possible, key=lambda line: sum(line.distance(*point) for point in known), default=None)
-
-
-def _spread(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    last = len(points) - 1
-    return points if last < _MOST_SIZES else [points[round(step * last / (_MOST_SIZES - 1))] for step in range(_MOST_SIZES)]

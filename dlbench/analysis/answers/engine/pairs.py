@@ -1,4 +1,4 @@
-"""Pairs in answers: which of them a headline is of, each side at its own best, their tables and figures."""
+"""Matches in answers: which of them a headline is of, each side at its own best, their tables and figures."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -7,18 +7,17 @@ from itertools import chain, product
 from operator import attrgetter, methodcaller
 from typing import Literal, Protocol, TypeVar
 
-from dlbench.analysis.answers.engine.question import Lack, Section, Table, Tag, cut, table
+from dlbench.analysis.answers.engine.question import Lack, Section, Table, detail, table
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, Mark, figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, several_runs
-from dlbench.analysis.presentation.wording import cell, value_words
+from dlbench.analysis.presentation.wording import value_words
 from dlbench.analysis.ratios.matching import (
     DEVICE,
     Match,
     Matches,
-    Unmatched,
+    OfMatch,
     chosen,
     grouped,
-    left_out,
     match_rows,
     one_device,
     settings_named,
@@ -27,8 +26,7 @@ from dlbench.analysis.ratios.ratio import HasRatio, least_and_most, middle, spee
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.rows.row import cell as row_cell
-from dlbench.core.units import Column, Unit
+from dlbench.core.units import Column
 
 T = TypeVar("T", bound=HasRow)
 
@@ -70,23 +68,11 @@ def span_of(found: Sequence[HasRatio]) -> str:
     return f"; cases {least.brief.removesuffix('×')}…{most.brief}" if shown else ""
 
 
-S = TypeVar("S", bound=HasRatio)
 Side = Literal["base", "other"]
 SIDES: Sequence[Side] = ("base", "other")
 
 _ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
 """Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
-RATIO_TAGS: Mapping[Tag, Callable[[HasRatio], bool]] = {
-    Tag.FEW_ROUNDS: lambda each: each.ratio.reason is not None,
-    Tag.NOISY: lambda each: each.ratio.is_undecided,
-}
-"""Limits of a headline that is a ratio."""
-_DEVICE_TIME = (
-    "times of an accelerator are by its own events where both were read: the wall time of a cold call also holds its launch and a wait"
-)
-
-_NAME = 20
-"""Characters of a name in a headline."""
 
 
 class _Measured(HasRow, HasRatio, Protocol):
@@ -112,28 +98,17 @@ def no_accelerator(results: Results) -> Lack | None:
     return Lack(_ELSEWHERE, "no accelerator in these files")
 
 
-def one_kind_of_device(results: Results) -> Lack | None:
-    """Say that nothing but CPUs, or nothing but accelerators, were measured, where that is so."""
-    kinds = {row.is_on_cpu for row in results.rows if row.case.status is not Status.SKIPPED}
-    return Lack("only one kind of device was measured") if len(kinds) < 2 else None
-
-
-def same_case(pairs: Matches, *more: Column) -> Table:
+def same_case(pairs: Matches) -> Table:
     """Return the table of rows that differ in one setting: how many times as fast the other is."""
     found = pairs.rows
-    return table(same_title(found), same_columns(found, *more), found, same_notes(found), whole=pair_cells)
+    return table(same_title(found), same_columns(found), found, whole=pair_cells)
 
 
 def same_title(found: Sequence[Match]) -> str:
-    """Return the title of the table of rows that differ in one setting."""
+    """Return the title of that table."""
     by = found[0].by if found else None
     differ = "on both sides" if by == DEVICE else f"with another {by.name if by else ''}"
     return f"The same case {differ}: {'how many times as fast' if any(each.speeds for each in found) else 'what it reports'}"
-
-
-def same_notes(found: Sequence[Match]) -> list[str]:
-    """Return what a reader has to know of that table."""
-    return [_DEVICE_TIME] if any(each.on_device for each in found) else []
 
 
 def same_columns(found: Sequence[Match], *more: Column) -> list[Column]:
@@ -144,17 +119,15 @@ def same_columns(found: Sequence[Match], *more: Column) -> list[Column]:
     by, timed = found[0].by if found else None, any(each.speeds for each in found)
     columns = [CASE] if by == DEVICE else [CASE, place(found)]
     for side in SIDES:
-        time = Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=methodcaller("time_s", side), heading="time")
-        columns += _side(found, side, time)
+        columns += _side(found, side, detail(f"{side}.time_s", "s", "time", f"{side}: one call", methodcaller("time_s", side)))
     columns += [RATIO] if timed else []
-    for column in (*more, *value_columns(sides_of(found))):
-        for side in SIDES:
-            named = replace(column.on(attrgetter(side)), name=f"{side}.{column.name}")
-            columns.append(named.headed(f"{value_words(column)} ({_shared(found, side)[1] or side})", 1 if timed else 0))
+    for column, side in product((*more, *value_columns(sides_of(found))), SIDES):
+        named = replace(column.on(attrgetter(side)), name=f"{side}.{column.name}")
+        columns.append(named.headed(f"{value_words(column)} ({_shared(found, side)[1] or side})", int(timed)))
     return columns
 
 
-def sides_of(pairs: Iterable[Match]) -> list[Row]:
+def sides_of(pairs: Iterable[Match | OfMatch]) -> list[Row]:
     """Return the rows of pairs."""
     return list(chain.from_iterable(each.sides for each in pairs))
 
@@ -176,14 +149,6 @@ def reported_pairs(results: Results, by: str) -> Matches:
     return match_rows(results, by, timed=False) if any(row.values for row in results.rows) else Matches()
 
 
-def reported_texts(pair: Match) -> list[str]:
-    """Return the first value that a pair reports as a headline: ``p99_s 12.3 ms (bf16), 12.5 ms (fp32)``."""
-    for column in value_columns(pair.sides)[:1]:
-        other, base = (f"{cell(row_cell(column.value(side)), column)} ({pair.value(side)})" for side in (pair.other, pair.base))
-        return [f"{cut(column.heading, _NAME)} {text}" for text in (f"{other}, {base}", other)]
-    return []
-
-
 OWN_BEST = "Each side at its own best batch, precision, layout and mode: how many times the throughput"
 
 
@@ -195,23 +160,26 @@ def best_columns(found: Sequence[Match]) -> list[Column]:
         without = {items.value(each) is None for each in found}  # their workloads count operations only
         columns += _side(found, name, (items if False in without else flops).headed("throughput"))
         columns += [flops] if len(without) > 1 else []
-        columns.append(Column(f"{name}.choice", Unit.TEXT, f"{name}: what it chose", of=choice, heading="at").on(attrgetter(name)))
+        columns.append(detail(f"{name}.choice", "text", "at", f"{name}: what it chose", choice).on(attrgetter(name)))
     return [*columns, RATIO]
 
 
 def ratio_figure(title: str, pairs: Sequence[Match], named: Column = CASE) -> Figure:
     """Return the figure of the ratios of pairs, a row each; of devices against the CPU of their own machine, where that was measured."""
-    found = [each for each in pairs if each.speeds]
+    found = with_own_base([each for each in pairs if each.speeds])
     by = (found[0].by if found else None) or DEVICE
-    found = with_own_base(found) if by == DEVICE else found
     (against, shared), (label, _) = _shared(found, "base"), _shared(found, "other")
-    base = shared or ("the CPU" if by == DEVICE else "the base")
-    about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
-    other = Column("other.label", Unit.TEXT, "the side that is compared with the base", heading=by.name).by(
-        lambda pair: label(pair) if shared or has_own_base(pair) else f"{label(pair)} against {against(pair)}"
+    other = detail("other.label", "text", by.name, "the side that is compared with the base", label)
+    if not shared:
+        other = other.by(lambda pair: label(pair) if has_own_base(pair) else f"{label(pair)} against {against(pair)}")
+    return of_ratios(
+        title,
+        shared or ("the CPU" if by == DEVICE else "the base"),
+        found,
+        named.headed("case"),
+        other,
+        *([] if by == DEVICE else [place(found)]),
     )
-    where = [] if by == DEVICE else [place(found)]
-    return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, named.headed("case"), other, *where)
 
 
 def with_own_base(pairs: Sequence[Match]) -> list[Match]:
@@ -225,14 +193,11 @@ def has_own_base(pair: Match) -> bool:
     return pair.base.case.run == pair.other.case.run
 
 
-def mark_of(named: Column, found: Sequence[S]) -> Mark:
-    """Return how to draw a row for each record: as dots where several have one name."""
-    return "dot" if len(found) > len({str(named.value(each)) for each in found}) else "bar"
-
-
-def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: Column) -> Figure:
-    """Return the figure of the ratios of records, a row each, by their name and the series that they are of; ``times`` says of what."""
-    return figure(title, about, mark, found, RATIO.headed(times), *named, log="x", reference=1.0)
+def of_ratios(title: str, base: str, found: Sequence[HasRatio], named: Column, *more: Column) -> Figure:
+    """Return the figure of the ratios of records to a base, a row each by its name, with dots where several have one."""
+    about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
+    mark: Mark = "dot" if len(found) > len({str(named.value(each)) for each in found}) else "bar"
+    return figure(title, about, mark, found, RATIO.headed(f"times as fast as {base}"), named, *more, log="x", reference=1.0)
 
 
 def _shared(pairs: Sequence[Match], name: Side) -> tuple[Callable[[Match], str], str | None]:
@@ -249,7 +214,7 @@ def _shared(pairs: Sequence[Match], name: Side) -> tuple[Callable[[Match], str],
 def _side(pairs: Sequence[Match], name: Side, value: Column) -> list[Column]:
     """Return one column headed by the side's label where all pairs share it, else the labels in a column of their own."""
     label, shared = _shared(pairs, name)
-    labels = Column(f"{name}.label", Unit.TEXT, f"{name}: which it is", of=label, heading=name)
+    labels = detail(f"{name}.label", "text", name, f"{name}: which it is", label)
     return [value.headed(shared)] if shared else [labels, value]
 
 
@@ -257,12 +222,8 @@ def _ratios(found: Sequence[Match]) -> Iterator[Figure]:
     yield ratio_figure(same_title(found), found)
 
 
-SAME: Section[Match] = Section(
-    records="same", title=same_title, columns=[same_columns], notes=same_notes, whole=pair_cells, figures=[_ratios]
-)
+SAME: Section[Match] = Section(records="same", title=same_title, columns=[same_columns], whole=pair_cells, figures=[_ratios])
 """Rows that differ in one setting."""
-VALUES: Section[Match] = replace(SAME, records="values", headline=reported_texts)
-"""The same of rows that report values, not times."""
 
 
 Speeds = tuple[Callable[[Row], Sequence[float]], Callable[[Row], float | None]]
@@ -283,7 +244,7 @@ def is_untuned(row: Row, rows: Iterable[Row]) -> bool:
     return len(settings) == 1 and not any(each.is_tuned and (kind_of_work(each), each.params.get("model")) == step for each in here)
 
 
-def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Matches:
+def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> list[Match]:
     """Set each accelerator at its best against the CPU at its best: batch, precision, layout, mode and other switches.
 
     Each side chooses its own. One comparison for each workload and set of parameters other than those (a model, a shape); a case that
@@ -291,21 +252,14 @@ def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Matches:
     in items a second, or in FLOP/s where the workload has no items: ``by`` the first that all rows have. Rows flagged implausible
     take no part. The interval allows for both having been chosen for being fast, among all pairs of a row here and a row there.
     """
-    pairs: list[Match] = []
-    unpaired: list[Unmatched] = []
-    for group in grouped(results.rows, lambda row: row.differing_from((*MACHINE, *settings_named(chosen(row))))).values():
-        fit = [row for row in group if row.is_sound and row.is_single_rank]
-        known = [each for each in by if all(min(each[0](row), default=0) > 0 for row in fit)]
-        if not known:
-            unpaired += [left_out(row, "no throughput to choose the best by") for row in fit]
-            continue
-        speeds, rate = known[0]
-        champions = [(max(rows, key=lambda row: rate(row) or 0), len(rows)) for rows in grouped(fit, one_device).values()]
-        cpus = [each for each in champions if each[0].is_on_cpu]
-        accelerators = [each for each in champions if not each[0].is_on_cpu]
-        if not cpus or not accelerators:
-            unpaired += [left_out(row, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for row, _ in champions]
-        for (cpu, of_cpu), (accelerator, of_accelerator) in product(cpus, accelerators):
-            both = speeds(cpu), speeds(accelerator)
-            pairs.append(Match(cpu, accelerator, None, chosen(cpu), both, among=of_cpu * of_accelerator))
-    return Matches(tuple(pairs), tuple(unpaired))
+    pairs = list[Match]()
+    sound = (row for row in results.rows if row.is_sound and row.is_single_rank)
+    for group in grouped(sound, lambda row: row.differing_from((*MACHINE, *settings_named(chosen(row))))).values():
+        known = [each for each in by if all(min(each[0](row), default=0) > 0 for row in group)]
+        for speeds, rate in known[:1]:
+            champions = [(max(rows, key=lambda row: rate(row) or 0), len(rows)) for rows in grouped(group, one_device).values()]
+            for (cpu, of_cpu), (other, of_other) in product(champions, champions):
+                if cpu.is_on_cpu and not other.is_on_cpu:
+                    both = speeds(cpu), speeds(other)
+                    pairs.append(Match(cpu, other, None, chosen(cpu), both, among=of_cpu * of_other))
+    return pairs

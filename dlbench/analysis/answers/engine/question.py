@@ -1,24 +1,21 @@
 """Question as a declaration, and its answer: sections, tables, limits, or what is missing."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from enum import StrEnum
 from itertools import chain
 from operator import itemgetter
-from string import Formatter
-from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from dlbench.analysis.presentation.columns import PLACE, Entry, Figure, cells, columns_of, plain, with_intervals
-from dlbench.analysis.presentation.names import HasRow, several_runs
+from dlbench.analysis.presentation.columns import PLACE, Entry, Figure, cells, columns_of, of_ratio, plain, with_intervals
 from dlbench.analysis.presentation.wording import brief, cell, plural
-from dlbench.analysis.ratios.matching import grouped
+from dlbench.analysis.ratios.ratio import HasRatio
 from dlbench.analysis.read.header import ENOUGH_ROUNDS
 from dlbench.analysis.read.table import Results
-from dlbench.core import units
-from dlbench.core.errors import nearest
 from dlbench.core.rows.row import Cells, Row
-from dlbench.core.units import Column
+from dlbench.core.rows.row import cells as cells_of
+from dlbench.core.units import Column, Unit
 
 MOST = 48
 """Characters of a headline at most."""
@@ -34,8 +31,6 @@ WORTH_IT = "worth it"
 """Label of what an accelerator brings."""
 CONVERGENCE = "whether training converges in another precision or at another batch is open: see --topic precision"
 """Caution of answers that advise either."""
-_LABEL = 12
-"""Characters of what tells a device from others."""
 
 
 class Tag(StrEnum):
@@ -74,12 +69,6 @@ DOUBTS = (Tag.THROTTLED, Tag.DISTURBED, Tag.NOISY)
 """Tags that make an answer doubtful, in the order in which they are told: each line keeps its own, however many others have them."""
 
 
-def fitting(*texts: str, most: int = MOST) -> str:
-    """Return the first text of at most so many characters, or else the last, cut at a word."""
-    lines = [units.one_line(text) for text in texts]
-    return next((line for line in lines if len(line) <= most), cut(lines[-1], most))
-
-
 def cut(text: str, most: int) -> str:
     """Return a text of at most so many characters, cut at a word, or within the first where that is longer; the cut shows as …."""
     if len(text) <= most:
@@ -104,23 +93,6 @@ def tags_of(row: Row) -> tuple[Tag, ...]:
     return tuple(tag for tag, shown in signs.items() if shown)
 
 
-def which(row: Row, found: Iterable[HasRow], others: int) -> str:
-    """Return what tells the device of a row from others, of several machines its machine: `` on cuda:0 and 3 more``; nothing of one alone.
-
-    ``found`` has rows of all of them.
-    """
-    rows = [each.row for each in found]
-    several = several_runs(rows)
-    named, *names = (each.case.run if several else each.case.device for each in (row, *rows))
-    return f" on {cut(apart(named, names), _LABEL)} and {others} more" if others else ""
-
-
-def apart(name: str, names: Iterable[str]) -> str:
-    """Return the words of a name that not all of several have: ``7763`` of ``AMD EPYC 7763`` and ``AMD EPYC 7543``."""
-    shared = set.intersection(*(set(each.split(" ")) for each in names))
-    return " ".join(word for word in name.split(" ") if word not in shared) or name
-
-
 def names_of(case: str) -> tuple[str, str]:
     """Return the name of a case where there is little room, and that without its workload: ``train resnet18 b8``, ``resnet18 b8``."""
     name = brief(case)
@@ -128,6 +100,26 @@ def names_of(case: str) -> tuple[str, str]:
 
 
 R = TypeVar("R")
+RATIO_TAGS: Mapping[Tag, Callable[[HasRatio], bool]] = {
+    Tag.FEW_ROUNDS: lambda each: each.ratio.reason is not None,
+    Tag.NOISY: lambda each: each.ratio.is_undecided,
+}
+"""Limits of a headline that is a ratio."""
+
+
+def shown(name: str, unit: str, heading: str, meaning: str, of: Callable[[Any], object] | None = None) -> Column:
+    """Return a column that its table is about, of a unit by its text: a narrow screen keeps it, and sentences say it."""
+    return Column(name, Unit(unit), meaning, of=of, heading=heading, priority=0)
+
+
+def detail(name: str, unit: str, heading: str, meaning: str, of: Callable[[Any], object] | None = None) -> Column:
+    """Return a column that a narrow screen leaves out."""
+    return Column(name, Unit(unit), meaning, of=of, heading=heading)
+
+
+def cells_of_record(record: Any) -> Cells:
+    """Return what programs get of a record in front of what is shown: its row, and its ratio where it has one."""
+    return {**cells_of(record.row), **(of_ratio(record) if getattr(record, "ratio", None) else {})}
 
 
 class Lack(NamedTuple):
@@ -146,27 +138,24 @@ def sides(record: Any) -> Iterable[Row]:
 
 Texts = str | Sequence[str]
 """One text with names in braces, or several, the longest first: the first that has room is taken."""
-WORDS = frozenset(("case", "short", "where", "span", "more"))
-"""Names in texts that every record has: the case, that without its workload, which of several devices it is, the interval of its ratio,
-and what the next of the foremost adds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section(Generic[R]):
     """A table of an answer, and what the answer takes of it: headline, sentences, figures and cautions.
 
-    A text names in braces what it says of a record: the last part of a column's name, a property of the record, or one of `WORDS`. A text
-    with a name that has no value is left out. ``{name:20}`` is cut to so many characters.
+    A text names in braces what it says of a record: the last part of a column's name, a property of the record, its ``case``, that without
+    its workload (``short``), which of several devices it is (``where``), the interval of its ratio (``span``), and what the next of the
+    foremost adds (``more``). A text with a name that has no value is left out. ``{name:20}`` is cut to so many characters.
     """
 
     records: str | Callable[[Any], Sequence[R]]
-    """Its only code: from results, or what `Question.read` makes of them, to records, each of a ``row``; or what they are called there.
-    Their type says what texts and columns may name."""
+    """Its only code: from results, or what `Question.read` makes of them, to records, each of a ``row``; or what they are called there."""
     title: str | Callable[[Sequence[R]], str]
     columns: Sequence[Entry]
     """Those of text and priority 0 that stand first say what a record is of."""
     notes: Sequence[str] | Callable[[Sequence[R]], Iterable[str]] = ()
-    whole: Callable[[R], Cells] | None = None
+    whole: Callable[[R], Cells] = cells_of_record
     """What programs get of a record in front of what is shown."""
     rows: Callable[[R], Iterable[Row]] = sides
     """Those that the section rests on; the headline rests on the ``sides`` of its records, or else on their ``row``."""
@@ -181,7 +170,7 @@ class Section(Generic[R]):
     lines: int | Callable[[Sequence[R]], int] = 1
     """How many of the foremost have a line each; none of what a screen says elsewhere."""
     by: Callable[[R], str] | None = None
-    """The outcome of a record; where there is one alone, it has no name."""
+    """The outcome of a record; by default that of its ratio, whose limits then hold, or where there is one text alone, no name."""
     second: Texts = ()
     """What another line says of the first of these, where its names have a value."""
     more: Mapping[str, Texts] = field(default_factory=dict)
@@ -193,20 +182,14 @@ class Section(Generic[R]):
     figures: Sequence[Callable[[Sequence[R]], Iterable[Figure]]] = ()
     cautions: Callable[[Sequence[R]], Iterable[str]] | None = None
 
-    def check(self, kind: object) -> None:
-        """Raise TypeError where a column or a text names what records of this type lack."""
-        if not isinstance(kind, type):
-            return
-        known = {*dir(kind), *getattr(kind, "__dataclass_fields__", ()), *WORDS}
-        columns = {each.attribute: each for each in with_intervals(each for each in self.columns if isinstance(each, Column))}
-        for name, column in columns.items():
-            if column.of is None and name not in known:
-                raise TypeError(f"column '{column.name}': {kind.__name__} has no property '{name}'{nearest(name, [*known])}")
-        declared = self.headline.values() if isinstance(self.headline, Mapping) else ()
-        for text in chain(*map(texts, (*declared, *self.more.values(), self.qualifier, self.second))):
-            for _, named, _, _ in Formatter().parse(text):
-                if named and named not in known | columns.keys():
-                    raise TypeError(f"text '{text}': {kind.__name__} has neither column nor property '{named}'{nearest(named, [*known])}")
+    @property
+    def is_of_ratio(self) -> bool:
+        """Whether the outcome of the ratio of a record chooses its text."""
+        return self.by is None and isinstance(self.headline, Mapping) and "gain" in self.headline
+
+    def outcome(self, record: Any) -> str:
+        """Return by which the texts of a record are chosen."""
+        return self.by(record) if self.by else record.ratio.outcome if self.is_of_ratio else ""
 
 
 def texts(of: Texts) -> Sequence[str]:
@@ -216,37 +199,33 @@ def texts(of: Texts) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One of the questions, and how it is answered: `engine.answer` makes everything of it."""
+    """One of the questions, and how it is answered: `making.answer` makes everything of it."""
 
     topic: str
     """A word for it where there is no room for more."""
     text: str
-    sections: Sequence[Section[Any]] = field(default=(), kw_only=True)
-    read: Callable[[Results], Any] | None = field(default=None, kw_only=True)
+    _: KW_ONLY
+    sections: Sequence[Section[Any]] = ()
+    read: Callable[[Results], Any] | None = None
     """What all sections take their records from, where that is not the results."""
-    command: str | None = field(default=None, kw_only=True)
+    command: str | None = None
     """Whose rows would answer it."""
-    others: tuple[str, ...] = field(default=(), kw_only=True)
+    others: tuple[str, ...] = ()
     """Commands whose rows answer it too, and other questions with it."""
-    missing: Sequence[str | Lack | Callable[[Results], Lack | None]] = field(default=(), kw_only=True)
+    missing: Sequence[str | Lack | Callable[[Results], Lack | None]] = ()
     """Why no section has a record: the first reason that holds; a function may return one."""
-    cautions: Callable[[Results], Iterable[str]] | None = field(default=None, kw_only=True)
-    tags: Mapping[Tag, Callable[[Results], bool]] = field(default_factory=dict, kw_only=True)
+    cautions: Callable[[Results], Iterable[str]] | None = None
+    tags: Mapping[Tag, Callable[[Results], bool]] = field(default_factory=dict)
     """Limits of all answers to it by their condition."""
-    tells_flags: bool = field(default=False, kw_only=True)
+    tells_flags: bool = False
     """Whether the flags of rows are what it answers, and so weaken nothing."""
 
-    def __post_init__(self) -> None:
-        read = get_type_hints(self.read).get("return") if self.read else None
-        for each in self.sections:
-            of, name = (getattr(each.records, "func", each.records), "return") if callable(each.records) else (read, each.records)
-            each.check(next(iter(get_args(get_type_hints(of).get(name))), None))
-
-    def found(self, results: Results) -> list[tuple[Section[Any], Sequence[Any]]]:
-        """Return the sections that results have records for, and these."""
+    def found(self, results: Results) -> Iterator[tuple[Section[Any], Sequence[Any]]]:
+        """Yield the sections that results have records for, and these."""
         read = self.read(results) if self.read else results
-        made = ((each, getattr(read, each.records) if isinstance(each.records, str) else each.records(read)) for each in self.sections)
-        return [(section, records) for section, records in made if records]
+        for each in self.sections:
+            if records := getattr(read, each.records) if isinstance(each.records, str) else each.records(read):
+                yield each, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,26 +275,21 @@ class Answer:
     """At most 48 characters, with a number within the first 30 unless it says that no gain is shown."""
     qualifier: str
     """At most 38 characters: the case that the headline is of, or what it stands among."""
-    interval: str
-    """Part of the headline that goes where the qualifier, which names its case, has no room."""
     tags: tuple[Tag, ...]
     """Limits of the headline, three at most."""
     sentences: tuple[str, ...]
     """The reasoning: a fact each, in at most 25 words, with the numbers of this machine and their intervals."""
     cases: tuple[str, ...]
     """Ids of the cases it rests on."""
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
-    """Of each of these the result files that it is taken from, where there are several files."""
-    foremost: tuple[str, ...] = field(default=(), kw_only=True)
-    """Ids of those that the headline is of."""
-    label: str = field(default="", kw_only=True)
-    """Words in front of its lines on a screen."""
-    lines: tuple[tuple[str, ...], ...] = field(default=(), kw_only=True)
-    """For each line of a screen what it may say, the longest first."""
     weaknesses: tuple[str, ...]
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...] = ()
     """What a page draws; the tables hold the same numbers."""
+    _: KW_ONLY
+    label: str = ""
+    """Words in front of its lines on a screen."""
+    lines: tuple[tuple[str, ...], ...] = ()
+    """For each line of a screen what it may say, the longest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,12 +342,7 @@ def unique(rows: Iterable[Row]) -> list[Row]:
 
 
 def doubts_of(rows: Sequence[Row]) -> list[str]:
-    """Return what makes an answer doubtful that rests on these rows: their flags, and files of other days."""
+    """Return what makes an answer doubtful that rests on these rows: their flags."""
     tags = Counter(chain.from_iterable(map(tags_of, rows)))
-    doubts = [
-        f"{tags[tag]} of {plural(len(rows), 'case')} it rests on {'is' if tags[tag] == 1 else 'are'} {tag}" for tag in DOUBTS if tags[tag]
-    ]
-    most = max((len({row.file for row in of_place}) for of_place in grouped(rows, lambda row: row.case.run).values()), default=1)
-    if most > 1:
-        doubts.append(f"its cases are from {most} files of one machine: no interval holds what changed there between them")
-    return doubts
+    measured = plural(len(rows), "case")
+    return [f"{tags[tag]} of {measured} it rests on {'is' if tags[tag] == 1 else 'are'} {tag}" for tag in DOUBTS if tags[tag]]
