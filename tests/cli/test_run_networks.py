@@ -26,7 +26,7 @@ from torch import nn
 def {name}() -> nn.Module:
     return nn.Linear(6, {outputs})
 """
-NOT_FINITE = "its output is not finite; it computes something else than it says, or not in fp32"
+NOT_FINITE = "its output is missing, or not finite; it computes something else than it says, or not in fp32"
 NETWORKS = ("pictures", "words", "pair", "named", "masks", "dropping", "counting")
 
 

@@ -51,8 +51,8 @@ class Workload:
         roles = self._signature.declared.parameters
         plain = {name: text for name, own in roles.items() if (text := own.get("copies") or own.get("feeding"))}
         if any(params.get(each.name) in (each.user or ()) for each in self.signature.parameters if each.name in plain):
-            return dict(params)  # of what the user brings there is no other way
-        # With a plain way of feeding go the defaults of what else says how.
+            return dict(params)  # a user's own has no plain form
+        # With plain feeding go the defaults of what else says how.
         usual = {each.name: each.default for each in self._signature.parameters if plain and "feeding" in roles.get(each.name, {})}
         instead = {name: value for name, value in {**usual, **plain}.items() if name in params and value is not None}
         return {**params, **instead}
@@ -169,7 +169,7 @@ def load_plugin(plugin: str) -> None:
     except BaseException as error:
         del sys.modules[path.stem]
         if isinstance(error, Exception):  # whatever a stranger's file raises is a sentence about its line
-            raise UsageError(f"{plugin}{_line_of(error, str(path))}: {_said(error)}") from error
+            raise UsageError(f"{plugin}{_line_of(error, str(path))}: {_text_of(error)}") from error
         raise
 
 
@@ -180,7 +180,7 @@ def _line_of(error: Exception, file: str) -> str:
     return f", line {lines[-1]}" if lines else ""
 
 
-def _said(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {getattr(error, 'msg', error)}"
 
 

@@ -40,7 +40,7 @@ _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "searched_cores": ("integer",),
     **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_STAND_OUT), ("text",)),
 }
-"""What a parameter with a role can be; with any other role anything."""
+"""Kinds of parameters that a role goes with; any other role goes with all."""
 _ONE_ALONE: tuple[ParameterRole, ...] = (
     "sweep",
     "copies",
@@ -53,7 +53,7 @@ _ONE_ALONE: tuple[ParameterRole, ...] = (
     "pattern",
 )
 _OF_RATES = ("percentile", "pattern", "missed", "queries", "late", "backlog", "saturation", "p90", "p99")
-"""What a search for the highest rate reads of each try."""
+"""Roles of the values that a search for the highest rate reads of each try."""
 
 
 def misfits(signature: Signature) -> Iterator[str]:

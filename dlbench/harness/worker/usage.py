@@ -1,4 +1,4 @@
-"""Host memory and lost CPU time of a measuring process. Standard library only; reads few files, as it stands before the first call."""
+"""Host memory and lost CPU time of a measuring process. Standard library only; reads few files, as the first call waits for it."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Networks and data that users bring beside workloads, registered by the files that define them."""
+"""Networks and data of users, registered by the files that define them."""
 
 import hashlib
 import inspect
@@ -14,7 +14,7 @@ from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import OWN
 
 Kind = Literal["network", "data", "optimizer"]
-"""Kinds of names that a parameter may take beside dlbench's own."""
+"""Kinds of names of users that a parameter may take."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def network(
     def register(build: Callable[[], Any]) -> Callable[[], Any]:
         name = _name_of(build, "network")
         where = f"network '{name}'"
-        if wrong := _not_callable(loss=loss, optimizer=optimizer, example=example) or _wrong(shape, classes, example) or _untold(loss):
+        if wrong := _not_callable(loss=loss, optimizer=optimizer, example=example) or _wrong(shape, classes, example) or _unreadable(loss):
             raise UsageError(f"{where}: {wrong}")
         if _arguments(build):
             raise UsageError(f"{where}: dlbench calls it without arguments; give its parameters defaults")
@@ -234,10 +234,10 @@ def _not_callable(**functions: object) -> str | None:
     return next((f"{name} must be a function, not {each!r}" for name, each in functions.items() if each and not callable(each)), None)
 
 
-def _untold(loss: Callable[..., Any] | None) -> str | None:
-    """Say that of a loss nobody can tell whether it takes targets, as of functions that are written in C, such as `torch.sum`."""
+def _unreadable(loss: Callable[..., Any] | None) -> str | None:
+    """Refuse a loss whose arguments Python can't read, as those of functions in C such as `torch.sum`: does it take targets?"""
     try:
-        inspect.signature(loss or _untold)
+        inspect.signature(loss or _unreadable)
     except ValueError:
         right = "write it as lambda output: … or lambda output, targets: …"
         return f"Python does not tell how many arguments its loss takes, {loss!r}; {right}"

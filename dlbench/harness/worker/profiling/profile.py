@@ -143,7 +143,7 @@ def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) 
     os.environ.setdefault("TEARDOWN_CUPTI", "1")  # read when the profiler ends, and by CUDA's alone
     phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
     _ahead(work)
-    # Without `acc_events` torch warns that events of earlier cycles are lost, of which there is none.
+    # Without `acc_events` torch warns that events of earlier cycles are lost, and there are none.
     with layers_noted(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
         if counted_apart:
             with counts:
