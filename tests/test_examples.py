@@ -57,7 +57,7 @@ def test_a_network_is_measured_by_itself_and_fed_by_its_loader(tmp_path: Path) -
     feeding = 'workload = "feed"\naxes.model = "own"\naxes.source = "pictures"\naxes.workers = 1\naxes.batch = 4'
     suite = front_door.suite(tmp_path, steps, feeding)
     plugin = str(NETWORK)
-    done = shared_hosts.dlbench("run", suite, *plugin, "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", suite, plugin, "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     found = {each["case"]["id"]: each for each in front_door.measurements(tmp_path / "run.jsonl")}
     fed = "feed[model=small_cnn,batch=4,source=pictures,workers=1,dtype=fp32]@cpu"

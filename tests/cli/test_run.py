@@ -417,7 +417,7 @@ def test_results_go_to_results_by_default_and_say_where(tmp_path):
     (path,) = (tmp_path / "results").iterdir()
     assert re.fullmatch(r"mine-\d{8}-\d{6}\.jsonl", path.name)
     shown = f"results/{path.name}"
-    assert f"next       dlbench run cnn · saved in {shown} · why: dlbench show {shown} --topic all\n" in done.err
+    assert f" · saved in {shown} · why: dlbench show {shown} --topic all\n" in done.err
     assert "Against published figures" not in done.out  # those tables may be longer than the cases
 
 

@@ -96,7 +96,7 @@ def one_product(folder, axes, *plugins):
     for each in plugins:
         (folder / each).write_text(PLUGINS[each])
     bench = f'workload = "matmul"\naxes.n = 32\n{axes}\ndevices = ["cpu"]'
-    arguments = "run", suite(folder, bench, head=HASTY), *(word for each in plugins for word in (each)), "-o", "out.jsonl"
+    arguments = "run", suite(folder, bench, head=HASTY), *plugins, "-o", "out.jsonl"
     assert shared_hosts.dlbench(*arguments, cwd=folder).code == 0
     found, *_ = measurements(folder / "out.jsonl")
     return found
