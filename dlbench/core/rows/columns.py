@@ -1,9 +1,8 @@
 """Columns of the table, as the fields of the groups that a row has (``time.median_s`` is ``median_s`` of `Times`), and its rounds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache, partial
-from operator import attrgetter
+from functools import partial
 from typing import Any, NamedTuple
 
 from dlbench.core import units
@@ -93,23 +92,8 @@ class MeasuredCeiling:
         return f"{self.kind}: {rate}, {self.case.rpartition('@')[0]}"
 
 
-class Record:
-    """Data class that is pickled by its fields, several times as fast as what slots bring: a comparison has thousands of rows."""
-
-    __slots__ = ()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        kind: Any = type(self)
-        return kind, _getter(kind)(self)
-
-
-@cache
-def _getter(kind: Any) -> Callable[[Record], tuple[Any, ...]]:
-    return attrgetter(*(each.name for each in fields(kind)))
-
-
 @dataclass(frozen=True, slots=True)
-class Identity(Record):
+class Identity:
     """The case, the device it ran on, and how it ended."""
 
     id: str = _text("workload, parameters and device: readable and stable")
@@ -142,7 +126,7 @@ class Identity(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Times(Record):
+class Times:
     """Seconds of a call, and how they vary."""
 
     median_s: float | None = _seconds("one call: median over rounds of the round's median block", "lower")
@@ -169,7 +153,7 @@ class Times(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Rates(Record):
+class Rates:
     """Work done in a second, and its share of what is possible."""
 
     items_per_s: float | None = column(
@@ -190,7 +174,7 @@ class Rates(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Peaks(Record):
+class Peaks:
     """Peaks of memory."""
 
     peak_bytes: int | None = _bytes("most that live tensors took on the accelerator", "lower")
@@ -201,7 +185,7 @@ class Peaks(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Copies(Record):
+class Copies:
     """Copies of the inputs to the device and of the output back."""
 
     h2d_bytes: int | None = _bytes("inputs of one call, host to device")
@@ -221,7 +205,7 @@ class Copies(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Checks(Record):
+class Checks:
     """Check of the output."""
 
     follows_input: bool | None = _flag("whether other numbers in the inputs gave another output")
@@ -233,7 +217,7 @@ class Checks(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Energy(Record):
+class Energy:
     """Energy of a sustained step."""
 
     joules_per_item: float | None = _joules("energy of the device for one item, idle power included: median over rounds", "lower")
@@ -252,7 +236,7 @@ class Energy(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Flags(Record):
+class Flags:
     """Doubts about the numbers."""
 
     noisy: bool | None = _flag("the interval is wider than the target: add rounds, or quieten the machine")

@@ -24,7 +24,6 @@ from dlbench.core.rows.columns import (
     MeasuredCeiling,
     Peaks,
     Rates,
-    Record,
     Times,
     per_second,
 )
@@ -57,7 +56,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: what its fields hold has no hash
-class Row(Record):
+class Row:
     """Result of all rounds of one case."""
 
     case: Identity
