@@ -98,7 +98,7 @@ if TYPE_CHECKING:
     from dlbench.core.errors import UsageError
     from dlbench.core.files import __version__
     from dlbench.core.measurement import Memory
-    from dlbench.core.model import Clock, Compared, Observed, Reported, Work
+    from dlbench.core.model import Clock, Observed, Reported, Work
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, ProductDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.stats import CLIENT_BOUND, OpenRun, overloaded, percentile, times_for

@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +19,7 @@ from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Case, Policy, Signature, declaration_to_json
 from dlbench.core.thresholds import DETECT
 from dlbench.core.units import Json, seconds
-from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries, usual_tries
+from dlbench.harness.plan.adaptive import AdaptivePlan, usual_tries
 from dlbench.harness.plan.cases import (
     Signatures,
     check,
@@ -136,7 +136,7 @@ def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms")
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
     say(
         f"{len(cases):,} case{'' if len(cases) == 1 else 's'}{skipped}{tried}, about "
-        f"{seconds(estimated_s(policy, len(cases) - crowded, tries))} in {plural(policy.rounds, 'round')} "
+        f"{seconds(estimate(policy, len(cases) - crowded, tries))} in {plural(policy.rounds, 'round')} "
         f"(estimated from the policy; slow steps take longer{at_most(policy)})"
     )
     if absent:
@@ -144,12 +144,6 @@ def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms")
     if busy := busy_line(programs):
         say(busy)
     return ExitCode.OK
-
-
-def estimated_s(policy: Policy, cases: int, tries: int) -> float:
-    """Return the seconds of so many cases, and of tries, which are made once and only while the budget lasts."""
-    cases_s, tries_s = estimate(policy, cases), estimate(replace(policy_of_tries(policy), rounds=1, budget_s=None), tries)
-    return cases_s + tries_s if policy.budget_s is None else max(cases_s, min(cases_s + tries_s, policy.budget_s))
 
 
 def at_most(policy: Policy) -> str:

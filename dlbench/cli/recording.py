@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dlbench.analysis.presentation.wording import plural
-from dlbench.cli.planning import at_most, estimated_s
+from dlbench.cli.planning import at_most
 from dlbench.cli.session import Session
 from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceFault
 from dlbench.core.units import seconds
 from dlbench.harness.plan.adaptive import usual_tries
+from dlbench.harness.plan.cases import estimate
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.probe.sampler import Monitor
@@ -121,7 +122,7 @@ def announce_gate(session: Session, goes_on: bool) -> None:
     policy, tasks = session.settings.policy, [task for task in session.tasks if task.has_device]
     tries = usual_tries((task.case for task in tasks), session.signatures)
     both = list(dict.fromkeys((policy.rounds, max(policy.rounds, _MOST_FURTHER if goes_on else 0))))
-    took = dict.fromkeys(seconds(estimated_s(replace(policy, rounds=each), len(tasks), tries)) for each in both)
+    took = dict.fromkeys(seconds(estimate(replace(policy, rounds=each), len(tasks), tries)) for each in both)
     sides = len({task.side.name for task in session.tasks})
     cases, rounds = plural(len({task.case.id for task in tasks}), "case"), " to ".join(map(str, both))
     say(

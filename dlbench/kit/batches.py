@@ -1,4 +1,4 @@
-"""Batches of a data set, in epochs of random order, and their ways to a device."""
+"""Batches of a data set, in epochs of random order, and how they get to a device."""
 
 import sys
 import warnings
@@ -15,7 +15,7 @@ from dlbench.kit.memory import page_locked
 Batch = tuple[Tensor, ...]
 """Images (batch, …) and labels (batch,), say; of a data set (samples, …) and (samples,)."""
 Source = Literal["resident", "pageable", "pinned", "prefetch", "loader"]
-"""The ways: see the classes in that order."""
+"""How batches get to the device: see the classes in that order."""
 
 
 class BatchSource:
@@ -167,7 +167,7 @@ class Loaded(ResidentBatches):
             num_workers=workers,
             pin_memory=device.type != "cpu",
             drop_last=True,
-            # Forked, the workers share the data set with this process; other ways to start them would copy it.
+            # Forked, the workers share the data set with this process; started otherwise they would copy it.
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
             persistent_workers=workers > 0,
         )
@@ -210,8 +210,8 @@ def copied(part: Tensor, device: torch.device) -> Tensor:
 
 
 def batch_source(source: Source, data: Batch, order: EpochSampler, device: torch.device, workers: int) -> ResidentBatches:
-    """Return the way of batches to the device. Raises NotImplementedError where there is no page-locked memory."""
+    """Return the batches of a source. Raises NotImplementedError where there is no page-locked memory."""
     if source == "loader":
         return Loaded(data, order, device, workers)
-    ways = {"resident": ResidentBatches, "pageable": Pageable, "pinned": PageLocked, "prefetch": Prefetched}
-    return ways[source](data, order, device)
+    kinds = {"resident": ResidentBatches, "pageable": Pageable, "pinned": PageLocked, "prefetch": Prefetched}
+    return kinds[source](data, order, device)

@@ -25,7 +25,7 @@ from dlbench import scratch_folder
 from dlbench.kit.compiler import compiler_error
 
 PATIENCE_S = 5.0
-"""What a compiler may take; it takes some 0.2 s. One that waits for a licence or a network must not take a case's time."""
+"""Time that a compiler may take; it takes some 0.2 s. One that waits for a licence or a network must not take a case's time."""
 _NEEDED = "products of single bits need a C compiler on a CPU"
 
 

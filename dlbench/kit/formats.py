@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 Rounding = Callable[[Tensor], Tensor]
-"""Of a tensor whose first dimension is the training it belongs to: formats with a scale have one for each."""
+"""Rounds a tensor whose first dimension is the training it belongs to: formats with a scale have one for each."""
 
 _FP16_NORMAL, _FP16_STEP = 2.0**-14, 2.0**-24
 """Least normal number of fp16, and the distance of its subnormals."""
@@ -83,7 +83,7 @@ class DynamicFixedPoint:
         self._steps = 2.0 ** (bits - 1)
         self._calls = 0
         self._range: Tensor | None = None
-        """Of each training, 0 until it has had a number."""
+        """Range of each training, 0 until it has had a number."""
         self._all_set = False
 
     def __call__(self, values: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ def _cut(values: Tensor, bits: int, most: float, chance: torch.Generator | None)
 
 
 def _whole(values: Tensor, chance: torch.Generator | None) -> Tensor:
-    """Round to one of the two whole numbers beside each, at random to within 2^-24, the step of torch's random numbers.
+    """Round to one of the two whole numbers next to each, at random to within 2^-24, the step of torch's random numbers.
 
     Of magnitudes, whose floor and rest are exact: of small negative numbers the rest would be rounded to 1, as a sum with a random number.
     """
@@ -144,12 +144,12 @@ FormatName = Literal[
     "binary",
 ]
 MakeRounding = Callable[[torch.Generator], Rounding]
-"""Of a generator that stochastic roundings draw from; one for each tensor that is rounded, as some remember a range."""
+"""Makes a rounding of a generator that stochastic ones draw from; one for each tensor that is rounded, as some remember a range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What is rounded to what; None leaves it in fp32."""
+    """Roundings of the tensors of a layer; None leaves it in fp32."""
 
     operands: MakeRounding | None = None
     """Weights and activations where they enter a product."""
@@ -161,9 +161,9 @@ class Format:
     """Weights and momenta behind each update."""
     kept_bits: int = 32
     loss: Literal["mean", "sum", "scaled"] = "mean"
-    """What is differentiated: a batch's mean loss, its sum, or the mean times a scale that follows overflows."""
+    """The loss that is differentiated: a batch's mean loss, its sum, or the mean times a scale that follows overflows."""
     binary_weights: bool = False
-    """Of all layers but the first and the last."""
+    """In all layers but the first and the last."""
     binary_activations: bool = False
     """Those that enter these layers."""
 

@@ -44,7 +44,7 @@ class Batcher:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Of each request, in the order in which they were sent, four times on one clock."""
+    """Four times of each request on one clock, in the order in which they were sent."""
 
     scheduled: Sequence[float]
     sent: list[float] = field(default_factory=list)
@@ -82,7 +82,7 @@ def serve(
 
 
 PARTS = 7
-"""Of a run, whose shares of misses are taken apart: three runs have twenty such parts, from which their dependence shows."""
+"""Parts of a run, whose shares of misses are taken apart: three runs have twenty such parts, from which their dependence shows."""
 PERCENTS = (50, 90, 99)
 
 

@@ -13,7 +13,7 @@ from dlbench.kit.precision import autocast, filled, output, storage
 from dlbench.models import BLOCK
 
 ROWS, COLUMNS = 32, 64
-"""Of a product that are held against fp64, at most: two thousand numbers give an error to within some 2 % of itself."""
+"""Rows and columns of a product that are held against fp64, at most: two thousand numbers give an error to within some 2 % of itself."""
 INPUTS = ("random", "columns", "cancelling")
 """Inputs that errors are of, as `_inputs` draws them."""
 LONGEST = 2**15
@@ -21,9 +21,9 @@ LONGEST = 2**15
 _INNER = 256
 """Length of the sums of those that are badly scaled."""
 _ORDERS = 12
-"""Of ten, that their columns are scaled over."""
+"""Orders of magnitude that their columns are scaled over."""
 _CANCELS = 2.0**-7
-"""What is left of a sum that cancels: some bits of bf16's eight, and most of fp16's eleven, are gone then."""
+"""Rest of a sum that cancels: some bits of bf16's eight, and most of fp16's eleven, are gone then."""
 _SPREAD = 10.0
 """How many times the rounding error to be expected of sums is still one, as in the check against fp64: docs/checks.md."""
 
@@ -43,13 +43,13 @@ class Product:
     call: Callable[[], Tensor]
     inputs: tuple[Tensor, ...]
     bytes: int
-    """That a call reads at least, and writes."""
+    """Bytes that a call reads at least, and writes."""
     left: Operand
     right: Operand
     bits: BinaryProduct | None = None
-    """Of single bits, the product itself."""
+    """The product itself where it is of single bits."""
     drawn: tuple[Tensor, Tensor] | None = None
-    """Of operands with one scale, those rows and columns before they were rounded, their sums cut to LONGEST: fp32 on the host."""
+    """Where operands have one scale: those rows and columns before they were rounded, their sums cut to LONGEST: fp32 on the host."""
 
     def sample(self) -> tuple[Tensor, Tensor]:
         """Return the first rows and columns of what a call gives, and what they are exactly of the rounded operands: fp64 on the host."""
@@ -197,7 +197,7 @@ def _kernel(a: Tensor, b: Tensor, left_scale: float, right_scale: float) -> Call
     if a.dtype is torch.int8:
         return lambda: torch._int_mm(a, b)  # torch has no public one
     x, y = (torch.tensor(each, dtype=torch.float32, device=a.device) for each in (left_scale, right_scale))
-    # F.scaled_mm, which older versions lack, has the same kernels. Fast accumulation, torch's other way, rounds sums on Hopper to 14 bits.
+    # F.scaled_mm, which older versions lack, has the same kernels. Fast accumulation, the alternative, rounds sums on Hopper to 14 bits.
     return lambda: torch._scaled_mm(a, b, x, y, out_dtype=torch.float32, use_fast_accum=False)
 
 

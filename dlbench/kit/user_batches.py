@@ -24,7 +24,7 @@ SLOW_S = 0.1
 ALONE_S, ALONE_CALLS = 0.5, 256
 """Time for which the loader, and then the step, runs alone, and how often at most."""
 BLOCK_S = 0.02
-"""Of the step alone: a device that is given as much at once does not wait for launches."""
+"""Length of a block of the step alone: a device that is given as much at once does not wait for launches."""
 
 
 class OwnBatches(BatchSource):
@@ -134,26 +134,26 @@ class OwnBatches(BatchSource):
         return ValueError(f"data '{self._name}' {what}")
 
 
-def alone(way: BatchSource, step: Callable[..., Any], workers: int, clock: Clock) -> dict[str, float]:
+def alone(batches: BatchSource, step: Callable[..., Any], workers: int, clock: Clock) -> dict[str, float]:
     """Return the time of a batch without steps, and of a step on a batch that is there; the workers of the loader end in between."""
     begun = clock.now()
-    fetched = way.fetch()
+    fetched = batches.fetch()
     input_s = clock.now() - begun
-    given = way.copy(fetched)
-    if workers or input_s < ALONE_S:  # one that is so slow has told its pace, unless its workers have worked on
-        way.pause()
-        input_s = fetching_s(way, max(1, workers), clock)
-    way.pause()
+    given = batches.copy(fetched)
+    if workers or input_s < ALONE_S:  # one that is so slow has shown its pace, unless its workers have worked on
+        batches.pause()
+        input_s = fetching_s(batches, max(1, workers), clock)
+    batches.pause()
     return {"input_alone_s": input_s, "step_alone_s": stepping_s(lambda: step(*given), clock)}
 
 
-def fetching_s(way: BatchSource, at_once: int, clock: Clock) -> float:
+def fetching_s(batches: BatchSource, at_once: int, clock: Clock) -> float:
     """Return the seconds of a batch of a loader that has nothing ready when it begins, and whose workers give so many at once."""
-    way.fetch()
+    batches.fetch()
     begun, taken = clock.now(), 0
     while taken < at_once or (taken < ALONE_CALLS and clock.now() < begun + ALONE_S):
         for _ in range(at_once):
-            way.fetch()
+            batches.fetch()
         taken += at_once
     return (clock.now() - begun) / taken
 
@@ -176,7 +176,7 @@ def stepping_s(step: Callable[[], object], clock: Clock) -> float:
 
 
 def _alike(example: Any, found: Any) -> bool:
-    """Whether something is of the kind of the example: a tensor, as many of them, or tensors of the same names."""
+    """Return whether something is of the kind of the example: a tensor, as many of them, or tensors of the same names."""
     if isinstance(example, Tensor):
         return isinstance(found, Tensor)
     if isinstance(example, tuple):

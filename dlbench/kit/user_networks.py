@@ -13,7 +13,7 @@ from dlbench.kit.precision import operands, storage
 from dlbench.models.shapes import tensors_of
 
 Inputs = Any
-"""Of a network: a tensor, a tuple of its arguments, or a dictionary of them by name."""
+"""Inputs of a network: a tensor, a tuple of its arguments, or a dictionary of them by name."""
 Loss = Callable[[Inputs, Any], Tensor]
 """From inputs and targets to a scalar."""
 

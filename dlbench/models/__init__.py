@@ -80,7 +80,7 @@ def initialise(model: nn.Module) -> None:
 
 
 EMBEDDED_STD = 0.02
-"""Of words and positions, as BERT and GPT-2 have it."""
+"""Spread of words and positions, as BERT and GPT-2 have it."""
 BLOCK = 2**16 + 1
 """Random numbers drawn for one tensor at most. A prime, so that the rows of a matrix begin at different places of it."""
 

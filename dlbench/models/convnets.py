@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 ALEXNET = ((3, 64, 11, 4, True), (64, 192, 5, 1, True), (192, 384, 3, 1, False), (384, 256, 3, 1, False), (256, 256, 3, 1, True))
-"""Of each convolution channels, filters, kernel, stride, and whether a pooling halves height and width behind it."""
+"""Convolutions: channels, filters, kernel, stride, and whether a pooling halves height and width behind it."""
 
 
 class PlainNetwork(nn.Module):
@@ -110,7 +110,7 @@ RESNET_STAGES: dict[str, tuple[bool, tuple[int, int, int, int]]] = {
     "resnet101": (True, (3, 4, 23, 3)),
     "resnet152": (True, (3, 8, 36, 3)),
 }
-"""Whether its blocks are bottlenecks, and blocks in each stage."""
+"""Kind of block, bottleneck or not, and blocks in each stage."""
 
 
 class ResNet(nn.Module):
@@ -206,8 +206,8 @@ class Mixed(nn.Module):
         for row in self.rows:
             y = F.avg_pool2d(x, 3, 1, 1) if row == [["branch_pool"]] else x
             for names in row:
-                beside = [getattr(self, each)(y) for each in names]
-                y = torch.cat(beside, 1) if len(beside) > 1 else beside[0]
+                parallel = [getattr(self, each)(y) for each in names]
+                y = torch.cat(parallel, 1) if len(parallel) > 1 else parallel[0]
             found.append(y)
         return torch.cat([*found, F.max_pool2d(x, 3, 2)] if self.halves else found, 1)
 
@@ -250,10 +250,10 @@ class Inception(nn.Module):
         """Return logits."""
         if self.training and len(x) == 1:
             raise ValueError("Inception-v3 trains batches of 2 or more, as its auxiliary head normalises a single number a channel")
-        told: list[Tensor] = []
+        logits: list[Tensor] = []
         for part in self.children():
             if not isinstance(part, Auxiliary):
                 x = part(x)
             elif self.training:
-                told.append(part(x))
-        return (x, *told) if told else x
+                logits.append(part(x))
+        return (x, *logits) if logits else x

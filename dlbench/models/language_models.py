@@ -63,11 +63,11 @@ class TransformerLayer(nn.Module):
 
 BERT_VOCABULARY, BERT_POSITIONS = 30522, 512
 WIDTH, HEADS, LAYERS = 768, 12, 12
-"""Of BERT-base and of the small GPT-2."""
+"""Sizes of BERT-base and of the small GPT-2."""
 MASKED = 20
 """Tokens of a sequence that are to be predicted from the others: the code's ``max_predictions_per_seq``, 15 % of 128."""
 BERT_EPS = 1e-12
-"""Of its normalisations."""
+"""Epsilon of its normalisations."""
 
 
 class BertHeads(nn.Module):
@@ -136,7 +136,7 @@ def pretraining_loss(logits: tuple[Tensor, Tensor], inputs: object, targets: tup
 
 GPT2_VOCABULARY, GPT2_POSITIONS = 50257, 1024
 GPT2_EPS = 1e-5
-"""Of its normalisations."""
+"""Epsilon of its normalisations."""
 
 
 class GPT2(nn.Module):

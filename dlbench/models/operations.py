@@ -87,12 +87,12 @@ where the formula says 144 (Lavin and Gray, https://arxiv.org/abs/1509.09308, se
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What one step of a network takes."""
+    """Operations and bytes of one step of a network."""
 
     flops: int | None = None
     """Operations of its products, such as matrix products and convolutions, one multiply-add being two."""
     bytes: int | None = None
-    """Of the operands and the results of all its operators, each run alone: from memory to memory, as in eager mode.
+    """Bytes of the operands and the results of all its operators, each run alone: from memory to memory, as in eager mode.
 
     Caches that hold a tensor from one operator to the next, and kernels that do the work of several, move less; kernels that need scratch
     memory, or go over a tensor several times as normalisation does, move more."""
@@ -289,7 +289,7 @@ _HARMLESS = {torch.Tag.pointwise, torch.Tag.inplace_view}
 def _as_written(compiling: bool) -> Iterator[None]:
     """Keep layers from operators of their own for attention and recurrent networks, and checkpoints from running what they hold twice.
 
-    ``compiling``: what networks are told that ask whether they are being compiled.
+    ``compiling``: the answer to networks that ask whether they are being compiled.
     """
     switches = (
         (torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()),

@@ -10,9 +10,9 @@ from dlbench.kit.memory import fresh_pages, last_cache_bytes, refuse_more_than_l
 from dlbench.kit.precision import filled
 
 TIMES_THE_CACHE = 4
-"""What STREAM asks of each array, so that caches hold little of it (https://www.cs.virginia.edu/stream/ref.html, "Sizing")."""
+"""Size that STREAM asks of each array, so that caches hold little of it (https://www.cs.virginia.edu/stream/ref.html, "Sizing")."""
 UNCACHED = 8
-"""What a call moves on a card, in last caches: as much as a rate needs for a share of the published bandwidth (`core.reference.peaks`)."""
+"""Bytes that a call moves on a card, in last caches: what a rate needs for a share of the published bandwidth (`core.reference.peaks`)."""
 LEAST = 256 << 20
 """Bytes of each buffer by default where the last cache is small: an accelerator moves them in more time than a launch takes."""
 _WHOLE = 4096

@@ -20,11 +20,11 @@ from dlbench.models.convnets import Inception
 from dlbench.models.shapes import tensors_of
 
 TRAINING = "training of a classifier"
-"""What the forms of parallelism do on one device, all of them alike."""
+"""The step of all forms of parallelism on one device."""
 IMAGE = (3, 224, 224)
 CLASSES = 1000
 AUXILIARY_WEIGHT = 0.4
-"""Of the loss of Inception's auxiliary head, as torchvision's references/classification/train.py has it."""
+"""Weight of the loss of Inception's auxiliary head, as torchvision's references/classification/train.py has it."""
 ORDER = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 LEARNING_RATE = 1e-9
@@ -218,7 +218,7 @@ def usual_optimizer(model: str) -> str:
 
 
 def network_of(model: str) -> Network:
-    """Return a network by name: the user's, or one of ours as if a user had brought it, which classifies (batch, 3, 224, 224) images."""
+    """Return a network by name: the user's, or one of ours in the same form, which classifies (batch, 3, 224, 224) images."""
     if own := find_network(model):
         return own
     size, loss = SIZES.get(model, IMAGE[1]), with_auxiliary if MODELS.get(model) is Inception else None
@@ -247,6 +247,6 @@ def loss_of(network: nn.Module, model: str, inputs: Inputs) -> Loss:
 
 
 def is_classifier(model: str) -> bool:
-    """Whether a network is trained by cross-entropy of its logits alone and a class for each sample."""
+    """Return whether a network is trained by cross-entropy of its logits alone and a class for each sample."""
     network = network_of(model)
     return network.loss is None and network.classes is not None

@@ -28,13 +28,13 @@ from dlbench.workloads.transfer import streams_of
 Launch = Literal["thread_each", "one_thread"]
 """Whether each side has a thread, all of which share the interpreter's lock, or one thread launches the steps of all in turn."""
 Cpus = Sequence[int]
-"""Of a side: logical CPUs, one of each core, and as many threads."""
+"""Places of a side: logical CPUs, one of each core, and as many threads."""
 Step = Callable[[], object]
 AHEAD = 2
 """Steps that a device is given before the host waits for the first of them, and batches that a teacher may be ahead of its student."""
 SECONDS, WARMUP_S = 4.0, 0.5
 TEMPERATURE = 4.0
-"""Of soft targets: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, take 2.5 to 20."""
+"""Temperature of soft targets: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, take 2.5 to 20."""
 CPU = torch.device("cpu")
 
 VALUES = (
@@ -143,7 +143,7 @@ def distillation(
         in_turn = partial(alone, lambda: learn(teach(), ahead=0))
         in_turn(WARMUP_S)
         sides, turn_per_s = (alone(lambda: learn(logits)), alone(teach)), in_turn()
-        per_s = [alone(lambda: learn(teach()))] * 2 if launch == "one_thread" else rates(beside(clock, teach, learn, cpus, seconds))
+        per_s = [alone(lambda: learn(teach()))] * 2 if launch == "one_thread" else rates(overlapped(clock, teach, learn, cpus, seconds))
         return reported(sides, per_s, batch * turn_per_s, batch * per_s[0], 1 + min(sides) / max(sides))
 
     return Work(observe=observe)
@@ -214,7 +214,7 @@ def in_window(clock: Clock, sides: Sequence[Step], cpus: Sequence[Cpus], seconds
     return found
 
 
-def beside(
+def overlapped(
     clock: Clock, teach: Callable[[], Tensor], learn: Callable[[Tensor], object], cpus: Sequence[Cpus], seconds: float
 ) -> list[list[float]]:
     """Return when steps of a student ended and when those of its teacher, which is a few batches ahead: they wait for nothing else."""

@@ -27,7 +27,7 @@ SEEDS, CLASSES, BATCH, MOMENTUM = 6, 10, 64, 0.9
 TRAINED_ON, CHECKED = 32768, 10000
 """Samples: so many to train on that few are seen more than six times, and others that accuracy and loss are taken of."""
 POINTS = 40
-"""Of the loss curve."""
+"""Points of the loss curve."""
 DIVERGED = 10.0
 """How many times the loss of guessing, ln 10, the mean loss of a point may reach; also what is reported of one that is no number."""
 FIRST_SCALE, GROW_EVERY = 65536.0, 2000
@@ -127,7 +127,7 @@ class Perceptron:
     """Four linear layers without biases, and points around so many centres a class that no plane parts them: 320 in 64 dimensions."""
 
     shapes = ((64, 96), (96, 96), (96, 96), (96, CLASSES))
-    """Of the weights of each layer: in, out."""
+    """Shapes of the weights of each layer: in, out."""
     CENTRES, NOISE = 320, 0.6
 
     def draw(self, samples: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -145,7 +145,7 @@ class Perceptron:
 
 
 class Convolutions:
-    """Three 3 x 3 convolutions and a linear layer without biases, and images of 12 x 12 with one of 20 patterns, moved by 0 to 2 each way.
+    """Three 3 x 3 convolutions and a linear layer without biases, and 12 x 12 images of one of 20 patterns, shifted by 0 to 2 both ways.
 
     A convolution is the product of its patches, as each seed has filters of its own; channels come last.
     """
@@ -263,7 +263,7 @@ class SeededTraining:
 
 
 class LossScale:
-    """What each training's loss is multiplied by, (seeds, 1, 1), so that gradients in fp16 are not too small, nor overflow."""
+    """Factor of each training's loss, (seeds, 1, 1), so that gradients in fp16 are not too small, nor overflow."""
 
     def __init__(self, device: torch.device) -> None:
         self.scale = torch.full((SEEDS, 1, 1), FIRST_SCALE, device=device)
@@ -299,11 +299,11 @@ def own_training(
     dtype = cast("Dtype", precision)
     torch.manual_seed(0)  # a loader that shuffles does so alike in each precision
     example = draw_batch(device, model, batch, dtype, "nchw")
-    way = OwnBatches(data, example, network.takes_targets, device, dtype, batch, 0)
-    drawn: list[Given] = [way.fetch()]
+    batches = OwnBatches(data, example, network.takes_targets, device, dtype, batch, 0)
+    drawn: list[Given] = [batches.fetch()]
     while len(drawn) < DRAWN and sum(each.nbytes for each in tensors_of(drawn)) < DRAWN_BYTES:
-        taken = way.fetch()
-        if way.whole == 1:  # the next epoch has begun
+        taken = batches.fetch()
+        if batches.whole == 1:  # the next epoch has begun
             break
         drawn.append(taken)
     trained_on = [each for at, each in enumerate(drawn) if at % HELD_OUT]
@@ -319,13 +319,13 @@ def own_training(
             update = torch.optim.SGD(module.parameters(), lr=rate or RATE, momentum=MOMENTUM)
         step = training_step(device, update, dtype, loss_of(module, model, example[0]))
         order = torch.randint(len(trained_on), (steps,), generator=torch.Generator().manual_seed(seed))
-        losses = torch.stack([step(*way.copy(trained_on[at])) for at in order.tolist()]).float()
+        losses = torch.stack([step(*batches.copy(trained_on[at])) for at in order.tolist()]).float()
         module.eval()
         with torch.no_grad():
             return losses, *check(module)
 
     def check(module: nn.Module) -> tuple[Tensor, ...]:
-        held_out = map(way.copy, drawn[::HELD_OUT])
+        held_out = map(batches.copy, drawn[::HELD_OUT])
         if not is_classifier(model):
             loss = autocast(device, dtype, loss_of(module, model, example[0]))
             return (torch.stack([loss(*each).float() for each in held_out]).mean(),)

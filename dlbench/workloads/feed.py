@@ -1,4 +1,4 @@
-"""Feeding of a training step: batches of one data set by every usual way to the device. docs/feeding.md says how to read it."""
+"""Feeding of a training step: batches of one data set, and how they get to the device. docs/feeding.md says how to read it."""
 
 import math
 import os
@@ -77,7 +77,7 @@ def draw_samples(device: torch.device, samples: int, dtype: Dtype) -> tuple[Tens
 
 
 SAMPLES, WIDTH = 25_700, 256
-"""Of the data set and of the perceptron's hidden layers, where nothing else is asked for."""
+"""Size of the data set and of the perceptron's hidden layers, where nothing else is asked for."""
 WORKER_BYTES = 8 << 20
 """Memory that a forked worker does not share with the process of the step, as measured."""
 IN_A_ROW = 16
@@ -139,31 +139,31 @@ def feed(
     if own and model:
         example = draw_batch(device, model, batch, dtype, "nchw")
         refuse_too_large(workers, 0, batch, sum(each.nbytes for each in tensors_of(example)) // batch)
-        way: BatchSource = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
+        batches: BatchSource = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
         step, counts = network_step(device, model, example, dtype)
     else:
         lies_on = device if source == "resident" else torch.device("cpu")
         if lies_on.type == "cpu":
             refuse_too_large(workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES)
         order = EpochSampler(samples, batch, lies_on)
-        way = batch_source(source, draw_samples(lies_on, samples, dtype), order, device, workers)
+        batches = batch_source(source, draw_samples(lies_on, samples, dtype), order, device, workers)
         step, counts = perceptron_step(device, width, batch, dtype)
     fetches = FetchTimer()
 
     def call() -> Tensor:
-        way.make_room()
+        batches.make_room()
         with fetches:
-            fetched = way.fetch()
-        return step(*way.send(fetched))
+            fetched = batches.fetch()
+        return step(*batches.send(fetched))
 
     def report(clock: Clock) -> dict[str, float]:
         found = {"input_s": fetches.usual_s()}
-        if way.copies:
-            way.make_room()
-            found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(partial(way.copy, way.fetch()), clock)
+        if batches.copies:
+            batches.make_room()
+            found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(partial(batches.copy, batches.fetch()), clock)
         if own:
-            return found | alone(way, step, workers, clock)
-        way.pause()
+            return found | alone(batches, step, workers, clock)
+        batches.pause()
         return found
 
     return Work(call=call, report=report, items=batch, **counts.of_work())

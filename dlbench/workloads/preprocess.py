@@ -56,22 +56,22 @@ def preprocess(
         join = lambda some: normalised(map(prepared, some))  # noqa: E731  # as above
         return DataLoader(files, batch_sampler=order, num_workers=workers, collate_fn=join, pin_memory=locked, multiprocessing_context=how)
 
-    way = OwnBatches(Data("pictures", make), (inputs, None), False, device, dtype, batch, workers)
+    batches = OwnBatches(Data("pictures", make), (inputs, None), False, device, dtype, batch, workers)
     # Processes hand over a batch each at about the same time, so a call takes all of these, or some calls would wait for none.
     fetches, turns = feed.FetchTimer(), workers or 1 if where == "processes" else 1
 
     def call() -> Any:
         for _ in range(turns):
             with fetches:
-                fetched = way.fetch()
-            output = run(way.send(fetched)[0])
+                fetched = batches.fetch()
+            output = run(batches.send(fetched)[0])
         return output
 
     def report(clock: Clock) -> dict[str, float]:
         found = {"input_s": fetches.usual_s()}
         if step != "none":
-            found |= alone(way, lambda images, _: run(images), workers, clock)
-        way.pause()
+            found |= alone(batches, lambda images, _: run(images), workers, clock)
+        batches.pause()
         picture = decode(files[0])
         levels = (resized(picture.to(place), size).cpu().round() - resized(picture.double(), size).round()).abs().max()
         if levels > 1:  # bytes are rounded once in each direction

@@ -138,12 +138,12 @@ def closed_loop_values(instances: Sequence[Sequence[float]], batch: int, bound_s
 
 
 CLOSED_S = 1.0
-"""Of the closed loop ahead of the requests."""
+"""Duration of the closed loop ahead of the requests."""
 REQUESTS = {"p90": 300, "p99": 2000}
 PER_PERIOD, MOST = 25, 2000
 """Requests of a run: so many at least, or this over the square of the share that the rate leaves idle, as busy periods grow by that."""
 WARM = 0.1
-"""Of those, so many more are sent ahead: the first meet an empty queue."""
+"""So many more, as a share of those, are sent ahead: the first meet an empty queue."""
 _SHARES = ("0.25", "0.5", "0.75", "0.9")
 
 

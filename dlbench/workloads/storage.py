@@ -1,4 +1,4 @@
-"""Reading of samples from storage, by every usual way. docs/storage.md says how to read it."""
+"""Reading of samples from storage, by the usual system calls. docs/storage.md says how to read it."""
 
 import ctypes
 import errno
@@ -28,7 +28,7 @@ IN_ORDER = 1 << 20
 MOST_AT_ONCE = 1 << 30
 """Bytes that one read can have: Linux ends each a page before 2 GiB."""
 USABLE_SHARE = 0.9
-"""Of the space that is free: who else writes there needs some."""
+"""Share of the free space: who else writes there needs some."""
 EVICTIONS, PAUSE_S = 5, 0.2
 """Times that the page cache is asked to drop the data before a call, and between them: another process may read it for a moment."""
 

@@ -21,7 +21,7 @@ Pair = tuple[Tensor, Tensor]
 _OVER_LINK = ("h2d", "d2h", "both")
 _REPEATS = 5
 WARMUP_S = 0.5
-"""Of an experiment, as long as what a call is warmed up for on an accelerator: the clocks of one that idled rise within that."""
+"""Warm-up of an experiment, as long as what a call is warmed up for on an accelerator: the clocks of one that idled rise within that."""
 _MOST_PRODUCTS = 64
 """A batch that is copied meanwhile: where a product is so much quicker than a copy, more of them say nothing new."""
 _ENDS = 4096
@@ -121,7 +121,7 @@ def streams_of(device: torch.device) -> Any:
     """Return torch's module of that kind of device, which has streams and events. Raises NotImplementedError where there are none."""
     module: Any = torch.get_device_module(device) if device.type != "cpu" else None  # torch.cpu's streams are empty shells
     if not hasattr(module, "Stream"):
-        raise NotImplementedError(f"a device of kind {device.type} has no streams on which copies could run beside other work")
+        raise NotImplementedError(f"a device of kind {device.type} has no streams on which copies could run during other work")
     return module
 
 
@@ -136,8 +136,8 @@ def _buffers(device: torch.device, size: int, direction: Direction, memory: Host
         return [(_filled(_empty(size, device)), _on_peer(size, device))]
     host = torch.device("cpu")
     there, back = (host, device), (device, host)
-    ways = {"d2d": [(device, device)], "h2d": [there], "d2h": [back], "both": [there, back]}[direction]
-    return [(_filled(_empty(size, source, memory)), _empty(size, target, memory).zero_()) for source, target in ways]
+    routes = {"d2d": [(device, device)], "h2d": [there], "d2h": [back], "both": [there, back]}[direction]
+    return [(_filled(_empty(size, source, memory)), _empty(size, target, memory).zero_()) for source, target in routes]
 
 
 def _filled(buffer: Tensor) -> Tensor:
@@ -177,15 +177,15 @@ def _copy(source: Tensor, target: Tensor, non_blocking: bool = True) -> None:
 def _both_ways(device: torch.device, pairs: list[Pair]) -> Callable[[], None]:
     """Return a call that starts both copies, each on a stream of its own, and lets the current stream wait for them."""
     module = streams_of(device)
-    ways = [(module.Stream(), *pair) for pair in pairs]
+    copies = [(module.Stream(), *pair) for pair in pairs]
 
     def call() -> None:
         current = module.current_stream()
-        for stream, source, target in ways:
+        for stream, source, target in copies:
             stream.wait_stream(current)
             with module.stream(stream):
                 _copy(source, target)
-        for stream, *_ in ways:
+        for stream, *_ in copies:
             current.wait_stream(stream)
 
     return call
@@ -207,7 +207,7 @@ def _verify(call: Callable[[], object], device: torch.device, pairs: list[Pair])
                 raise ValueError("the copy is not what was copied")
 
 
-def _link_rate(queue: Callable[[], object], device: torch.device, ways: int) -> Mapping[str, Reported]:
+def _link_rate(queue: Callable[[], object], device: torch.device, directions: int) -> Mapping[str, Reported]:
     """Return what the PCIe link carries at its generation and width, read while a copy is under way: an idle link trains down.
 
     Nothing where Linux does not tell, or torch is an older one.
@@ -219,7 +219,7 @@ def _link_rate(queue: Callable[[], object], device: torch.device, ways: int) -> 
         return {}
     speed, width = (pci_text(f"{domain:04x}:{bus:02x}:{slot:02x}.0", f"current_link_{what}") for what in ("speed", "width"))
     rate = link_bytes_per_s_of(speed, width) if speed and width else None
-    return {} if rate is None else {"link_bytes_per_s": ways * rate}
+    return {} if rate is None else {"link_bytes_per_s": directions * rate}
 
 
 def _lock_and_unlock(runtime: Any, pages: Tensor, device: torch.device, clock: Clock) -> tuple[float, float]:
@@ -280,21 +280,21 @@ class Pipeline:
 
     def observe(self, clock: Clock) -> Mapping[str, Reported]:
         """Time copies, computation, both in turns and both at once. Raises ValueError where a batch was not what it should have been."""
-        ways: dict[str, Callable[[], None]] = {
+        actions: dict[str, Callable[[], None]] = {
             "copy_s": partial(self._on, self._copying, self._copy),
             "compute_s": partial(self._on, self._computing, self._compute),
             "serial_s": partial(self._on, self._copying, self._copy, self._compute),
             "overlapped_s": self._overlapped,
         }
         # One after the other, as they use the same buffers on different streams.
-        warm_up(lambda: [seconds_of(way, clock) for way in ways.values()], clock)
-        copy_s, compute_s = (seconds_of(ways[name], clock) for name in ("copy_s", "compute_s"))
+        warm_up(lambda: [seconds_of(action, clock) for action in actions.values()], clock)
+        copy_s, compute_s = (seconds_of(actions[name], clock) for name in ("copy_s", "compute_s"))
         self._products = max(1, min(_MOST_PRODUCTS, round(copy_s / compute_s)))
-        times: dict[str, list[float]] = {name: [] for name in ways}
+        times: dict[str, list[float]] = {name: [] for name in actions}
         for _ in range(_REPEATS):
-            for name, way in ways.items():
+            for name, action in actions.items():
                 self._right.zero_()
-                times[name].append(seconds_of(way, clock))
+                times[name].append(seconds_of(action, clock))
                 if name in ("serial_s", "overlapped_s"):
                     self._check()
         found = {name: statistics.median(each) for name, each in times.items()}

@@ -129,13 +129,13 @@ def decode_step(
 
 
 def refuse_sequence(model: str, tokens: int, positions: int, least: int = 1) -> None:
-    """Raise ValueError for sequences that a network has no positions for, or that have no token to be told."""
+    """Raise ValueError for sequences that a network has no positions for, or that have no token to predict."""
     if not least <= tokens <= positions:
         raise ValueError(f"{model} takes sequences of {least} to {positions} tokens, not of {tokens}")
 
 
 def take_attention(attention: Attention, device: torch.device, dtype: Dtype) -> None:
-    """Have torch compute attention so until the next case, for which the harness sets it anew; it would take another way in silence.
+    """Have torch compute attention so until the next case, for which the harness sets it anew; it would take other kernels in silence.
 
     Raises NotImplementedError for what an accelerator has no kernel for.
     """

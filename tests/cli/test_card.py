@@ -52,7 +52,7 @@ def test_each_committed_reference_has_the_lines_of_its_answers(path):
 def test_a_file_without_a_case_that_went_well_is_refused_in_a_sentence(tmp_path):
     cases = [made_up.case("matmul", n=n) for n in (8, 16)]
     made_up.write(tmp_path / "run.jsonl", [made_up.ended(each, Status.FAILED, "no") for each in cases])
-    sentence = "no case went well, so there is no card (2 cases: 2 failed); dlbench show has the reasons"
+    sentence = "no case went well, so there is no card (quick, 2 cases (2 failed)); dlbench show has the reasons"
     assert shown(tmp_path, "run.jsonl") == front_door.Done(2, "", f"dlbench: {sentence}\n")
 
 

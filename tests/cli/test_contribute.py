@@ -392,6 +392,10 @@ def wide(measured):
 
 
 FIRST = "matmul[n=8,dtype=fp32]@cpu"
+RESTLESS = (
+    "cases are throttled, disturbed, or noisy, with an interval wider than a factor of 1.5; "
+    "quieten the machine (dlbench doctor), and measure again"
+)
 UNFIT = {
     "failed": (lambda: [*quiet(), made_up.ended(made_up.case("matmul", n=9), Status.FAILED, "it broke")], {},
                "matmul[n=9]@cpu failed or crashed; find out why, and measure again"),
@@ -404,10 +408,9 @@ UNFIT = {
                    "it is not usable: 4 of 4 cases throttled in most rounds; cool the device or raise its CPU quota, "
                    "and measure again: dlbench run quick --device cpu"),
     "throttled": (lambda: [*hot(quiet()[:14]), *quiet()[14:]], {},
-                  "2 of 4 cases are throttled, which is more than 25.0 %; cool the machine or raise its quota, and measure again"),
+                  f"2 of 4 {RESTLESS}"),
     "noisy": (lambda: wide(quiet()), {},
-              "4 of 4 cases are noisy, with an interval wider than a factor of 1.5, which is more than 25.0 %; "
-              "quieten the machine, and measure again"),
+              f"4 of 4 {RESTLESS}"),
     "interrupted": (quiet, {"finished": False},
                     "the run was interrupted or is still going on, at 4 of 4 planned cases; "
                     "continue it with: dlbench run --resume run.jsonl"),

@@ -143,7 +143,7 @@ def test_a_first_case_that_can_not_be_measured_does_not_put_answers_off(tmp_path
     screen.case_ended(made_up.ended(unsupported, Status.UNSUPPORTED, "no tf32 here"))
     assert "usable" not in shown()
     screen.case_ended(*made_up.rounds_of(measured, [[1.0]]))
-    assert "AMD EPYC 7B13, 2 threads · quick, 2 cases (1 unsupported) · usable\n" in shown()
+    assert "AMD EPYC 7B13, 2 threads · quick, 2 cases (1 unsupported), 1 round · usable\n" in shown()
 
 
 def test_the_screen_knows_the_accelerators_that_have_no_row_yet(tmp_path):

@@ -73,5 +73,5 @@ def test_a_workload_that_says_why_it_does_not_state_operations_is_quoted(tmp_pat
 def test_what_measures_dlbench_itself_needs_no_counts(tmp_path):
     shared_hosts.dlbench("run", "self", "--device", "cpu", "-k", "noop", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
     shown = shared_hosts.dlbench("show", "run.jsonl", cwd=tmp_path).out
-    assert "1 case: 1 measured" in shown
+    assert ", 1 case, 1 round" in shown
     assert "neither operations nor bytes" not in shown

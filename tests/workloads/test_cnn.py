@@ -13,8 +13,6 @@ from dlbench.kit.precision import operands, output, storage
 from dlbench.workloads import cnn
 
 CPU = torch.device("cpu")
-# On a CPU without native fp16 a real network takes minutes a step.
-FP16 = ("fp16", "amp_fp16")
 
 
 def tiny_network(name: str) -> nn.Module:
@@ -41,7 +39,7 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(cnn.OPTIMIZERS, name, partial(optimizer, lr=1e-2))
 
 
-@pytest.mark.parametrize("dtype", [d for d in get_args(Dtype) if d not in FP16])
+@pytest.mark.parametrize("dtype", ["fp32", "amp_bf16"])
 def test_resnet18_trains_two_steps_to_a_finite_loss(dtype: Dtype) -> None:
     torch.manual_seed(0)
     work = cnn.train_step(CPU, model="resnet18", batch=1, dtype=dtype)

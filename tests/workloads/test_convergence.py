@@ -151,10 +151,3 @@ def test_accuracy_and_loss_are_of_samples_that_no_seed_has_trained_on():
     training.run(inputs[:TRAINED_ON], labels[:TRAINED_ON], 0.02, 2)
     losses, accuracies = training.check(inputs[-CHECKED:], labels[-CHECKED:])
     assert (values["loss"], values["accuracy"]) == (tuple(losses.tolist()), tuple(accuracies.tolist()))
-
-
-def test_a_format_that_does_not_exist_is_told_by_its_nearest(tmp_path):
-    bench = 'workload = "convergence"\naxes.format = "fixed_88"\naxes.rate = 0.02'
-    done = shared_hosts.dlbench("run", front_door.suite(tmp_path, bench), cwd=tmp_path)
-    assert done.code == 2
-    assert "mine.toml, bench 1 (convergence): no format is called 'fixed_88'; did you mean 'fixed_8_8'?" in done.err

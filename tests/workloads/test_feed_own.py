@@ -37,12 +37,15 @@ def test_loaders_feed_or_end_their_own_case_with_a_sentence(tmp_path):
     assert (status, said.partition(" (")[0]) == ("unsupported", "data 'listed' takes no workers; give its function that parameter")
     lines = Path(plugin).read_text().splitlines()
     # With the line of the decorator, as nothing of the user's was running.
-    at = {name: lines.index(line) for line in lines for name in ("empty", "alone", "words") if line.startswith(f"def {name}(")}
+    at = {name: lines.index(line) for line in lines for name in ("empty", "alone", "words", "torn") if line.startswith(f"def {name}(")}
     ended = "has ended without a batch; it is gone through once an epoch, so each time has to begin anew"
     wrong = {"empty": ended, "alone": "gives a list of 1 (Tensor), and a step takes (inputs, targets)"}
     wrong |= {"words": "gives inputs as a list of 4 (str), and the network takes a tensor"}
     assert found == {
-        "torn,workers=1": ("failed", "ValueError: data 'torn' raises FileNotFoundError: there is no image 9.jpg"),
+        "torn,workers=1": (
+            "failed",
+            f"ValueError: data 'torn' raises FileNotFoundError: there is no image 9.jpg (own_data.py, line {at['torn']})",
+        ),
         **{name: ("failed", f"ValueError: data '{name}' {said} (own_data.py, line {at[name]})") for name, said in wrong.items()},
     }
 

@@ -63,7 +63,7 @@ def test_a_torch_without_products_in_fp8_is_named_with_its_version(tmp_path):
 def test_single_bits_without_a_compiler_are_unsupported_on_a_cpu(tmp_path):
     row = one_product(tmp_path, 'axes.dtype = "binary"', "no_compiler.py")
     said = "products of single bits need a C compiler on a CPU; CC names no-such-compiler, which is not there"
-    assert (row["status"], row["reason"]) == ("unsupported", said)
+    assert (row["status"], row["reason"].partition(" (torch")[0]) == ("unsupported", said)
 
 
 @pytest.mark.parametrize(

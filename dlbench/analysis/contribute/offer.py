@@ -11,7 +11,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.report.sentences import not_usable
 from dlbench.core.rows.row import Row
 from dlbench.core.store import RunFile
-from dlbench.core.units import one_line, percent
+from dlbench.core.units import one_line
 
 LEAST_ROUNDS = 6
 """Fewer carry no 95 % interval."""
@@ -21,7 +21,7 @@ TOLERATED = 0.25
 """Share of the cases that may be throttled, disturbed or wide: on a shared machine some always are."""
 
 
-def doubts(run: RunFile, results: Results) -> list[str]:
+def objections(run: RunFile, results: Results) -> list[str]:
     """Return a sentence for each thing that keeps a run from being a reference; ``results`` are its rows."""
     ok = [row for row in results.rows if row.is_ok]
     failed = [row for row in results.rows if row.is_failure]
@@ -31,6 +31,8 @@ def doubts(run: RunFile, results: Results) -> list[str]:
     resume, spent = f"dlbench run --resume {shlex.quote(str(run.path))}", header.spent_budget(run, results.rows)
     more = spent.option(spent.enough) if spent else f"--rounds {header.ENOUGH_ROUNDS}"
     unusable = not_usable(results)
+    restless = [row for row in ok if _is_restless(row)]
+    how = f"throttled, disturbed, or noisy, with an interval wider than a factor of {WIDE:g}"
     signs = {
         "it is an A/B, whose sides differ on purpose; measure one alone: dlbench run": run.header.get("sides")
         or any(each.side for each in run.measurements),
@@ -42,27 +44,19 @@ def doubts(run: RunFile, results: Results) -> list[str]:
         f"{_cases(few_rounds)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} {more}": few_rounds,
         f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason": implausible,
         **{f"it is {line}": True for line in unusable},
+        f"{len(restless)} of {plural(len(ok), 'case')} are {how}; quieten the machine (dlbench doctor), and measure again": not unusable
+        and len(restless) > TOLERATED * len(ok),
     }
     incomplete = [note.removeprefix(f"{run.path}: ") for note in header.incomplete(run, len(results.rows))]
     found = [sentence for sentence, shown in signs.items() if shown]
     names = refused([*run.measurements, *run.discarded])
-    return [one_line(each) for each in (*incomplete, *found, *_restless(ok, known=bool(unusable)), *names)]
+    return [one_line(each) for each in (*incomplete, *found, *names)]
 
 
-def _restless(rows: Sequence[Row], *, known: bool) -> list[str]:
-    """Say what more than a few of the cases show of a machine that was not at rest; ``known``: that it throttled or disturbed most."""
-    wide = [row for row in rows if (row.time.ci_high_s or 0.0) > WIDE * (row.time.ci_low_s or 0.0)]
-    throttled = [row for row in rows if row.flag.throttled and not row.declared.is_sustained]
-    signs = {
-        "throttled": ([] if known else throttled, "cool the machine or raise its quota"),
-        "disturbed": ([row for row in rows if row.flag.disturbed and not known], "stop what else runs, look with dlbench doctor"),
-        f"noisy, with an interval wider than a factor of {WIDE:g}": (wide, "quieten the machine"),
-    }
-    return [
-        f"{len(found)} of {plural(len(rows), 'case')} are {sign}, which is more than {percent(TOLERATED)}; {advice}, and measure again"
-        for sign, (found, advice) in signs.items()
-        if len(found) > TOLERATED * len(rows)
-    ]
+def _is_restless(row: Row) -> bool:
+    """Whether a case shows a machine that was not at rest: held back, disturbed, or with a wide interval."""
+    throttled = row.flag.throttled and not row.declared.is_sustained
+    return bool(throttled or row.flag.disturbed or (row.time.ci_high_s or 0.0) > WIDE * (row.time.ci_low_s or 0.0))
 
 
 def _cases(rows: Sequence[Row]) -> str:

@@ -85,7 +85,7 @@ ENDINGS = {
     Status.CRASHED: "its process crashed",
     Status.FAILED: "it failed",
 }
-"""What is published in place of a reason: torch's own name processes and paths."""
+"""Published in place of a reason, as torch's own name processes and paths."""
 
 _NOUNS = (
     Case, Measurement, Samples, Memory, Transfer, SpotCheck, StepProfile, KindTime, MeteredWindow, Throttling, RoundState, Policy,
@@ -179,14 +179,14 @@ def public_records(run: RunFile) -> Iterator[Record]:
     suites = [{"name": suite, "bench": [{"workload": each} for each in found]} for suite, found in sorted(workloads.items())]
     measured = (("measurement", run.measurements), ("discarded", run.discarded))
     makers = {each for each in names.values() if each}
-    told = {"id": {*names, *(each.case.id for _, found in measured for each in found)}, "name": makers, "device_name": makers}
+    fit_texts = {"id": {*names, *(each.case.id for _, found in measured for each in found)}, "name": makers, "device_name": makers}
     for record in (
         {**run.header, "kind": "header", "suites": suites, "devices": devices},
         *(measurement_to_json(_without_words(each), kind) for kind, found in measured for each in found),
         *(state.to_json() for state in run.states),
         {**(run.footer or {}), "kind": "footer"},
     ):
-        yield _public(record, "", told)
+        yield _public(record, "", fit_texts)
 
 
 def _without_words(measurement: Measurement) -> Measurement:
@@ -196,22 +196,22 @@ def _without_words(measurement: Measurement) -> Measurement:
     return replace(measurement, reason=ENDINGS.get(measurement.status), profile=known)
 
 
-def _public(value: Any, name: str, told: Mapping[str, Collection[str]]) -> Any:
-    """Return what may be published of a field of that name, None for nothing; ``told``: texts that were found to be fit, by their field."""
+def _public(value: Any, name: str, fit_texts: Mapping[str, Collection[str]]) -> Any:
+    """Return what may be published of a field of that name, None for nothing; ``fit_texts``: texts found to be fit, by their field."""
     if isinstance(value, str):
-        if value in told.get(name, ()):
+        if value in fit_texts.get(name, ()):
             return value
         return match[0] if name in _FORMS and (match := _FORMS[name].match(value)) else None
     if isinstance(value, Mapping):
         freely = name in _NAMED_FREELY
         found = {
-            key: _public(each, name if freely and not isinstance(each, Mapping) else "" if freely else key, told)
+            key: _public(each, name if freely and not isinstance(each, Mapping) else "" if freely else key, fit_texts)
             for key, each in value.items()
             if (re.fullmatch(r"\w{1,80}(:\d{1,4})?", key, re.ASCII) if freely else key in _FIELDS)
         }
         return {key: each for key, each in found.items() if each not in (None, {}) or value[key] in (None, {})}
     if isinstance(value, list | tuple):
-        found_in = (_public(each, "" if isinstance(each, Mapping) else name, told) for each in value)
+        found_in = (_public(each, "" if isinstance(each, Mapping) else name, fit_texts) for each in value)
         return [each for each in found_in if each is not None]
     return number(value)
 

@@ -1,4 +1,4 @@
-"""Checks of a machine by a short A/A, the same cases on two sides that were measured in turn, and findings as a table."""
+"""Checks of a machine by a short A/A, the same cases on two sides measured alternately, and findings as a table."""
 
 import math
 import statistics
@@ -79,7 +79,7 @@ def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttl
 
 
 _ROUNDS = (7, 10)
-"""Rounds a side for which to say what they would show: those of a run, and those of a gate."""
+"""Rounds a side to predict detectable changes for: those of a run, and those of a gate."""
 
 
 def same_code(run: RunFile) -> list[Finding]:
@@ -89,7 +89,7 @@ def same_code(run: RunFile) -> list[Finding]:
 
 
 def compared(one: Results, other: Results) -> list[Finding]:
-    """Compare two sides that ran the same code in turn: how small a change could be seen here, and was one called where there is none?
+    """Compare two sides that ran the same code alternately: how small a change could be seen here, and was one called where there is none?
 
     The change that k rounds a side would show comes from that of the rounds at hand, n a side: an interval narrows with the square root
     of the rounds, so it is its half width times sqrt(n / k), and never below the threshold of sides that are measured in turn.

@@ -25,7 +25,7 @@ THRESHOLD = WITHIN_A_RUN.time
 CASE_LIMIT, SUITE_LIMIT = 0.01, LEVEL
 COVERAGE = (0.93, 0.98)
 SLOWDOWN = 0.1
-"""Of the programs that are slower on purpose, as in `harness.plan.known_cases`."""
+"""Slowdown of the programs that are slower on purpose, as in `harness.plan.cases`."""
 
 
 def verdicts(cases: Sequence[Tests]) -> list[Verdict]:
@@ -40,7 +40,7 @@ def _called_slower(tests: Mapping[str, Tests]) -> set[str]:
 
 
 def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
-    """Return the findings of a self-test from all its measurements; `harness.plan.known_cases` has the cases."""
+    """Return the findings of a self-test from all its measurements; `harness.plan.cases` has the cases."""
     cases = grouped(measurements, lambda each: each.case.id).values()
     measured = [(every[0].case, per_round(every)) for every in cases]
     bad = [f"{each.case.id} is {each.status}" for each in measurements if each.status is not Status.OK]

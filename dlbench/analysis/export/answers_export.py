@@ -69,10 +69,9 @@ def card(results: Results) -> str:
     results = merged(results)
     rows, files = results.rows, results.files
     if not any(row.is_ok for row in rows):
-        counts = sentences.count(rows).rstrip(".")
-        raise UsageError(f"no case went well, so there is no card ({counts}); dlbench show has the reasons")
-    made = [few(dict.fromkeys(row.case.suite for row in rows), _NAMED), *sentences.measured(files.environments)]
-    about = [*sentences.not_usable(results)[:1], f"{', '.join(filter(None, made))}; {sentences.count(rows)}"]
+        raise UsageError(f"no case went well, so there is no card ({sentences.extent(results)}); dlbench show has the reasons")
+    made = ", ".join((sentences.extent(results), *sentences.measured(files.environments)))
+    about = [*sentences.not_usable(results)[:1], made]
     machines, *about = (markdown(_short(text)) for text in ("; ".join(sentences.devices(rows, 2 * _NAMED)), *about))
     lines, label = list[str](), ""
     for named, text in terminal.lines(answers(results), _MOST):

@@ -54,7 +54,7 @@ class Timed:
         return [each.samples for each in self.measurements if each.samples]
 
     def time(self, units_per_s: float) -> Metric:
-        """Return what a call takes, in a unit of which a second has so many."""
+        """Return the time of a call, in a unit with so many to a second."""
         medians = self.row.rounds.median_s
         return statistics.median(medians) * units_per_s, [seconds * units_per_s for seconds in medians]
 
@@ -113,8 +113,8 @@ class Exported(NamedTuple):
     """A result file in a format."""
 
     parts: Mapping[str, bytes | None]
-    """What goes into each file, by the part that its name ends in: empty where there is one file. None for a file without entries; no
-    parts where no case has times."""
+    """Content of each file by the part that its name ends in, empty for a single file. None for a file without entries; no parts where no
+    case has times."""
     notes: list[str]
     """A sentence for whatever is left out."""
 

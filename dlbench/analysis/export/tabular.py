@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILE_FORMATS = ("bencher", "csv", "github-action-benchmark", "google-benchmark", "parquet", "pyperf")
-"""What a result file is exported to; `formats` makes them."""
+"""Formats of exported result files; `formats` makes them."""
 NEEDS_NAME = {"parquet": "is not text", "github-action-benchmark": "makes two files"}
 """Why files of a format can't go to stdout."""
 Row = Mapping[str, Any]
@@ -111,4 +111,4 @@ def code(text: str) -> str:
 
 _MARKUP = re.compile(r"[\\`*~|]|(?<![^\W_])_|_(?![^\W_])|(?<=\])[(\[:]|!(?=\[)|&(?=[#A-Za-z])|^>")
 _BLOCK = re.compile(r"^(\d*)([#+.)-])(?=[#\s-]|$)")
-"""What makes a heading or an item of a list of a line."""
+"""Beginning of a line that Markdown reads as a heading or a list item."""

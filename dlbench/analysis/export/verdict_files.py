@@ -139,7 +139,7 @@ def severity(case: CaseVerdict, report_only: bool) -> str | None:
 
 
 VERDICT_VERSION = 2
-"""Of the document below. Keys may be added under it; one that changes its meaning or goes away makes a new version."""
+"""Version of the document below: new keys keep it, a key that changes its meaning or goes away makes a new one."""
 
 
 def verdict_document(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _KNOWN = {**BY_NAME, "batch": Column("param.batch", Unit.COUNT, "batch size; null where the workload has none")}
 Entry = Column | Callable[[Sequence[Any]], Column | Iterable[Column]]
-"""What a table declares: a column, or what makes one, or several, of all records that it shows."""
+"""Entry of a table: a column, or a function that makes one or several of all records shown."""
 
 
 class _Path:

@@ -20,7 +20,7 @@ class HasRow(Protocol):
 
     @property
     def row(self) -> Row:
-        """It."""
+        """The row."""
 
 
 T = TypeVar("T", bound=HasRow)
@@ -86,8 +86,8 @@ def choice(row: Row) -> str:
     """
     found = {name: row.setting(name) for name in ("batch", *STANDARD, *chosen(row))}
     shown = {name: value for name, value in found.items() if value is not None}
-    told = [name for name in shown if name in ("batch", "dtype") or value_text(shown[name]) != plain_value(row, name)]
-    return " ".join(str(shown[name]) if isinstance(shown[name], str) else f"{name}={value_text(shown[name])}" for name in told)
+    unusual = [name for name in shown if name in ("batch", "dtype") or value_text(shown[name]) != plain_value(row, name)]
+    return " ".join(str(shown[name]) if isinstance(shown[name], str) else f"{name}={value_text(shown[name])}" for name in unusual)
 
 
 def by_device(found: Sequence[T]) -> dict[str, list[T]]:
@@ -110,7 +110,7 @@ def by_workload(found: Sequence[T], *, by_place: bool = False) -> dict[str, list
 
 
 def without_folders(text: str, files: Iterable[Path] = ()) -> str:
-    """Return a text for others to read, in which of an absolute path, and of these files, the last part is left, and of a home ``~``."""
+    """Return a text for others to read: of an absolute path, and of these files, the last part stays, and ``~`` stands for a home."""
     for path in sorted(files, key=lambda path: -len(str(path))):
         text = text.replace(shlex.quote(str(path)), shlex.quote(path.name)).replace(str(path), path.name)
     return _FOLDERS.sub("", _HOME.sub("~", text.replace("file:///", "/"))) if "/" in text else text

@@ -22,7 +22,7 @@ _OF_UNIT = {"bytes": units.byte_count, "hz": units.hertz, "w": "{:.0f} W".format
 """How what is said of a machine is written, by the unit at the end of its name."""
 _MOST_NAMED = 4
 _NUMBERED = re.compile(r"[ _]?\d+")
-"""What tells ``seed_0`` from ``seed_1``."""
+"""Number at the end of a name, as in ``seed_0``."""
 _NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\](@(?P<device>[^]]+))?", re.DOTALL)
 
@@ -135,7 +135,7 @@ def entry(name: str, value: object) -> tuple[str, str]:
 
 
 def amount(number: float, unit: Unit) -> str:
-    """Return how large a difference is: ``20.0 points`` of fractions, as a share of one would be another number."""
+    """Return the size of a difference: ``20.0 points`` of fractions, as a share of one would be another number."""
     return f"{round(100 * number, 1) + 0.0:.1f} points" if unit is Unit.FRACTION else units.text(number, unit)  # -0.0 + 0.0 has no sign
 
 

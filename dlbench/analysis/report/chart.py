@@ -68,7 +68,7 @@ class Chart:
         """Return the one for wide pages as a file of its own, with its title on white, or an empty text."""
         if not self.specs:
             return ""
-        drawn = _rendered({**self.specs[0], "title": {"text": brief(self.figure.title), "limit": WIDE}, "background": "var(--paper)"})
+        drawn = _rendered({**self.specs[0], "title": {"text": shortened(self.figure.title), "limit": WIDE}, "background": "var(--paper)"})
         light = dict(re.findall(r"--(\w+): (#\w+)", STYLE.partition("@media")[0]))
         return re.sub(r"var\(--(\w+)\)(?=[^<>]*>)", lambda name: light[name[1]], drawn) + "\n"
 
@@ -89,7 +89,7 @@ def chart(figure: Figure) -> Chart:
     return Chart(figure, tuple(left_out), tuple(_spec(figure, points, width) for width in widths))
 
 
-def brief(words: str) -> str:
+def shortened(words: str) -> str:
     """Return a text as one line without folders of the user's, of a very long one the beginning and the end."""
     line = without_folders(units.one_line(words))
     return line if len(line) <= 90 else f"{line[:60]}…{line[-29:]}"
@@ -100,7 +100,7 @@ def _names(points: Sequence[Spec], field: str) -> list[str]:
 
 
 def _words(row: Cells, axis: Column) -> str:
-    return brief(cell(row.get(axis.name), axis)) or "none"
+    return shortened(cell(row.get(axis.name), axis)) or "none"
 
 
 def _at(row: Cells, axis: Column, log: bool) -> Any:
@@ -114,21 +114,21 @@ def _at(row: Cells, axis: Column, log: bool) -> Any:
 def _points(figure: Figure) -> list[Spec]:
     """Return plain fields for each row that can be drawn; what is of several places has a series for each."""
     found = list[Spec]()
-    told = [axis for axis in (figure.series, figure.place) if axis and len({_words(row, axis) for row in figure.rows}) > 1]
+    distinguishing = [axis for axis in (figure.series, figure.place) if axis and len({_words(row, axis) for row in figure.rows}) > 1]
     for rank, row in enumerate(figure.rows):
         point: Spec = {name: _at(row, getattr(figure, name), name in figure.log) for name in "xy"} | {"rank": rank}
         if None in point.values():
             continue
         point["hint"] = " · ".join(_words(row, axis) for axis in figure.axes)
         if figure.series:
-            point["series"] = " on ".join(_words(row, axis) for axis in told or [figure.series])
+            point["series"] = " on ".join(_words(row, axis) for axis in distinguishing or [figure.series])
         for name, ends in (("y" if figure.mark == "line" else "x", figure.interval), ("band", figure.band)):
             known = [row.get(end.name) for end in ends]
             point |= {} if None in known else dict(zip((f"{name}_low", f"{name}_high"), known, strict=False))
         if figure.mark == "bar":  # what it is of stands at its name as well, so that colour never tells alone
             point |= {"from": figure.reference if "x" in figure.log else 0, "words": _words(row, figure.x)}
             point["end"] = max(point["from"], point["x"], point.get("x_high", 0))
-            point["y"] = " · ".join([point["y"], *(_words(row, axis) for axis in told)])
+            point["y"] = " · ".join([point["y"], *(_words(row, axis) for axis in distinguishing)])
         found.append(point)
     return found
 
@@ -139,7 +139,7 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
     if figure.clip:
         list(axes.values())[-1]["scale"] |= {"domain": figure.clip, "clamp": True}
     rows, height, room = _rows(points, width) if has_words(figure.y) else ({}, 220 if figure.series else 150, width)
-    told = {"color": _series(points, figure.mark, room)} if figure.series else {}
+    by_series = {"color": _series(points, figure.mark, room)} if figure.series else {}
     levels = [] if figure.reference is None else [{"at": figure.reference}]
     parts = {
         "dot": figure.mark == "line" and len(points) < _MARKED,
@@ -149,15 +149,15 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
     }
     layers = {name: layer for name, layer in _VEGA["layers"].items() if parts.get(name)}
     for name, channel in (("line", "strokeDash"), ("dot", "shape")):
-        if told and name in layers:
+        if by_series and name in layers:
             encoding = layers[name]["encoding"]
-            layers[name] = {**layers[name], "encoding": {channel: {**encoding.get(channel, {}), **told["color"]}}}
+            layers[name] = {**layers[name], "encoding": {channel: {**encoding.get(channel, {}), **by_series["color"]}}}
     return {
         "data": {"name": "points"},
         "datasets": {"points": points, "levels": levels, "bound": _points(replace(figure, rows=figure.bound))},
         "width": width,
         "height": height,
-        "encoding": {**axes, **rows, "tooltip": {"field": "hint"}, **told},
+        "encoding": {**axes, **rows, "tooltip": {"field": "hint"}, **by_series},
         "layer": list(layers.values()),
         "config": _VEGA["config"],
     }
@@ -168,7 +168,7 @@ def _numbers(name: str, axis: Column, log: bool) -> Spec:
     form, unit = _VEGA["formats"].get(axis.unit.value, ["'.4~s'", axis.unit.value])
     scale: Spec = {"type": "log", "base": 2 if axis.unit is Unit.COUNT else 10} if log else {}
     label = {"labelExpr": _VEGA["label"].format(form, unit)}
-    return {"field": name, "type": "quantitative", "title": brief(axis.heading), "scale": {**scale, "nice": False}, "axis": label}
+    return {"field": name, "type": "quantitative", "title": shortened(axis.heading), "scale": {**scale, "nice": False}, "axis": label}
 
 
 def _rows(points: Sequence[Spec], width: int) -> tuple[Spec, int, int]:

@@ -35,7 +35,7 @@ NOISE_COLUMNS = (
     Column("calibrate.p10_sd", Unit.FRACTION, "the same of its p10", of=lambda each: each[1].p10, heading="sd of p10"),
     Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean", of=lambda each: each[1].mean),
 )
-"""What is shown of a case and its noise."""
+"""Columns of a case and its noise."""
 _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new", "not measured")
 
 
@@ -71,8 +71,8 @@ def reasons(comparison: Comparison) -> list[str]:
     """
     names = _names(comparison)
     summed_up = comparison.unseen.sentence if comparison.unseen else ""
-    told = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
-    alike = grouped(told, lambda each: wording.numberless(each[1]) if each[0].tests else each[1])  # the words of a fault stay
+    reasoned = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
+    alike = grouped(reasoned, lambda each: wording.numberless(each[1]) if each[0].tests else each[1])  # the words of a fault stay
     of_cases = grouped(alike.values(), lambda group: tuple(names[case.case] for case, _ in group))
     texts = {cases: "; ".join(wording.merged(reason for _, reason in group) for group in groups) for cases, groups in of_cases.items()}
     counts = {cases: f"{'all ' if len(cases) == len(comparison.cases) else ''}{len(cases):,} cases" for cases in texts}
@@ -153,7 +153,7 @@ def _time(row: Row | None, seconds: float | None) -> str:
 
 
 def occasions(calibration: Calibration, path: Path | None) -> str:
-    """Say which calibration verdicts allow for."""
+    """Name the calibration that verdicts allow for."""
     when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
     return units.one_line(f"verdicts allow for the noise between sessions in {path}: {calibration.pooled.occasions} sessions{when}")
 

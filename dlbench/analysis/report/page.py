@@ -28,7 +28,7 @@ from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import compare_terminal, sentences, tables, terminal
-from dlbench.analysis.report.chart import STYLE, Chart, brief, chart
+from dlbench.analysis.report.chart import STYLE, Chart, chart, shortened
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
 from dlbench.core.files import __version__
 from dlbench.core.stats import fences, known
@@ -47,7 +47,7 @@ _ROUNDS = (
     spanned(_RELATIVE.by(itemgetter(1)), itemgetter(2, 3), "sample.time_"),
     Column("sample.case", Unit.TEXT, "the case, and where it ran", of=itemgetter(0), heading="case"),
 )
-"""What is drawn of a round, of which come name, time over the median of the case, and the ends of its interval."""
+"""Columns of a round, which is a name, the time over the median of the case, and the ends of its interval."""
 _CHANGE = Column("compare.times", Unit.RATIO, "1.1 is 10 % more", "lower", heading="time over that of base")
 _CHANGES = (
     spanned(
@@ -135,7 +135,7 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
     html = _rendered(
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
-        lead=[" · ".join(terminal.run_in_words(results)), sentences.count(results.rows), *sentences.devices(results.rows, _NAMED)],
+        lead=[" · ".join(terminal.run_in_words(results)), *sentences.devices(results.rows, _NAMED)],
         left_open=terminal.left_open(found),
         answers=[_answer(each, views, marks) for each in found],
         claims=_view(claims_table(results)),
@@ -184,7 +184,7 @@ def _template() -> jinja2.Template:
 
 def _harmless(value: object) -> object:
     """Return what stands on the page for a value: text without control characters and without folders of the user's, nothing for None."""
-    if isinstance(value, str) and not hasattr(value, "__html__"):  # which what is escaped already has
+    if isinstance(value, str) and not hasattr(value, "__html__"):  # escaped text has it
         return names.without_folders(one_line(value))
     return "" if value is None else value
 
@@ -197,7 +197,7 @@ _PARTS = {
     "environments": ("environment", "Environment"),
     "warnings": ("warnings", "Warnings"),
 }
-"""What a page may consist of, apart from comparisons: of each part its id and its heading."""
+"""Parts of a page, apart from comparisons: the id and the heading of each."""
 
 
 def _rendered(**content: Any) -> str:
@@ -220,13 +220,13 @@ def _charts(figures: Iterable[tuple[str, Figure]]) -> dict[str, Chart]:
 
 def _head(what: Iterable[str], device_names: Iterable[str | None], results: Results) -> dict[str, Any]:
     """Return what tells a page from others: suites, or sides of a comparison, and devices; then when and with what it was measured."""
-    shown = wording.few(dict.fromkeys(map(brief, what)), _NAMED)
-    devices = wording.few(dict.fromkeys(brief(name) for name in device_names if name), _NAMED, "device")
+    shown = wording.few(dict.fromkeys(map(shortened, what)), _NAMED)
+    devices = wording.few(dict.fromkeys(shortened(name) for name in device_names if name), _NAMED, "device")
     return {"title": " on ".join(filter(None, (shown, devices))) or "Results", "facts": sentences.measured(results.files.environments)}
 
 
 def _measured(results: Results) -> dict[str, Any]:
-    """Return what stands on the page of the runs themselves: which is not usable, where each was measured, and its machine's state."""
+    """Return the lines on runs that are not usable, and a table of each run's machine and its state."""
     return {
         "not_usable": sentences.not_usable(results),
         "environments": list(filter(None, map(_view, sentences.environment_tables(results.files.environments)))),
@@ -261,7 +261,7 @@ def _plot(name: str, drawn: Chart) -> dict[str, Any]:
 
 
 def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Mapping[str, str]) -> dict[str, Any]:
-    """Return an answer for the page, which takes as many of the views of plots as it has figures; ``marks`` as cases have them."""
+    """Return an answer for the page, with the next views of plots for its figures; ``marks``: the meanings that cases give its tags."""
     if isinstance(found, Missing):
         return {"missing": True, "found": found}
     return {

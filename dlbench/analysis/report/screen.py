@@ -47,9 +47,9 @@ class ScreenTable:
 
     columns: Sequence[ScreenColumn]
     styles: Mapping[int, str] = field(default_factory=dict)
-    """Of rows, by their number."""
+    """Styles of rows, by their number."""
     below: Mapping[int, str] = field(default_factory=dict)
-    """What stands below rows, such as why a case failed."""
+    """Texts below rows, such as why a case failed, by their number."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.columns:
@@ -80,7 +80,7 @@ def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[Scre
     if _left(whole, room) >= 0:
         return whole
     name, *others = texts
-    widths = {name: min(whole[name], max(5, min(22, room // 5)))}  # in which the name of a case can still be read
+    widths = {name: min(whole[name], max(5, min(22, room // 5)))}  # enough to read the name of a case
     for each in others:
         longest = min(whole[each], max(12, min(30, room // 2)))  # a longer word is broken
         words = (cell_len(word.strip()) for text in texts[each] for word in fold(text, 1))

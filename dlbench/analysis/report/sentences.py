@@ -55,8 +55,8 @@ def environment_tables(environments: Environments) -> list[Table]:
     return found
 
 
-_UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
-"""Limits of a case that no mark tells: its spread, or its status, does."""
+_MARKED_ELSEWHERE = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
+"""Limits of a case that its spread or its status shows, and no mark."""
 # Closed set of marks that are no limit of an answer: what each means, and what to do about it.
 MARKS: Mapping[str, tuple[Callable[[Row], bool | None], str]] = {
     "power cap": (attrgetter("flag.power_capped"), "compare only with runs under the same limit, or raise it"),
@@ -81,11 +81,11 @@ _OF_SHARES = {
     "ceiling": "share of the most that any case in the same precision, or moves of memory where it says so, reached there. ",
 }
 _REMEDIES = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
-"""What to do, by what happened to a run."""
+"""Remedies by what happened to a run."""
 _REASONS = 4
 """Reasons of flags that are shown in full."""
 _MANY = 4
-"""Cases that failed alike, from which on their reason stands below the table."""
+"""Cases that failed alike from which on one line below the table has their reason."""
 _NAMED = 2
 """Cases that a note names."""
 _COPIES = (
@@ -93,17 +93,15 @@ _COPIES = (
 )
 
 
-def count(rows: Sequence[Row]) -> str:
-    """Return for example ``14 cases: 12 measured, 1 oom, 1 timeout; 7 rounds.``; searches cut short, and cases not usable, apart."""
-    measured = {Status.OK.value: "measured"}
-    statuses = ("not usable" if row.is_set_aside else names.status(row) for row in rows if row.case.status)
-    ended = Counter(measured.get(status, status) for status in statuses)
-    order = ["measured", *map(str, Status), *ended]
-    outcomes = ", ".join(f"{count} {status}" for status, count in sorted(ended.items(), key=lambda each: order.index(each[0])))
-    if not outcomes:
-        return "No cases."
-    rounds = "" if (common := common_rounds(rows)) is None else f"; {wording.plural(common, 'round')}"
-    return f"{wording.plural(len(rows), 'case')}: {outcomes}{rounds}."
+def extent(results: Results) -> str:
+    """Return suites, cases and how they ended, rounds and time of what was measured: ``quick, 14 cases (1 oom), 7 rounds, 1:01``."""
+    rows, files = results.rows, results.files
+    ended = Counter(names.status(row) for row in rows if row.case.status and row.case.status is not Status.OK)
+    outcomes = f" ({', '.join(f'{count} {status}' for status, count in ended.items())})" if ended else ""
+    rounds = "" if (common := common_rounds(rows)) is None else wording.plural(common, "round")
+    took = units.clock_time(sum(files.seconds.values())) if len(files.seconds) == len({*files.paths.values()}) > 0 else ""
+    suites = few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
+    return ", ".join(filter(None, (suites, f"{wording.plural(len(rows), 'case')}{outcomes}", rounds, took)))
 
 
 def devices(rows: Sequence[Row], most: int | None = None) -> list[str]:
@@ -241,7 +239,7 @@ def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
     found += [f"bus {units.byte_rate(row.rate.bus_bytes_per_s)}"] if row.rate.bus_bytes_per_s is not None else []
     mean_over_median = units.relative_change((row.time.mean_s or 0.0) / (row.time.median_s or math.nan) - 1)
-    limits = [f"{tag} {mean_over_median}" if tag == Tag.TAIL else tag for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
+    limits = [f"{tag} {mean_over_median}" if tag == Tag.TAIL else tag for tag in tags_of(row) if tag not in (*_MARKED_ELSEWHERE, *shared)]
     return found + limits + [mark for mark, (is_set, _) in MARKS.items() if is_set(row)]
 
 

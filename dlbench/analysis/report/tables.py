@@ -45,10 +45,8 @@ def projection(found: Sequence[Projected]) -> Table:
     notes = [_ASSUMPTIONS] if found else []
     if any(each.projected_copies_s is not None for each in found):
         notes.append(_COPIES)
-    errors = [abs(each.projection_error) for each in found if each.projection_error is not None]
-    if errors:
-        steps = plural(len(errors), "measured step")
-        notes.append(f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most.")
+    if errors := [abs(each.projection_error) for each in found if each.projection_error is not None]:
+        notes.append(f"Checked on {plural(len(errors), 'measured step')} of more ranks: off by {units.percent(max(errors))} at most.")
     elif found:
         notes.append("No step of more ranks than it stands on was measured, so how far it is off is not known.")
     title = "Projection, not measured: a data-parallel step on more devices"
@@ -155,7 +153,7 @@ def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, explained
         "notes": [", ".join([*sentences.notes(row, shared), *value_notes(row)]) for row in rows],
     }
     legends = {heading: f"{heading}: {meaning}" for heading, meaning in sentences.legends(rows).items()} if explained else {}
-    numbers = found.keys() - _TEXT_HEADINGS  # which go first from a narrow screen, but for the time
+    numbers = found.keys() - _TEXT_HEADINGS  # they go first from a narrow screen, but for the time
     return [
         ScreenColumn(heading, texts, heading in numbers, -1 if heading == "time" else int(heading in numbers), legends.get(heading, ""))
         for heading, texts in found.items()

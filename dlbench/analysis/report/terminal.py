@@ -16,7 +16,7 @@ from dlbench.analysis.answers.engine.question import DOUBTS, EXPLANATIONS, GAIN,
 from dlbench.analysis.answers.health import standing
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.presentation.wording import few, plural
+from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.matching import DEVICE, Matches
 from dlbench.analysis.read.runs import merged, part
 from dlbench.analysis.read.table import Results
@@ -24,9 +24,8 @@ from dlbench.analysis.report import sentences, tables
 from dlbench.analysis.report.screen import Note, ScreenTable, columns_of, fitting, lines_of
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
-from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
-from dlbench.core.units import clock_time, fold, one_line
+from dlbench.core.units import fold, one_line
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 LABEL = 11
 """Columns of a label, with the gap behind it."""
 MOST = 24
-"""Lines of a small screen, which an ending does not exceed."""
+"""Lines of a small screen: the most that an ending takes."""
 _WITH_TAGS = 60
 """Columns of a screen from which on a line has more than doubts behind it."""
 _NAMED = 2
@@ -49,20 +48,18 @@ _HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 
 def run_in_words(results: Results) -> list[str]:
     """Return what was measured on, what and for how long, and whether the numbers are usable: a part each of one line."""
-    rows = results.rows
-    ended = Counter(names.status(row) for row in rows if row.case.status and row.case.status is not Status.OK)
-    outcomes = f" ({', '.join(f'{count} {status}' for status, count in ended.items())})" if ended else ""
-    files = results.files
-    took = clock_time(sum(files.seconds.values())) if len(files.seconds) == len({*files.paths.values()}) > 0 else ""
-    suites = few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
-    asked = ", ".join(filter(None, (suites, f"{plural(len(rows), 'case')}{outcomes}", took)))
-    return [one_line(each) for each in (_machines(results), asked, standing(results)) if each]
+    return [one_line(each) for each in (_machines(results), sentences.extent(results), standing(results)) if each]
 
 
 def packed(parts: Sequence[str], width: int) -> list[str]:
-    """Return parts with a dot between them where one line has room for all, else on lines of their own."""
-    line = " · ".join(parts)
-    return [line] if len(line) <= width else [folded for each in parts for folded in fold(each, width, cell=True)]
+    """Return parts with a dot between them, on as few lines as they fit on."""
+    lines = list[str]()
+    for each in parts:
+        if lines and len(longer := f"{lines[-1]} · {each}") <= width:
+            lines[-1] = longer
+        else:
+            lines.append(each)
+    return [folded for line in lines for folded in fold(line, width, cell=True)]
 
 
 def _machines(results: Results) -> str:
@@ -77,7 +74,7 @@ def _machines(results: Results) -> str:
         return " against ".join(counted)
     environments = [*results.environments.values()]
     why = "" if accelerators or len(environments) != 1 else _no_accelerator(environments[0])
-    return f"{''.join(counted)}{f', no GPU: {why}' if why else ''}"
+    return ", ".join(filter(None, (*counted, why and f"no GPU: {why}")))
 
 
 def _no_accelerator(environment: Mapping[str, Any]) -> str:
@@ -100,7 +97,7 @@ def _hanging(text: str, width: int) -> list[str]:
 
 
 def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
-    """Return the topics that nothing was measured for, and the command that measures most of them; both empty where all is told."""
+    """Return the topics that nothing was measured for, and the command that measures most of them; both empty where nothing is missing."""
     lacking = [each for each in found if isinstance(each, Missing) and each.commands]
     suites, left = list[str](), lacking
     while left:
@@ -123,7 +120,7 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
     them. Its doubts stay at any width, or the worst run would have the cleanest lines. A label stands once; an answer under the label of
     the one before goes on in its line where there is room.
     """
-    room, told = max(1, width - LABEL), list[tuple[str, str]]()
+    room, found_lines = max(1, width - LABEL), list[tuple[str, str]]()
     before = ""
     for each in found:
         if not isinstance(each, Answer):
@@ -132,12 +129,12 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
         for number, texts in enumerate(each.lines):
             tags = [] if number else [tag for tag in each.tags if tag in DOUBTS or (tag not in shared and width >= _WITH_TAGS)]
             text = _fitting(texts, tags, room)
-            if told and label == before and not number and len(joined := f"{told[-1][1]}; {text}") <= room:
-                told[-1] = told[-1][0], joined
+            if found_lines and label == before and not number and len(joined := f"{found_lines[-1][1]}; {text}") <= room:
+                found_lines[-1] = found_lines[-1][0], joined
             else:
-                told.append(("" if label == before else label, text))
+                found_lines.append(("" if label == before else label, text))
             before = label
-    return told
+    return found_lines
 
 
 def _fitting(texts: Sequence[str], tags: Sequence[Tag], room: int) -> str:
@@ -156,8 +153,8 @@ def explanations(used: Container[str], marks: Mapping[str, str], shared: Contain
     ``shared``: marks that all cases have, which no line repeats.
     """
     gain = {"gain": GAIN} if "(gain " in used or "gain: " in used else {}
-    told: dict[str, str] = gain | {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in used} | dict(marks)
-    return [f"{mark}{' (all cases)' if mark in shared else ''}: {meaning}" for mark, meaning in told.items()]
+    meanings: dict[str, str] = gain | {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in used} | dict(marks)
+    return [f"{mark}{' (all cases)' if mark in shared else ''}: {meaning}" for mark, meaning in meanings.items()]
 
 
 _TABLE_LINES = 6
@@ -194,12 +191,10 @@ def overview(
     many, shared = sentences.many_alike(rows), sentences.shared_marks(rows)
     shown = tables.ordered([row for row in rows if row.ending not in many])
     failures = sentences.many_alike(shown, failed=True)
-    machines = [] if folded and rows else [Note(sentences.count(rows), ""), *_notes(sentences.devices(rows))]
-    above = [*_notes(sentences.not_usable(results), "bold red"), *machines]
+    above = [*_notes(sentences.not_usable(results), "bold red"), *([] if folded else _notes(sentences.devices(rows)))]
     notes = [*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
     below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(detailed)]
-    if rows and (folded or any(row.case.status is not Status.SKIPPED for row in rows)):  # else the count says it all
-        below += [End(results, found, sentences.marks(shown, results), shared, left_open, folded)]
+    below += [End(results, found, sentences.marks(shown, results), shared, left_open, folded) if rows else Note("No cases.", "")]
 
     def chosen(rows: Sequence[Row]) -> ScreenTable:
         return tables.cases_table(rows, shared, failures, explained=not folded)
@@ -240,13 +235,13 @@ def paired(results: Results, pairs: Matches, values: Table) -> RenderableType:
 
 
 def claims(results: Results) -> RenderableType:
-    """Return what others claim, and what was measured beside it."""
+    """Return what others claim, and the measured rows that test it."""
     return _screen(results, [], [claims_table(results)])
 
 
 def verdicts(comparison: "Comparison", several: bool) -> RenderableType:
     """Return the verdict on each case, why it is so, and, where it is one of ``several``, what the comparison comes to."""
-    from dlbench.analysis.report import compare_terminal  # which other screens need not wait for
+    from dlbench.analysis.report import compare_terminal  # other screens need not wait for it
 
     table = ScreenTable(compare_terminal.columns(comparison))
     reasons = _notes(compare_terminal.reasons(comparison), "")

@@ -145,7 +145,7 @@ def contribute_command(file: Path, output: Path | None) -> None:
       dlbench contribute quick.jsonl -o reference.jsonl
     """
     # Here and not at the top, so that --help stays quick.
-    from dlbench.analysis.contribute.offer import doubts, offer
+    from dlbench.analysis.contribute.offer import objections, offer
     from dlbench.analysis.contribute.public import file_name, machine_name, public_records
     from dlbench.analysis.presentation.wording import plural
     from dlbench.analysis.read.table import collect
@@ -157,7 +157,7 @@ def contribute_command(file: Path, output: Path | None) -> None:
     if not file.is_file():
         raise UsageError(f"{file} is a pipe, and this reads a file twice; write it to a file first, and give that")
     results = collect((file,))
-    if wrong := doubts(run, results):
+    if wrong := objections(run, results):
         raise UsageError(f"{file} can't be a reference run: {'; also, '.join(wrong)}")
     records = list(public_records(run))
     content = b"".join(map(as_line, records))

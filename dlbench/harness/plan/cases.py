@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
 from dlbench.core.model import ACCELERATOR, CPU_AXES, DEVICE_KINDS, OWN, Case, Parameter, ParamValue, Policy, Signature, kind_of
+from dlbench.harness.plan.adaptive import policy_of_tries
 from dlbench.harness.plan.suite import Bench, Suite, axis_values
 
 MAX_CASES = 200_000
@@ -217,11 +218,14 @@ def case_s(policy: Policy) -> float:
     return min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)
 
 
-def estimate(policy: Policy, cases: int) -> float:
-    """Forecast how long so many cases take. A budget cuts later rounds, never the first, and what it leaves makes them longer."""
-    round_s = cases * case_s(policy)
-    all_rounds_s = policy.rounds * round_s
-    return all_rounds_s if policy.budget_s is None else min(all_rounds_s, max(policy.budget_s, round_s))
+def estimate(policy: Policy, cases: int, tries: int = 0) -> float:
+    """Forecast how long so many cases take, and so many tries of searches, which are made once and only while the budget lasts.
+
+    A budget cuts later rounds, never the first, and what it leaves makes them longer.
+    """
+    round_s, budget_s = cases * case_s(policy), policy.budget_s
+    rounds_s, tries_s = policy.rounds * round_s, tries * case_s(policy_of_tries(policy))
+    return rounds_s + tries_s if budget_s is None else max(round_s, min(rounds_s + tries_s, budget_s))
 
 
 def _cases(

@@ -203,7 +203,10 @@ def describe_cpu(isa: str | None = None) -> Processor:
         "affinity": len(allowed) if allowed else None,
         "affinity_cores": sum(not core.isdisjoint(allowed) for core in cores) or None if allowed else None,
     }
-    return Processor(**facts, reasons={name: _CPU_REASONS[name] for name, value in facts.items() if value is None})
+    return Processor(
+        **facts,
+        reasons={name: _CPU_REASONS.get(name, "the operating system does not tell") for name, value in facts.items() if value is None},
+    )
 
 
 def read_accelerators(accelerators: Sequence[Accelerator], wanted: Sequence[str]) -> dict[str, nvml.Readings]:
@@ -248,15 +251,12 @@ _CPU_REASONS = {
     "name": "the operating system does not name it",
     "sockets": "neither /sys nor /proc/cpuinfo tells",
     "physical_cores": "neither /sys, /proc/cpuinfo nor psutil tells",
-    "threads": "the operating system does not tell",
     "isa": "torch does not tell",
-    "instructions": "the operating system does not tell",
     "l1d_bytes": "/sys/devices/system/cpu shows no such cache",
     "l2_bytes": "/sys/devices/system/cpu shows no such cache",
     "l3_bytes": "/sys/devices/system/cpu shows no such cache",
     "numa_nodes": "/sys/devices/system/node shows none",
     "cgroup_quota_cores": "no quota is set",
-    "affinity": "the operating system does not tell",
     "affinity_cores": "neither /sys nor /proc/cpuinfo tells which logical CPUs share a core",
 }
 

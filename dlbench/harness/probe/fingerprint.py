@@ -19,7 +19,6 @@ from typing import Any
 
 import psutil
 
-from dlbench.core.files import PACKAGE, __version__
 from dlbench.harness.probe import linux, nvml, processor
 from dlbench.harness.probe.devices import Accelerator, Device, Devices, Processor, read_accelerators, usable_accelerators
 
@@ -72,7 +71,13 @@ def fingerprint(
         "identity": identity,
         "stack": stack,
         "state": read_state(devices),
-        "provenance": _provenance(accelerators),
+        "provenance": {
+            "dlbench": dlbench.__version__,
+            "git": _checkout(Path(dlbench.__file__).parent.parent),
+            "argv": [without_folders(argument) for argument in sys.argv],
+            "cards": {device.id: device.uuid_hash for device in accelerators if device.uuid_hash},
+            "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        },
     }
 
 
@@ -82,8 +87,19 @@ def read_state(devices: Devices) -> Block:
     readings = read_accelerators(accelerators, nvml.STATE)
     me = psutil.Process()
     own = {me.pid, *(child.pid for child in me.children(recursive=True))} if accelerators else set()
+    cpu = next((device for device in devices if isinstance(device, Processor)), None)
     return {
-        "cpu": _cpu_state(devices),
+        "cpu": {
+            "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # absent on Windows
+            "memory_available_bytes": processor.available_memory_bytes(),
+            "clock_hz": processor.clock_hz(),
+            "governor": ", ".join(processor.governors()) or None,
+            "boost": processor.boost(),
+            "affinity": cpu.affinity if cpu else None,
+            "measured_on": len(processor.cpus_to_measure_on() or ()) or None,
+            "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
+            "cgroup_throttling": linux.cpu_throttling(),
+        },
         "accelerators": {device_id: _accelerator_state(each, own) for device_id, each in readings.items()},
     }
 
@@ -117,21 +133,6 @@ def _stack(hello: Mapping[str, Any], accelerators: Sequence[Accelerator], enviro
     }
 
 
-def _cpu_state(devices: Devices) -> Block:
-    cpu = next((device for device in devices if isinstance(device, Processor)), None)
-    return {
-        "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # absent on Windows
-        "memory_available_bytes": processor.available_memory_bytes(),
-        "clock_hz": processor.clock_hz(),
-        "governor": ", ".join(processor.governors()) or None,
-        "boost": processor.boost(),
-        "affinity": cpu.affinity if cpu else None,
-        "measured_on": len(processor.cpus_to_measure_on() or ()) or None,
-        "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
-        "cgroup_throttling": linux.cpu_throttling(),
-    }
-
-
 def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> Block:
     state, reasons = dict(readings.values), dict(readings.reasons)
     # A count and no process ids, for privacy.
@@ -145,16 +146,6 @@ def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> Block:
         else:
             state[others] = len(set(ids) - own)
     return {**state, "reasons": reasons}
-
-
-def _provenance(accelerators: Sequence[Accelerator]) -> Block:
-    return {
-        "dlbench": __version__,
-        "git": _checkout(PACKAGE.parent),
-        "argv": [without_folders(argument) for argument in sys.argv],
-        "cards": {device.id: device.uuid_hash for device in accelerators if device.uuid_hash},
-        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
 
 
 def without_folders(argument: str) -> str:

@@ -101,6 +101,8 @@ class Torchrun:
 
     def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
         """Have ranks, by number, dump their tracebacks; return the function that each is in, of those that could."""
+        # JSON, from another machine, makes text of their numbers.
+        pids = {int(rank): pid for rank, pid in pids.items()}
         before = {rank: len(self._printed(rank)) for rank in pids}
         for pid in pids.values():
             with suppress(ProcessLookupError):
@@ -181,32 +183,32 @@ class RemoteNode:
 
     def start(self, spec: RankSpec) -> None:
         """Have ranks started there. Raises DeviceFault if the machine is gone."""
-        self._send({"op": "start", "ranks": asdict(spec)})
+        self._send({"start": asdict(spec)})
 
     def exit_description_of(self, rank: int, pid: int, since: int = 0) -> str:
         """Ask how a rank that has died there ended. Raises DeviceFault if the machine is gone."""
-        return str(self._ask({"op": "exit_description", "of": [rank, pid, since]}).get("exit_description", "died"))
+        return str(self._ask("exit_description_of", rank, pid, since) or "died")
 
     def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
         """Ask in which function each rank there is: see `Torchrun.running_functions`. Raises DeviceFault if the machine is gone."""
-        functions = self._ask({"op": "running_functions", "pids": pids}).get("running_functions", {})
+        functions = self._ask("running_functions", pids) or {}
         return {int(rank): str(function) for rank, function in functions.items()}
 
     def end(self) -> None:
         """Have its ranks ended; if it is gone, they are."""
         with suppress(DeviceFault):
-            self._send({"op": "end"})
+            self._send({"start": None})
 
     def close(self) -> None:
         """Disconnect, at which dlbench ends there."""
         self._connection.close()
 
-    def _ask(self, message: Message) -> Message:
-        """Return its answer, which comes at once; an empty one where it is out of reach by now."""
-        self._send(message)
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """Return what a method of its `Torchrun` returns, at once; None where it is out of reach by now."""
+        self._send({"ask": method, "arguments": arguments})
         with suppress(EOFError, ForeignLine, TimeoutError):
-            return self._answers.read(time.monotonic() + _PATIENCE_S)
-        return {}
+            return self._answers.read(time.monotonic() + _PATIENCE_S)["answer"]
+        return None
 
     def _send(self, message: Message) -> None:
         try:
@@ -250,17 +252,12 @@ def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], in
         messages = Reader(connection.fileno())
         with suppress(EOFError, ForeignLine, Interrupted):
             while True:
-                match message := messages.read(wake=interruption.fileno()):
-                    case {"op": "exit_description", "of": of}:
-                        description = torchrun.exit_description_of(*of) if torchrun else "died"
-                        send(connection.fileno(), {"exit_description": description})
-                    case {"op": "running_functions", "pids": pids}:
-                        found = torchrun.running_functions({int(rank): pid for rank, pid in pids.items()}) if torchrun else {}
-                        send(connection.fileno(), {"running_functions": found})
-                    case _:
+                match messages.read(wake=interruption.fileno()):
+                    case {"ask": "exit_description_of" | "running_functions" as method, "arguments": arguments}:
+                        send(connection.fileno(), {"answer": getattr(torchrun, method)(*arguments) if torchrun else None})
+                    case {"start": ranks}:
                         if torchrun:
                             torchrun.end()
-                        ranks = message.get("ranks")
                         torchrun = ranks and Torchrun(RankSpec(**ranks), Interpreter(), Path(folder))
         if torchrun:
             torchrun.end()

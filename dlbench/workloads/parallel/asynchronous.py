@@ -51,7 +51,7 @@ class ParameterServer:
     def __init__(self, weights: Tensor, experiment: Experiment) -> None:
         self.weights = weights
         self.staleness: list[int] = []
-        """Of each update, in order: how many others came between its rank's last weights and this push."""
+        """Staleness of each update, in order: how many others came between its rank's last weights and this push."""
         self._parameter = nn.Parameter(weights)  # the same memory
         self._optimizer = experiment.optimizer(self._parameter)
         self._handed_out: dict[int, int] = {}
@@ -96,7 +96,7 @@ def _answer(server: ParameterServer, end_s: float) -> None:
 
 
 def _work(learner: Learner) -> None:
-    """Send gradients and receive weights until told to stop."""
+    """Send gradients and receive weights until the server says to stop."""
     weights, proceed = learner.weights.cpu().clone(), torch.tensor(True)
     while True:
         learner.backward(learner.forward())

@@ -17,7 +17,7 @@ from dlbench.kit.precision import storage
 
 Op = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv"]
 _IN_SHARES = ("all_gather", "reduce_scatter", "all_to_all")
-"""Of these the bytes are made of one share for each rank."""
+"""Operations whose bytes are one share for each rank."""
 _ROOT = 0
 
 
@@ -25,9 +25,9 @@ class _Collective(NamedTuple):
     """A collective over two tensors, or in place where they are one."""
 
     given: Tensor
-    """What this rank hands in."""
+    """Input of this rank."""
     got: Tensor
-    """What it has afterwards."""
+    """Its result."""
     run: Callable[[], object]
 
 

@@ -25,7 +25,7 @@ from dlbench.workloads.parallel.experiments import AVERAGINGS, OUTCOME, STALENES
 
 Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "local", "replicas"]
 Sent = Literal["full", "bf16", "fp16"]
-"""What gradients travel as: torch has hooks for these."""
+"""Types that gradients travel as: torch has hooks for these."""
 Percent = Annotated[int, Least(0)]
 Rate = Annotated[float, Least(0)]
 
@@ -41,7 +41,7 @@ ANY_LAYOUT = ("ddp", "replicas")
 SECONDS = 5.0
 """An experiment trains for, by default: a hundred steps at 20 a second."""
 LEARNING_RATE = 0.01
-"""Of an experiment by default; with momentum 0.9, VGG's own (https://arxiv.org/abs/1409.1556, section 3.1)."""
+"""Rate of an experiment by default; with momentum 0.9, VGG's own (https://arxiv.org/abs/1409.1556, section 3.1)."""
 AVERAGE_EVERY = 8
 """Steps of ``local`` between two averagings by default: an eighth of the communication is left."""
 START = 1

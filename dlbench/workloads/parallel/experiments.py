@@ -33,7 +33,7 @@ OUTCOME = (
     Value("items_per_s", Unit.ITEMS_PER_S, "higher", "images that all ranks trained on a second", when=TRAINED),
 )
 _BINS = {0: "0", 1: "1", 2: "2-3", 4: "4-7", 8: "8-15", 16: "16+"}
-"""Of the histogram, by their least staleness."""
+"""Bins of the histogram, by their least staleness."""
 STALENESS = Value(
     "staleness",
     Unit.COUNT,

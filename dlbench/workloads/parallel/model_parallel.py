@@ -24,7 +24,7 @@ from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, TRAINING, cross_en
 Form = Literal["layers", "tensor", "gpipe", "1f1b"]
 
 COPIES = 3
-"""Of each parameter a device keeps its value, its gradient and its momentum."""
+"""A device keeps the value, the gradient and the momentum of each parameter."""
 
 
 @workload(

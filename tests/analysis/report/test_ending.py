@@ -145,7 +145,7 @@ def hold(results: Results) -> None:
     for width in WIDTHS:
         end = end_of(results, width)
         assert max(map(cell_len, end)) <= max(width, 12)
-        assert width < 80 or len(end) <= MOST_LINES
+        assert width == 20 or len(end) <= MOST_LINES
         at = [
             next(number for number, line in enumerate(end) if line.startswith(label.ljust(terminal.LABEL)))
             for label in dict.fromkeys(labels)
@@ -285,14 +285,14 @@ def test_a_machine_without_accelerator_says_why(tmp_path: Path, stack: dict[str,
     run = [*timed(0.1, "train_step", "cpu", model="resnet18", batch=8), replace(refused, threads=64)]
     path = made_up.write(tmp_path / "run.jsonl", run, environment={"identity": {"accelerators": []}, "stack": stack})
     parts = terminal.run_in_words(collect([path]))
-    assert parts == [f"AMD EPYC 7B13, 2 threads{f', no GPU: {why}' if why else ''}", "quick, 2 cases (1 unsupported)", "usable"]
+    assert parts == [f"AMD EPYC 7B13, 2 threads{f', no GPU: {why}' if why else ''}", "quick, 2 cases (1 unsupported), 7 rounds", "usable"]
 
 
 def test_how_long_it_took_and_how_cases_ended_stand_in_the_first_line(tmp_path: Path) -> None:
     run = [*timed(0.1, "train_step", "cpu", batch=8), made_up.ended(made_up.case("train_step", "cpu", batch=9), Status.OOM, "no")]
     paths = [made_up.write(tmp_path / f"{name}.jsonl", run, footer={"rounds": 7, "seconds": 61.0}) for name in "ab"]
-    assert terminal.run_in_words(collect(paths[:1]))[1:] == ["quick, 2 cases (1 oom), 1:01", "usable"]
-    assert terminal.run_in_words(collect(paths))[1] == "quick, 4 cases (2 oom), 2:02"
+    assert terminal.run_in_words(collect(paths[:1]))[1:] == ["quick, 2 cases (1 oom), 7 rounds, 1:01", "usable"]
+    assert terminal.run_in_words(collect(paths))[1] == "quick, 4 cases (2 oom), 7 rounds, 2:02"
 
 
 def test_what_is_open_is_one_command_of_the_fewest_suites() -> None:

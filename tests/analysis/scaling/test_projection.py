@@ -109,7 +109,7 @@ def test_its_error_is_that_of_the_steps_measured_beyond_what_it_stands_on(tmp_pa
     errors = {row["scaling.ranks"]: row["scaling.projection_error"] for row in found if row["scaling.projection_error"] is not None}
     assert errors == {4: pytest.approx(0, abs=1e-9), 8: pytest.approx(-0.1)}
     assert sorted(beyond(found)) == [16, 32, 64, 128, 256, 512, 1024]
-    assert table(tmp_path).notes[-1] == "Checked on 2 measured steps of more ranks than it stands on: off by 10.0 % at most."
+    assert table(tmp_path).notes[-1] == "Checked on 2 measured steps of more ranks: off by 10.0 % at most."
 
 
 @pytest.mark.parametrize(
