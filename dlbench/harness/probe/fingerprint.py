@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from dlbench.core.files import PACKAGE, __version__
 from dlbench.harness.probe import linux, nvml, processor
 from dlbench.harness.probe.devices import Accelerator, Device, Devices, Processor, read_accelerators, usable_accelerators
 
@@ -72,8 +73,8 @@ def fingerprint(
         "stack": stack,
         "state": read_state(devices),
         "provenance": {
-            "dlbench": dlbench.__version__,
-            "git": _checkout(Path(dlbench.__file__).parent.parent),
+            "dlbench": __version__,
+            "git": _checkout(PACKAGE.parent),
             "argv": [without_folders(argument) for argument in sys.argv],
             "cards": {device.id: device.uuid_hash for device in accelerators if device.uuid_hash},
             "utc": datetime.now(UTC).isoformat(timespec="seconds"),
