@@ -257,6 +257,7 @@ def python(*arguments, cwd):
     return subprocess.run(command, cwd=cwd, env=front_door.environment(), capture_output=True, text=True, check=False)
 
 
+@pytest.mark.real
 def test_the_workloads_page_runs(tmp_path):
     page = "docs/workloads.md"
     for name, text in named(page).items():
@@ -276,6 +277,7 @@ def test_networks_of_pages_are_imported_once_a_round(hello):
     )
 
 
+@pytest.mark.real
 def test_the_networks_page_runs(tmp_path):
     page = "docs/my-network.md"
     for name, text in named(page).items():
@@ -294,6 +296,7 @@ def test_the_networks_page_runs(tmp_path):
     }
 
 
+@pytest.mark.real
 def test_the_results_page_runs(tmp_path):
     page = "docs/results.md"
     (tmp_path / "twin.py").write_text(named("docs/workloads.md")["twin.py"])
@@ -327,6 +330,7 @@ def keys(page, heading):
     return [key for names in re.findall(r"^- (`[^:]+`):", section(page, heading), re.MULTILINE) for key in re.findall(r"`(\w+)`", names)]
 
 
+@pytest.mark.real
 def test_the_data_page_runs(tmp_path):
     import duckdb
 

@@ -63,6 +63,7 @@ def test_the_error_rates_are_those_of_the_page_that_a_test_holds_against_the_rec
     assert (mean[4], mean[9]) == (said[5], said[6])
 
 
+@pytest.mark.real
 def test_the_picture_is_what_report_draws_of_the_file_of_quick(tmp_path):
     text = (ROOT / "README.md").read_text()
     ((words, picture),) = re.findall(r"!\[(.*?)\]\((.*?)\)", " ".join(text.split()))

@@ -16,6 +16,8 @@ import pytest
 import shared_hosts
 from front_door import PLUGINS, PRETEND, dlbench, in_process, lines, measurements
 
+pytestmark = pytest.mark.real
+
 SIDES = str(PLUGINS / "sides.py")
 SCRIPTED = str(PLUGINS / "scripted.py")
 # In a process that stays, torch is imported once a side and round.

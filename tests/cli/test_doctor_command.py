@@ -10,6 +10,8 @@ from front_door import PRETEND
 from dlbench.cli.commands import noise
 from dlbench.core.machine import Finding, Fitness
 
+pytestmark = pytest.mark.real
+
 FINE = Finding("governor", "cpu", Fitness.FIT, "performance")
 NOTED = Finding("power limit", "cuda:0", Fitness.NOTE, "450 W, usual are 700 W", "have it raised", {"watts": 450})
 BAD = Finding("same code", "cpu", Fitness.UNFIT, "it differs", "quieten the machine", {"change": 0.25}, "matmul[n=512]@cpu")

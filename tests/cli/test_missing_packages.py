@@ -3,7 +3,10 @@
 import json
 
 import front_door
+import pytest
 from front_door import dlbench, measurements
+
+pytestmark = pytest.mark.real
 
 OPTIONAL = ("pynvml", "pyarrow")
 

@@ -187,7 +187,6 @@ def test_a_precision_that_a_device_lacks_is_a_row_with_the_reason(two_devices):
 
 def test_the_cases_come_first_and_then_lines_which_say_how_much_faster(two_devices):
     done, folder = two_devices
-    assert re.match(r"\d+ cases: \d+ measured", done.out)
     assert re.search(r"^cuda:0|pretend:0: Pretend \[/0\] accelerator", done.out, re.MULTILINE)
     # How much that is depends on who else runs here.
     assert re.search(r"\nPretend \[/0\] accelerator against .+ · .+, \d+ cases.* · (not )?usable", done.out)

@@ -10,6 +10,8 @@ import pytest
 import shared_hosts
 from front_door import PLUGINS, dlbench, lines, measurements
 
+pytestmark = pytest.mark.real
+
 CARDS = str(PLUGINS / "broken_cards.py")
 ADDS = 'workload = "adds"'
 NO_INSTANCE = "its driver counts it and CUDA does not: in MIG mode without an instance, lost, or kept from this container; see nvidia-smi"

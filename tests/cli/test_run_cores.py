@@ -4,6 +4,9 @@ import json
 import re
 
 import front_door
+import pytest
+
+pytestmark = pytest.mark.real
 
 SUITE = """
 devices = ["cpu"]

@@ -9,6 +9,8 @@ from front_door import measurements
 
 from dlbench.core.errors import explained
 
+pytestmark = pytest.mark.real
+
 PLUGIN = """
 from typing import Literal
 

@@ -7,6 +7,8 @@ import pytest
 import shared_hosts
 from front_door import in_process, measurements
 
+pytestmark = pytest.mark.real
+
 PLUGIN = """
 import os
 from typing import Literal

@@ -22,6 +22,8 @@ from dlbench.harness.probe.sampler import Monitor
 from dlbench.harness.process.launch import Interruption
 from dlbench.harness.runner import Runner
 
+pytestmark = pytest.mark.real
+
 THEIRS = '''
 from dlbench import Work, workload
 

@@ -13,6 +13,8 @@ from dlbench.core.model import OWN
 from dlbench.core.prices import Prices
 from dlbench.harness.worker import user
 
+pytestmark = pytest.mark.real
+
 STEPS = (
     'workload = "train_step"\naxes.model = "own"\naxes.optimizer = "own"\naxes.batch = 2',
     ('workload = "infer_step"\naxes.model = "own"\naxes.batch = 2'),

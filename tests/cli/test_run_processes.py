@@ -4,6 +4,8 @@ import front_door
 import pytest
 from front_door import dlbench, measurements
 
+pytestmark = pytest.mark.real
+
 PLUGIN = """
 import os, sys
 import psutil

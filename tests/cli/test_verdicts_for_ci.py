@@ -273,7 +273,10 @@ def test_the_document_is_that_of_the_page(folder: Folder) -> None:
     assert [f"note: {note}" for note in document["notes"]] == done.err.splitlines()
     rows = json.loads(folder.compare("--format", "json", files=("before.jsonl", "after.jsonl")).out)
     assert document["comparisons"][0]["cases"] == rows
-    document["notes"] = document["comparisons"][0]["cases"] = []
+    comparison = document["comparisons"][0]
+    assert (comparison["counts"]["slower"], comparison["counts"]["same"]) == (1, 2)
+    document["notes"] = comparison["cases"] = []
+    comparison["counts"] = {}
     shown = json.loads(PAGE.split("```json\n")[1].split("```")[0])
     assert (done.code, document) == (3, shown)
 

@@ -219,7 +219,7 @@ def test_any_value_anywhere(tmp_path_factory: pytest.TempPathFactory, path: tupl
         assert str(error).startswith(str(file))
         return
     overview(results)
-    sentences.unmatched(match_rows(results, "device").unmatched)
+    sentences.unpaired(match_rows(results, "device").unmatched)
     best(results)
     run = table.load(file)
     timed, _ = split(run)

@@ -8,6 +8,8 @@ import front_door
 import made_up
 import pytest
 
+pytestmark = pytest.mark.real
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HOSTILE = "</script><script>console.log('ran')</script><!-- ${7*7}"
 

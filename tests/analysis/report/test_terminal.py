@@ -97,7 +97,7 @@ def test_the_errors_and_scales_of_a_product_are_in_details_alone() -> None:
 
 def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
     pairs = match_rows(results_of(tmp_path, [each for each in made_up.both_kinds() if each.case.device == "cpu"][:14]), "device")
-    assert sentences.unmatched(pairs.unmatched) == [
+    assert sentences.unpaired(pairs.unmatched) == [
         "2 not paired, nothing to pair it with at another device: train_step[model=resnet18,batch=8,dtype=fp32]@cpu (run0), "
         "train_step[model=resnet18,batch=8,dtype=bf16]@cpu (run0)"
     ]

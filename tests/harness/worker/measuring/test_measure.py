@@ -18,6 +18,12 @@ CPU = SimpleNamespace(block_s=0.002, warmup_s=0.2, warmup_calls=2)
 """What timing asks of a backend."""
 
 
+@pytest.fixture(autouse=True)
+def nothing_to_collect(monkeypatch):
+    """Spare each test the second that collecting all garbage of the test process takes."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+
+
 def calls_taking(clock, *seconds):
     """A call that takes the given times, one after the other, and then the last for ever; it counts itself."""
 
