@@ -48,8 +48,8 @@ def test_pages_show_the_machine_with_most_suites_that_has_what_they_show(monkeyp
 def test_the_error_rates_are_those_of_the_page_that_a_test_holds_against_the_recording():
     words = " ".join((ROOT / "README.md").read_text().split())
     said = re.search(
-        r"with its minimum of 14 rounds called a suite of identical ones slower in (\S+) % of windows "
-        r"\((\S+ to \S+) over twelve deals of the rounds\), "
+        r"with its least of 14 rounds called (\S+) % of suites of identical programs slower "
+        r"\((\S+ to \S+), by how chance deals the rounds\), "
         r"and saw a real 10 % in (\S+) % (\(\S+ to \S+\)); "
         r"pytest-benchmark's mean beyond 5 % called (\S+) % and saw (\S+) %",
         words,

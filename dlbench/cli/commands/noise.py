@@ -140,7 +140,7 @@ def calibrate_command(planning: PlanOptions) -> ExitCode:
     """Measure this machine's noise between sessions, which compare then allows for.
 
     Each call measures the suites (default: quick) once more, as dlbench run does, into results/calibration, and estimates the noise
-    from all sessions there that had the same software. Call it at different hours and on different days: five sessions at least.
+    from all sessions there that had the same software. Call it at different hours and on different days: twice at least, better five times.
 
     \b
       dlbench calibrate
