@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,15 +77,20 @@ def steps() -> Iterator[str]:
     """Yield the paragraphs on where the time of a step goes: of README.md. Raises ValueError where no step was measured."""
     run = first_shown()
     (answer,) = json.loads(_dlbench("show", _place(run.path), "--topic", "bottleneck", "--format", "json"))["answers"]
-    gains = [row["step.gain"] for table in answer.get("tables", ()) for row in table["rows"] if row.get("step.gain") is not None]
-    if not gains:
+    drawn = next((figure for figure in answer.get("figures", ()) if figure["mark"] == "stack"), None)
+    if not drawn:
         raise ValueError(f"{_place(run.path)} has no step with a profile; let make references go on with it")
     yield _wrapped(f"Where the time of a step goes on {_device(run)}:")
     yield _wrapped(
-        f"![Kinds of operations of a step as bars, filled to what their ceilings alone would take: they have {units.percent(min(gains))} "
-        f"to {units.percent(max(gains))} of a step to gain.]({PICTURE})"
+        f"![{drawn['title']}, as bars that are filled to what the ceilings alone would take: "
+        f"{units.percent(_gain_of(drawn['rows']))} of it to gain.]({PICTURE})"
     )
     yield from _without_gpu()
+
+
+def _gain_of(parts: Sequence[Mapping[str, Any]]) -> float:
+    """Return the share of a step that would go if each kind of operation ran at its ceiling."""
+    return sum(part["kind.part_s"] for part in parts if part["kind.part"] == "to gain") / sum(part["kind.part_s"] for part in parts)
 
 
 def lines() -> Iterator[str]:
