@@ -176,11 +176,10 @@ def cases_table(
 
 
 def trouble(row: Row) -> str:
-    """Return what stands below a case: why it did not go well, can't be true, or tells no speed; else an empty text."""
+    """Return what stands below a case: why it did not go well, or can't be true; else an empty text."""
     if row.case.status and not row.is_ok:
         return row.reason
-    doubt = row.flag.implausible_reason if row.flag.implausible else row.rate.reason if row.flag.no_speed else None
-    return doubt or ""
+    return (row.flag.implausible_reason or "") if row.flag.implausible else ""
 
 
 def _time(row: Row) -> str:
