@@ -17,7 +17,7 @@ from dlbench.analysis.compare.verdict import (
     disturbances,
     exclusion,
     powerless,
-    summed_up,
+    sum_up_unseen,
     why_unseen,
     worsening,
 )
@@ -62,7 +62,7 @@ class TestFamily(NamedTuple):
         return together({name: test._replace(p_holm=test.p_among(self.weight / test.weight)) for name, test in tests.items()})
 
 
-def comparison(
+def compare_cases(
     title: str, cases: Sequence[CaseVerdict], settled: Sequence[CaseVerdict], family: TestFamily, unmatched: tuple[Unmatched, ...] = ()
 ) -> Comparison:
     """Test the cases together, as one family, and put all in order; ``settled`` are those that no test has to decide, or can."""
@@ -73,7 +73,7 @@ def comparison(
     budgets = [budget for side in family.sides for budget in side.budgets.values()]
     no_power = powerless(cases, budgets)
     found = sorted((_with_loss(case, family.sides) for case in (*settled, *(_concluded(case, family) for case in cases))), key=attention)
-    return Comparison(title, tuple(found), no_power, summed_up(found, budgets), family.report_only, unmatched)
+    return Comparison(title, tuple(found), no_power, sum_up_unseen(found, budgets), family.report_only, unmatched)
 
 
 def _untimed(found: CaseVerdict) -> str:

@@ -196,7 +196,7 @@ def disturbances(sides: Sequence[Row]) -> str:
     return base or "" if base == new else "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
 
 
-def summed_up(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:
+def sum_up_unseen(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:
     """Sum up the cases in which it is neither called nor excluded; None where there are none.
 
     ``budgets``: those that ended a run before its rounds.
