@@ -178,7 +178,7 @@ def _write_scaling(results: Results, form: str) -> None:
     if form == "table":
         draw(terminal.more_devices(results))
     else:
-        click.echo(tabular.render(projection.frame(steps, projection.projected(steps, results)), form), nl=False)
+        click.echo(tabular.render(projection.frame(steps, projection.project_steps(steps, results)), form), nl=False)
 
 
 def notes_on(results: Results, files: Sequence[Path]) -> list[str]:

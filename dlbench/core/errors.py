@@ -169,7 +169,6 @@ class Unknown(StrEnum):
     ONE_KERNEL = "what is compiled or captured runs as one kernel, whatever it does"
     OPERATIONS_NOT_COUNTED = "its operations are unknown: {text}"
     BYTES_NOT_COUNTED = "its bytes are unknown: {text}"
-    NO_SPEED = "its results count, and its time tells no speed: {text}"
     SEARCHES = "a search would have each of its tries profiled"
     STAYS_ATTACHED = "before CUDA 12.6 the profiler stays attached, and slows down what is timed after it"
     NO_METER = "NVML tells neither energy nor power of this device"

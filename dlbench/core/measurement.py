@@ -260,7 +260,7 @@ class Measurement:
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
     missing_reasons: Mapping[str, Reasons] = field(default_factory=dict)
     """Why a group is null: ``transfer``, ``memory``, ``check``, ``profile``, ``energy``, ``telemetry`` (series of clocks and the like); a
-    count that is stated: ``flops``, ``bytes``; as ``speed`` why its time tells none."""
+    count that is stated: ``flops``, ``bytes``."""
     started: str = ""
     """UTC, ISO 8601."""
     throttling: Throttling | None = None

@@ -254,8 +254,7 @@ class Work:
     least_bytes: float | None = None
     """Those of them that no cache can hold from one part of a call to the next."""
     unknown: Mapping[str, str] = field(default_factory=dict)
-    """Why ``flops`` or ``bytes`` are None, where that is not obvious: ``{"flops": "no formula for aten._fft_r2c"}``; as ``speed`` why its
-    results count and its time does not."""
+    """Why ``flops`` or ``bytes`` are None, where that is not obvious: ``{"flops": "no formula for aten._fft_r2c"}``."""
     countable_operations: bool = True
     """Whether a call hands its operations to the device one by one, as no compiled step and no graph does."""
     joins_instances: bool = False
@@ -278,8 +277,7 @@ class Work:
             raise ValueError("a Work has either a call or an observe")
         if self.call is None and (self.before is not None or self.report is not None):
             raise ValueError("a before, and a report, go with a call")
-        known = ("flops", "bytes", "speed")
-        if wrong := [name for name in self.unknown if name not in known or getattr(self, name, None) is not None]:
+        if wrong := [name for name in self.unknown if name not in ("flops", "bytes") or getattr(self, name) is not None]:
             raise ValueError(f"unknown says why flops or bytes are None, not {wrong[0]}")
 
     def counts(self, case: Case) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME,
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.matching import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
-from dlbench.analysis.ratios.ratio import Ratio, itself, middle, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, median_by_ratio, ratio_to_itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, as_count
 from dlbench.core.rows.row import MACHINE, Row
@@ -59,7 +59,7 @@ def _foremost(found: Sequence[Training]) -> list[Training]:
     """Return the median training at the smallest batch, of those that did not diverge, which were timed over few samples."""
     alike = foremost(found)
     smallest = [each for each in alike if each.batch == min(each.batch for each in alike)]
-    return [middle([each for each in smallest if each.row.in_role("diverged") is None] or smallest)]
+    return [median_by_ratio([each for each in smallest if each.row.in_role("diverged") is None] or smallest)]
 
 
 SECTION = Section(
@@ -195,7 +195,7 @@ def _sweep(group: Sequence[Row]) -> Iterator[BatchSweep]:
         rows = [timed[batch] for batch in sorted(timed)]
         smallest, most = rows[0].rounds.items_per_s, max(row.throughput for row in rows)
         row = next(row for row in rows if row.throughput >= ENOUGH * most)
-        ratio = itself(len(smallest)) if row is rows[0] else speed_ratio(smallest, row.rounds.items_per_s, among=len(rows) - 1)
+        ratio = ratio_to_itself(len(smallest)) if row is rows[0] else speed_ratio(smallest, row.rounds.items_per_s, among=len(rows) - 1)
         too_large = min((batch for row in group if (batch := row.batch) and row.case.status is Status.OOM), default=None)
         yield BatchSweep(label(row, (BATCH.name,)), rows, row, ratio, row.throughput / most, too_large)
 

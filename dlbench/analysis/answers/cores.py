@@ -7,7 +7,7 @@ from dlbench.analysis.answers.engine.pairs import foremost
 from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, place, ratio_column
 from dlbench.analysis.ratios.matching import THREADS, grouped, label
-from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, ratio_to_itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import CPU_AXES
 from dlbench.core.rows.row import Row, Setting
@@ -69,7 +69,7 @@ def _alike(rows: Iterable[Row], name: str) -> list[list[Row]]:
 
 def _over(base: Row, other: Row, among: int = 1) -> Ratio:
     mine = base.rounds.items_per_s
-    return itself(len(mine)) if base is other else speed_ratio(mine, other.rounds.items_per_s, among=among)
+    return ratio_to_itself(len(mine)) if base is other else speed_ratio(mine, other.rounds.items_per_s, among=among)
 
 
 def _enough(sides: Sequence[Row]) -> Row:

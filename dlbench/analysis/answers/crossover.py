@@ -17,8 +17,8 @@ from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, pair_cells, place
 from dlbench.analysis.presentation.names import noun
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.matching import DEVICE, Match, OfMatch, grouped, match, one_device, settings_named
-from dlbench.analysis.ratios.ratio import middle, speedup_of
+from dlbench.analysis.ratios.matching import DEVICE, Match, MatchRecord, grouped, match, one_device, settings_named
+from dlbench.analysis.ratios.ratio import median_by_ratio, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.units import Column, Unit
@@ -29,7 +29,7 @@ _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no 
 
 
 @dataclass(frozen=True, slots=True)
-class Race(OfMatch):
+class Race(MatchRecord):
     """An accelerator against a CPU at all sizes of one work, with one way to get its operands."""
 
     pair: Match
@@ -139,7 +139,7 @@ def _of_one_work(found: Iterable[Race]) -> list[Race]:
     workloads = grouped(found, lambda race: race.row.case.workload).values()
     most = max(workloads, key=lambda alike: len({race.operands for race in alike}))
     works = grouped([race for race in most if race.row.case.dtype == "fp32"] or most, lambda race: race.case)
-    first, *copied = works[middle(alike[0] for alike in works.values()).case]
+    first, *copied = works[median_by_ratio(alike[0] for alike in works.values()).case]
     return [first, *sorted(copied, key=lambda race: race.size or math.inf)]
 
 

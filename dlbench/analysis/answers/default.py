@@ -13,8 +13,8 @@ from dlbench.analysis.answers.engine.question import CONVERGENCE, Lack, Question
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import option, short
-from dlbench.analysis.ratios.matching import DTYPE, MATH, Match, OfMatch, grouped, match_rows, settings_named
-from dlbench.analysis.ratios.ratio import middle, speedup_of
+from dlbench.analysis.ratios.matching import DTYPE, MATH, Match, MatchRecord, grouped, match_rows, settings_named
+from dlbench.analysis.ratios.ratio import median_by_ratio, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue
@@ -27,7 +27,7 @@ _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest sea
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned(OfMatch):
+class Tuned(MatchRecord):
     """A step with other tuning options, against the same with its plain defaults, or without one of them."""
 
     pair: Match
@@ -144,7 +144,7 @@ def _foremost_effects(found: Sequence[Tuned]) -> list[Tuned]:
     """Return of each option what its best setting brings in its median case, that which brings most first."""
     alike = foremost(found)
     alone = [each for each in alike if each.alone] or alike
-    medians = [middle(each) for each in grouped(alone, lambda each: (each.switch, each.pair.value(each.row))).values()]
+    medians = [median_by_ratio(each) for each in grouped(alone, lambda each: (each.switch, each.pair.value(each.row))).values()]
     return [each[0] for each in grouped(sorted(medians, key=speedup_of, reverse=True), lambda each: each.switch).values()]
 
 

@@ -14,7 +14,7 @@ from dlbench.analysis.presentation.columns import CASE, KEY, PLACE, RATIO, Figur
 from dlbench.analysis.presentation.names import by_device, hardware, several_runs
 from dlbench.analysis.presentation.wording import brief, few, plural
 from dlbench.analysis.ratios.matching import RUN, grouped, match
-from dlbench.analysis.ratios.ratio import Ratio, middle, speedup_of
+from dlbench.analysis.ratios.ratio import Ratio, median_by_ratio, speedup_of
 from dlbench.analysis.read.runs import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.outliers import Kind, Outlier, kinds, sentences
@@ -176,7 +176,7 @@ _SAME_HARDWARE: Section[SameCase] = Section(
     ],
     notes=lambda found: dict.fromkeys(note for case in found for note in case.about),
     # A middle of all would depend on the suites that ran.
-    foremost=lambda found: [middle(kind) for kind in by_kind(found).values()],
+    foremost=lambda found: [median_by_ratio(kind) for kind in by_kind(found).values()],
     headline={"": "{speedup} as fast as the reference{span}"},
 )
 
@@ -295,7 +295,7 @@ def _of_machine(found: Health) -> str:
     if found.peaks:
         where = f"{found.peaks[0].case.device}: " if len(found.peaks) > 1 else ""
         return f"{where}{percent(_share(found.peaks[0]))} of the published peak"
-    middles = {kind: middle(cases).ratio for kind, cases in by_kind(found.same).items()}
+    middles = {kind: median_by_ratio(cases).ratio for kind, cases in by_kind(found.same).items()}
     if not middles:
         return ""
     kind = min(middles, key=lambda kind: middles[kind].speedup)

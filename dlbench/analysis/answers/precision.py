@@ -18,8 +18,8 @@ from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Secti
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, of_row, pair_cells, place, spanned, value_columns
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import few, short
-from dlbench.analysis.ratios.matching import DTYPE, MATH, Match, OfMatch, from_widest, grouped, label, match_rows, one_device
-from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, PairedDifference, middle, paired_difference, speedup_of
+from dlbench.analysis.ratios.matching import DTYPE, MATH, Match, MatchRecord, grouped, label, match_rows, one_device, precision_rank
+from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, PairedDifference, median_by_ratio, paired_difference, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row, Setting, cells
@@ -211,7 +211,7 @@ TRAININGS: Section[FormatTraining] = Section(
 
 
 @dataclass(frozen=True, slots=True)
-class LadderStep(OfMatch):
+class LadderStep(MatchRecord):
     """A precision in one kind of work of a device, against the base."""
 
     kind: str
@@ -252,7 +252,7 @@ class Precisions(NamedTuple):
 
 def _read(results: Results) -> Precisions:
     pairs = match_rows(results, DTYPE.name).rows
-    trained = sorted(trainings(results.rows), key=lambda each: (each.row.is_on_cpu, from_widest(each.name), each.name))
+    trained = sorted(trainings(results.rows), key=lambda each: (each.row.is_on_cpu, precision_rank(each.name), each.name))
     ladder = [*_ladder(pairs, trained)]
     return Precisions(ladder, pairs if ladder else (), [*map(counted, by_device(trained).values())], trained)
 
@@ -264,7 +264,7 @@ def _ladder(pairs: Sequence[Match], trained: Sequence[FormatTraining]) -> Iterat
     too, is not behind for that.
     """
     in_format = grouped(trained, lambda each: (one_device(each.row), each.name))
-    for found in by_device(sorted(pairs, key=lambda each: from_widest(each.other.case.dtype))).values():
+    for found in by_device(sorted(pairs, key=lambda each: precision_rank(each.other.case.dtype))).values():
         for kind, of_kind in by_kind(found).items():
             steps = grouped(of_kind, lambda each: str(each.other.case.dtype))
             narrower = {name: cases for name, cases in steps.items() if not _is_wider(cases[0])}
@@ -272,9 +272,9 @@ def _ladder(pairs: Sequence[Match], trained: Sequence[FormatTraining]) -> Iterat
                 continue
             shared = set.intersection(*({each.case for each in cases} for cases in narrower.values()))
             compared = {name: [each for each in cases if each.case in shared] or cases for name, cases in narrower.items()}
-            fastest = max(compared, key=lambda name: speedup_of(middle(compared[name])))
+            fastest = max(compared, key=lambda name: speedup_of(median_by_ratio(compared[name])))
             for name, cases in {**steps, fastest: compared[fastest]}.items():
-                pair = replace(middle(cases), among=len(narrower) if name == fastest else 1)
+                pair = replace(median_by_ratio(cases), among=len(narrower) if name == fastest else 1)
                 yield LadderStep(kind, name, pair, cases, name == fastest, in_format.get((one_device(pair.row), name), []))
 
 

@@ -24,8 +24,8 @@ from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, pair_cells, place, ratio_column
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
-from dlbench.analysis.ratios.matching import Match, OfMatch, grouped, launch_bound, match_rows, one_device
-from dlbench.analysis.ratios.ratio import middle
+from dlbench.analysis.ratios.matching import Match, MatchRecord, grouped, launch_bound, match_rows, one_device
+from dlbench.analysis.ratios.ratio import median_by_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.model import Status
@@ -290,7 +290,7 @@ _BRIEF = {"training": "train", "inference": "infer"}
 
 
 @dataclass(frozen=True, slots=True)
-class Family(OfMatch):
+class Family(MatchRecord):
     """Matches of one accelerator and one CPU in one kind of work."""
 
     name: str
@@ -306,7 +306,7 @@ class Family(OfMatch):
     def same(self) -> Match | None:
         """The case in the middle of those that ran on both, of the same network or shape where there are any."""
         same = [each for each in self.pairs if each.work == self.pair.work] or self.pairs
-        return middle(same) if same else None
+        return median_by_ratio(same) if same else None
 
     @property
     def waiting(self) -> int | None:
@@ -382,7 +382,7 @@ def _families(results: Results, pairs: Sequence[Match]) -> list[list[Family]]:
 def _asked_first(found: Sequence[Match]) -> Match:
     """Return the pair of the most familiar network, of several the one in the middle."""
     places = [familiarity(each.base.params.get("model")) for each in found]
-    return middle(each for each, place in zip(found, places, strict=True) if place == min(places))
+    return median_by_ratio(each for each, place in zip(found, places, strict=True) if place == min(places))
 
 
 def _standing(found: Sequence[Family]) -> tuple[float, ...]:

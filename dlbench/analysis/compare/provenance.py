@@ -21,28 +21,25 @@ _ONE_OCCASION_S = 3600
 
 
 def compare_machines(results: Results, base: str, others: Sequence[str], across_machines: bool) -> tuple[set[str], list[str]]:
-    """Return which files are of another machine than the base, and what to say about machines, software and thresholds.
+    """Return the files of another machine than the base, and sentences on differences of machines, software and thresholds.
 
-    Raises UsageError if there is one, unless that was asked for.
+    Raises UsageError if there is such a file, unless ``across_machines``.
     """
-    where, different = results.environments, set[str]()
-    known = [name for name in (base, *others) if where[name].get("machine_key") or where[name].get(pyperf.TOOL)]
-    notes = [f"{name} does not say which machine it is of" for name in (base, *others) if name not in known]
+    environments = results.environments
+    names = (base, *others)
+    nameless = [name for name in names if not environments[name].get("machine_key") and not environments[name].get(pyperf.TOOL)]
+    notes = [f"{name} does not say which machine it is of" for name in nameless]
+    different: set[str] = set()
     for name in others:
-        both = where[base], where[name]
-        if _unlike(both, "machine_key"):
+        both = environments[base], environments[name]
+        if _differ(both, "machine_key"):
             machine = "; ".join(differences(*both, ("identity",))) or "their machine_key"
             sentence = one_line(f"{base} and {name} are of different machines, which differ in {machine}")
             if not across_machines:
                 raise UsageError(f"{sentence}; compare runs of one machine, or have a report without a gate: --across-machines")
             different.add(name)
             notes.append(f"{sentence}; slower does not fail here")
-        # Another version of dlbench may warm up, or count, in another way.
-        made = [part(each, "provenance", "dlbench") for each in both]
-        software = [f"dlbench {made[0]} against {made[1]}"] if all(made) and made[0] != made[1] else []
-        if _unlike(both, "stack_key"):
-            software += differences(*both, ("stack",)) or ["their stack_key"]
-        if software:
+        if software := _software_differences(both):
             notes.append(f"the software differs, {base} against {name}: {'; '.join(software)}")
         ours, theirs = results.thresholds[base], results.thresholds[name]
         if suites := [suite for suite in {**ours, **theirs} if ours.get(suite) != theirs.get(suite)]:
@@ -52,14 +49,24 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
     return different, [*map(one_line, notes)]
 
 
+def _software_differences(both: tuple[Mapping[str, Any], Mapping[str, Any]]) -> list[str]:
+    """Return how the software of two environments differs, dlbench included: another version may warm up, or count, differently."""
+    one, other = (part(each, "provenance", "dlbench") for each in both)
+    found = [f"dlbench {one} against {other}"] if one and other and one != other else []
+    if _differ(both, "stack_key"):
+        found += differences(*both, ("stack",)) or ["their stack_key"]
+    return found
+
+
 OTHER_OCCASION = "measured more than an hour from the base, and no calibration tells how far sessions differ"
 """Why a strict comparison of such files is undecided."""
 
 
 def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[set[str], list[str]]:
-    """Return which files are of another occasion than the base, and what is unproven of each as nothing tells how occasions differ."""
-    where = results.environments
-    apart = {name: gap for name in others if (gap := gap_s(where[base], where[name]) or 0) > _ONE_OCCASION_S}
+    """Return the files of another occasion than the base, and a note that differences may be those of occasions."""
+    environments = results.environments
+    gaps = {name: gap_s(environments[base], environments[name]) or 0 for name in others}
+    apart = {name: gap for name, gap in gaps.items() if gap > _ONE_OCCASION_S}
     named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
     far = f"; more than an hour from {base}, which ends --strict with 4: {named}" if apart else ""
     note = f"no calibration: differences may be session noise (identical code has read 11 % slower){far}"
@@ -67,7 +74,7 @@ def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[se
 
 
 def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
-    """Return the seconds from the end of the earlier run to the beginning of the later; None where a file does not tell when it began."""
+    """Return the seconds from the end of the earlier run to the beginning of the later; None if a file does not record when it began."""
     known = sorted(filter(None, map(_began_and_ended, (one, other))))
     if len(known) < 2:
         return None
@@ -76,7 +83,7 @@ def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
 
 
 def _began_and_ended(environment: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
-    """Return when a run began, and ended as far as it says how long it took; what is no time is taken for unknown."""
+    """Return when a run began and ended, the same if its duration is unknown; None if its beginning is unknown or no time."""
     took_s = environment.get("seconds")
     with suppress(OverflowError):
         if begin := pyperf.in_utc(began(environment)):
@@ -85,7 +92,7 @@ def _began_and_ended(environment: Mapping[str, Any]) -> tuple[datetime, datetime
 
 
 def side_notes(results: Results) -> list[str]:
-    """Say in what the sides of an A/B differ, as far as anything that is recorded does."""
+    """Return a sentence on the recorded differences between the sides of an A/B, or that there are none."""
     base, new, *_ = results.environments.values()
     if found := differences(base, new, ("side", "identity", "stack")):
         return [one_line(f"the sides differ, a against b: {'; '.join(found)}")]
@@ -93,9 +100,10 @@ def side_notes(results: Results) -> list[str]:
 
 
 def find_calibration(results: Results, base: str, folder: Path, path: Path | None) -> tuple[calibration.Calibration | None, Path | None]:
-    """Return this machine's noise between occasions and where it was found, by default in a folder; nothing where it was never measured.
+    """Return the calibration of the base's machine and its file; None twice if there is none.
 
-    Raises ResultFileError for a damaged file, UsageError for one of another machine.
+    It is read from ``path``, or else from the file in ``folder`` that is named after the machine. Raises ResultFileError for a damaged
+    file, UsageError for one of another machine.
     """
     machine = results.environments[base].get("machine_key")
     usual = folder / f"{machine}.json"
@@ -109,6 +117,7 @@ def find_calibration(results: Results, base: str, folder: Path, path: Path | Non
     return found, path
 
 
-def _unlike(both: Sequence[Mapping[str, Any]], key: str) -> bool:
+def _differ(both: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Whether both have an entry, and not the same."""
     known = [each[key] for each in both if each.get(key)]
     return len(known) > 1 and known[0] != known[1]

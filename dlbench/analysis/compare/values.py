@@ -15,6 +15,7 @@ from dlbench.analysis.presentation.wording import cell, difference, few, plural,
 from dlbench.core.declarations import SEARCH_RESOLUTION, Value
 from dlbench.core.model import Reported
 from dlbench.core.rows.row import Row
+from dlbench.core.stats import known
 from dlbench.core.thresholds import Thresholds
 from dlbench.core.units import Column, Unit
 
@@ -103,7 +104,7 @@ class ValueChange:
         return ", ".join(filter(None, (f"{self.name}{word}: {sides}{found}", too_few, self.remark)))
 
 
-def _tested(
+def _test_value(
     column: Column,
     sides: Sequence[Sequence[float]],
     detect: float,
@@ -112,9 +113,11 @@ def _tested(
     least: tuple[float, float] = (0.0, 0.0),
     paired: bool = False,
 ) -> ValueChange:
-    """Test a quantity, to be judged by a margin in its unit, of which twice must be excluded, or without one by that share of base.
+    """Return the change of a quantity with its test; `judge_values` judges it.
 
-    Then the share ``detect`` of base must be excluded, of what is better higher a fall by as many times; ``least`` is the least of both.
+    A change matters from ``margin`` on, in the quantity's unit, and `MARGINS_TO_SEE` times that must be called or excluded. Without a
+    margin a change matters from ``share`` of base on, and the share ``detect`` of base must be called or excluded, or of what is better
+    higher a fall by as many times; ``least`` holds the lower bounds of the two.
     """
     base, new = map(statistics.median, sides)
     if margin is None:
@@ -123,119 +126,139 @@ def _tested(
     else:
         limit = MARGINS_TO_SEE * margin
     equivalent = 1 - LEVEL if paired else EQUIVALENCE
-    test = RankTest(tuple(sides[0]), tuple(sides[1]), True, column.better == "higher", equivalent, paired=paired, margin=margin).ranked()
+    test = RankTest(
+        tuple(sides[0]),
+        tuple(sides[1]),
+        linear=True,
+        higher=column.better == "higher",
+        equivalent=equivalent,
+        paired=paired,
+        margin=margin,
+    ).ranked()
     if margin or test.equivalence == CONSTANT:
         return ValueChange(column, base, new, test=test, limit=limit)
     advice = "" if column == _ENERGY else "; declare one in the value's own unit, Value(…, margin=…)"
     return ValueChange(column, base, new, Verdict.INCONCLUSIVE, remark=f"not judged, as a share of zero is no margin{advice}")
 
 
-def compared_values(base: Row, new: Row, limits: Thresholds, detect: float) -> list[ValueChange]:
+def compare_values(base: Row, new: Row, limits: Thresholds, detect: float) -> list[ValueChange]:
     """Compare memory, energy and each value that both sides report, as each declares it. `judge_values` judges them."""
-    found = filter(None, (memory_change(base, new, limits.memory, detect), _energy_change(base, new, limits.energy, detect)))
-    others = {each.name: each for each in new.value_columns}
-    columns = [(each, others[each.name]) for each in base.value_columns if each.name in others]
-    return [*found, *(_value_change(each, base, new, limits.value, detect) for each in columns)]
+    changes = known([memory_change(base, new, limits.memory, detect), _energy_change(base, new, limits.energy, detect)])
+    new_columns = {each.name: each for each in new.value_columns}
+    for column in base.value_columns:
+        if column.name in new_columns:
+            changes.append(_value_change((column, new_columns[column.name]), base, new, limits.value, detect))
+    return changes
 
 
 def memory_change(base: Row, new: Row, threshold: float, detect: float) -> ValueChange | None:
-    """Compare peak memory; None where the sides do not report the same kind, or searched for what fits into it.
+    """Compare peak memory; None if the sides do not report the same kind, or searched for what fits into it.
 
     An accelerator's allocator gives the same peak nearly each time, so there the threshold alone decides on the medians. On the host the
-    growth of one program varies by half and more between rounds, so there it is tested by ranks.
+    growth of one program varies by half and more between rounds, so there a rank test decides.
     """
-    device, host = ([getattr(each.rounds, name) for each in (base, new)] for name in ("peak_bytes", "host_peak_bytes"))
-    if _searched(base, new):
+    device = [each.rounds.peak_bytes for each in (base, new)]
+    host = [each.rounds.host_peak_bytes for each in (base, new)]
+    if _are_searches(base, new):
         return None
     if all(device):
-        before, after = map(statistics.median, device)
+        before, after = (statistics.median(peaks) for peaks in device)
         return ValueChange(_MEMORY, before, after, Verdict.SLOWER if after > before * (1 + threshold) else None)
-    comparable = all(host) and not any(device)
-    return _tested(_MEMORY, host, detect, threshold, least=(_HOST_FLOOR, _HOST_SLACK)) if comparable else None
+    if any(device) or not all(host):
+        return None
+    return _test_value(_MEMORY, host, detect, threshold, least=(_HOST_FLOOR, _HOST_SLACK))
 
 
 def _energy_change(base: Row, new: Row, threshold: float, detect: float) -> ValueChange | None:
-    """Compare the energy of an item; None where a side has rounds without."""
-    sides, meters = [each.rounds.joules_per_item for each in (base, new)], [each.energy.source for each in (base, new)]
+    """Compare the energy of an item; None if a side has rounds without."""
+    sides = [each.rounds.joules_per_item for each in (base, new)]
+    meters = [each.energy.source for each in (base, new)]
     if not all(sides):
         return None
     if meters[0] == meters[1]:
-        return _tested(_ENERGY, sides, detect, threshold)
+        return _test_value(_ENERGY, sides, detect, threshold)
     before, after = map(statistics.median, sides)
     return ValueChange(_ENERGY, before, after, remark=f"not judged, as {meters[0]} metered it and now {meters[1]}")
 
 
 def _value_change(columns: tuple[Column, Column], base: Row, new: Row, threshold: float | None, detect: float) -> ValueChange:
-    """Test a value that has a direction; one without, or that both sides declare and not alike, is only shown.
+    """Compare a value that each side declares by one of the ``columns``.
 
-    One declaration stands for both. The margin is that of base, if it declares one: a new file can't loosen its own gate. ``threshold``:
-    None where nobody set one.
+    A value without a direction, or with another declaration on each side, is only shown. The margin is that of base, if it declares one:
+    a new file can't loosen its own gate. ``threshold`` is None if nobody set one.
     """
-    column = columns[0] if columns[0].declared and not columns[1].declared else columns[1]
-    name, unlike = value_name(column), len({(each.unit, each.better, each.series) for each in columns if each.declared}) > 1
-    remark = "not judged, as its unit, direction or kind is declared otherwise on each side" if unlike else ""
+    of_base, of_new = columns
+    column = of_base if of_base.declared and not of_new.declared else of_new
+    name = value_name(column)
+    is_unlike = len({(each.unit, each.better, each.series) for each in columns if each.declared}) > 1
+    remark = "not judged, as its unit, direction or kind is declared otherwise on each side" if is_unlike else ""
     shown = ValueChange(column, base.values.get(name), new.values.get(name), remark=remark)
-    if column.series and not unlike:
-        return _of_seeds(shown, [each for row in (base, new) for each in row.described if each.name == name], detect)
+    if column.series and not is_unlike:
+        return _compare_seeds(shown, [each for row in (base, new) for each in row.described if each.name == name], detect)
     sides = [each.rounds.values.get(name, ()) for each in (base, new)]
-    if unlike or column.better is None or not all(sides):
+    if is_unlike or column.better is None or not all(sides):
         return shown
-    if _searched(base, new):
-        failed = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0).in_role("failing_rate")
-        return _by_resolution(column, sides, threshold or _VALUE, detect, failed)
+    if _are_searches(base, new):
+        lower = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0)
+        return _judge_by_resolution(column, sides, threshold or _VALUE, detect, lower.in_role("failing_rate"))
     repeats = all(len(side) > 1 and len({*side}) == 1 for side in sides)
-    margin = columns[1].margin if columns[0].margin is None else columns[0].margin
-    return _tested(column, sides, detect, threshold or (_REPEATED_VALUE if repeats else _VALUE), margin)
+    share = threshold or (_REPEATED_VALUE if repeats else _VALUE)
+    return _test_value(column, sides, detect, share, of_new.margin if of_base.margin is None else of_base.margin)
 
 
-def _of_seeds(shown: ValueChange, described: Sequence[Value], detect: float) -> ValueChange:
-    """Test a series by its seeds, each with itself, if a side declares it so; any other is only shown."""
+def _compare_seeds(shown: ValueChange, described: Sequence[Value], detect: float) -> ValueChange:
+    """Compare a series seed by seed if a side declares it paired; any other series is only shown.
+
+    ``described`` are the declarations of both sides.
+    """
     margin = next((each.margin for each in described if each.paired), None)
-    before, after = shown.base, shown.new
+    before = shown.base
+    after = shown.new
     if margin is None or not isinstance(before, Sequence) or not isinstance(after, Sequence):
         return shown
     if len(before) != len(after) or not before or len({each.points for each in described}) > 1:
         sides = " against ".join(few(each.points, 2) for each in described)
         return replace(shown, alone=Verdict.INCONCLUSIVE, remark=f"not judged, as its seeds are others: {sides}")
-    return _tested(shown.column, (before, after), detect, margin=margin, paired=True)
+    return _test_value(shown.column, (before, after), detect, margin=margin, paired=True)
 
 
-def _searched(base: Row, new: Row) -> bool:
-    """Whether both stand for a search of what has no time of its own, such as the largest batch."""
+def _are_searches(base: Row, new: Row) -> bool:
+    """Whether both are results of a search for something without a time, such as the largest batch."""
     return all(each.case.found and not each.rounds.median_s for each in (base, new))
 
 
-def _by_resolution(
+def _judge_by_resolution(
     column: Column, sides: Sequence[Sequence[float]], threshold: float, detect: float, failed: float | None = None
 ) -> ValueChange:
-    """Judge what a search found: once a run, as good as its resolution and no chance, so by a margin alone.
+    """Judge what a search found by a margin alone: it is found once a run, up to the search's resolution, and no test applies.
 
-    Each side is a step of the search off at most, a rate as far as the lowest that ``failed``: which may be as much as must be detected.
+    Each side may be off by one step of the search. Of rates, the step reaches up to the lowest rate that ``failed``. Two steps may hide a
+    change that must be detected; then the verdict is inconclusive.
     """
     base, new = map(statistics.median, sides)
-    usual, worse, remark = max(abs(base), abs(new)), base - new if column.better == "higher" else new - base, ""
-    steps = failed - min(base, new) if failed else 2 * max(1.0, SEARCH_RESOLUTION * usual)
-    if abs(worse) > max(threshold * usual, steps):
-        verdict = Verdict.SLOWER if worse > 0 else Verdict.FASTER
-    elif worse >= _share_to_see(detect, column) * abs(base) > 0:
-        verdict, remark = Verdict.INCONCLUSIVE, "within two steps of its search"
-    else:
-        verdict = Verdict.SAME
-    return ValueChange(column, base, new, verdict, remark=remark)
+    larger = max(abs(base), abs(new))
+    worsening = base - new if column.better == "higher" else new - base
+    uncertainty = failed - min(base, new) if failed else 2 * max(1.0, SEARCH_RESOLUTION * larger)
+    if abs(worsening) > max(threshold * larger, uncertainty):
+        return ValueChange(column, base, new, Verdict.SLOWER if worsening > 0 else Verdict.FASTER)
+    if worsening >= _share_to_see(detect, column) * abs(base) > 0:
+        return ValueChange(column, base, new, Verdict.INCONCLUSIVE, remark="within two steps of its search")
+    return ValueChange(column, base, new, Verdict.SAME)
 
 
 def _share_to_see(detect: float, column: Column) -> float:
-    """Return the share of base that must be detected: of what is better higher a fall by as many times."""
+    """Return the share of base that must be detected; if higher is better, that of a fall by as many times."""
     return detect / (1 + detect) if column.better == "higher" else detect
 
 
 def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChange, ...]]:
-    """Judge what rounds decide in all cases as one family, with a level apart from that of times; seeds stay judged by themselves."""
+    """Judge the changes of all cases that rounds decide as one family, at a level of its own; seeds are judged alone."""
     tests = [{"test": each.test} for each in chain.from_iterable(cases) if each.test and not each.test.paired]
     judged = iter(judge_family(tests))
 
-    def of_family(change: ValueChange) -> ValueChange:
-        of_rounds = change.test and not change.test.paired
-        return replace(change, family=len(tests), test=next(judged)["test"]) if of_rounds else change
+    def judge(change: ValueChange) -> ValueChange:
+        if change.test is None or change.test.paired:
+            return change
+        return replace(change, family=len(tests), test=next(judged)["test"])
 
-    return [tuple(map(of_family, case)) for case in cases]
+    return [tuple(map(judge, case)) for case in cases]

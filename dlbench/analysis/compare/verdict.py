@@ -66,7 +66,7 @@ class CaseVerdict(NamedTuple):
 
     @property
     def threshold(self) -> float:
-        """From which on a change of its time matters, as a fraction."""
+        """Smallest change of its time that matters, as a fraction."""
         return self.thresholds.time if self.thresholds else 0.0
 
     @property
@@ -76,7 +76,7 @@ class CaseVerdict(NamedTuple):
 
     @property
     def statistic(self) -> str:
-        """Name of the test whose change is shown: the median, unless slower or faster stands on another test alone."""
+        """Name of the test whose change is shown: the median, unless only another test calls slower or faster."""
         changed = self.tests if self.verdict.is_change else {}
         return next((name for name, each in changed.items() if each.verdict is self.verdict), "median")
 
@@ -86,7 +86,7 @@ class CaseVerdict(NamedTuple):
         return self.tests.get(self.statistic)
 
     def because(self, *reasons: str) -> Self:
-        """Return it with these reasons behind its own; empty ones are left out."""
+        """Return it with further reasons; empty ones are left out."""
         return self._replace(reasons=(*self.reasons, *filter(None, reasons)))
 
 
@@ -137,7 +137,7 @@ class Comparison:
 
 
 def attention(case: CaseVerdict) -> tuple[int, float]:
-    """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""
+    """Return a sort key of cases: the worst verdict first, and among changes the largest first."""
     changed = case.shown if case.verdict.is_change else None
     return [*Verdict].index(case.verdict), -abs(changed.change) if changed else 0.0
 
@@ -147,16 +147,19 @@ IN_TURN = "measure both sides alternately, with dlbench ab"
 
 
 def worsening(change: ValueChange) -> tuple[str, int | None]:
-    """Say how much worse memory or a value may be, ``p99 may be up to 0.4 s worse``, where that is as much as must be called or excluded.
+    """Return why a worsening that must be detected is not excluded, and the rounds a side that would probably exclude it.
 
-    It is excluded where the upper end of the interval lies below it. Return as well the rounds a side that would probably exclude it; None
-    where there are as many already, and of seeds, which would be the same again.
+    The first is like ``p99 may be up to 0.4 s worse``; an empty text if it is excluded, because the interval ends below it, or called. The
+    second is None if there are as many rounds already, and for seeds, which would be the same again.
     """
-    if (test := change.test) is None:
+    test = change.test
+    if test is None:
         why = f"{change.name} is {change.remark}" if change.verdict is Verdict.INCONCLUSIVE else ""
         return why, None
-    worst, limit, rounds, tests = test.worst, change.limit, None, {"": test}
+    worst, limit = test.worst, change.limit
+    rounds = None
     if not test.paired:
+        tests = {"": test}
         rounds = more_rounds(tests, max(least_rounds(tests, change.family), rounds_to_exclude(tests, limit, change.family)))
     if change.verdict in WORDS:
         return "", rounds
@@ -167,7 +170,7 @@ def worsening(change: ValueChange) -> tuple[str, int | None]:
 
 
 def exclusion(left: float | None, detect: float | None) -> str:
-    """Say which slowdowns are excluded; ``left`` is what `power.possible` gives."""
+    """Say which slowdowns are excluded; ``left`` is the largest one that is not, from `power.possible`."""
     if left is None:
         return "too few rounds to exclude any slowdown"
     if detect is not None and left < detect:
@@ -176,9 +179,9 @@ def exclusion(left: float | None, detect: float | None) -> str:
 
 
 def why_unseen(left: float | None, planned: float, more: bool, sides: Sequence[Row]) -> tuple[str, str]:
-    """Return why a slowdown is neither called nor excluded in a case that was tested, and what helps other than more rounds.
+    """Return why a slowdown is neither called nor excluded in a case that was tested, and a remedy other than more rounds.
 
-    ``left`` is as in `exclusion`; ``planned``: the rounds that it takes, and whether these are ``more`` than there are.
+    ``left`` is as in `exclusion`; ``planned`` is the number of rounds that would exclude it, and ``more`` whether there are fewer.
     """
     why = exclusion(left, None)
     if planned == math.inf:
@@ -191,15 +194,17 @@ def why_unseen(left: float | None, planned: float, more: bool, sides: Sequence[R
 
 
 def disturbances(sides: Sequence[Row]) -> str:
-    """Say which other processes disturbed each side; empty where none did."""
+    """Say which other processes disturbed each side; an empty text if none did."""
     base, new = (each.flag.reason if each.flag.disturbed else None for each in sides)
-    return base or "" if base == new else "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
+    if base == new:
+        return base or ""
+    return "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
 
 
-def summed_up(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:
-    """Sum up the cases in which it is neither called nor excluded; None where there are none.
+def sum_up_unseen(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:
+    """Sum up the cases in which a change that must be detected is neither called nor excluded; None if there are none.
 
-    ``budgets``: those that ended a run before its rounds.
+    ``budgets`` are those that ended a run before its planned rounds.
     """
     tested = [case for case in cases if case.tests or case.unseen or any(value.verdict for value in case.values)]
     unseen = [case for case in tested if case.unseen]
@@ -222,17 +227,18 @@ def summed_up(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> U
 
 
 def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> str | None:
-    """Say why no case could have been called slower, if so: with the least p that their rounds allow, Holm's correction spares none.
+    """Say why no case could have been called slower, however slow; None if one could.
 
-    The tests of times decide, and where there are none those of values, with memory next to them: memory alone is no comparison, and
-    where seeds or the resolution of a search decide, chance has no part.
+    None could if no test is significant after Holm's correction even at the smallest p that its rounds can give. The tests of times
+    decide, or without any those of values and memory; but memory alone is no comparison, and what seeds or a search decide needs no rounds.
     """
     times = [test for case in cases for test in case.tests.values()]
     values = [value for case in cases for value in case.values if value.is_judged]
     if not times and all(value.is_memory for value in values):
         return "no case has times that can be compared, so nothing could have been called slower"
     tests = times or [value.test for value in values if value.test and not value.test.paired]
-    if (not times and len(tests) < len(values)) or min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
+    decided_otherwise = not times and len(tests) < len(values)
+    if decided_otherwise or min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
         return None
     last = max(tests, key=lambda test: (test.paired, test.weight))
     rounds = rounds_for_gate(sum(test.weight for test in tests) / last.weight, paired=last.paired)
@@ -241,6 +247,6 @@ def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> s
 
 
 def _option(rounds: int, budgets: Iterable[SpentBudget]) -> str:
-    """Return what of the command line gives so many rounds: a larger budget where one was the limit."""
+    """Return the option of the command line that gives so many rounds: a larger budget if one was the limit."""
     spent = max(budgets, key=lambda each: each.seconds(each.enough), default=None)
     return spent.option(rounds) if spent else f"--rounds {rounds}"

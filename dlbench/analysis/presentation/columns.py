@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name, value_words
-from dlbench.analysis.ratios.matching import Match, OfMatch, launch_bound, one_device
+from dlbench.analysis.ratios.matching import Match, MatchRecord, launch_bound, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, Ratio
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
@@ -212,9 +212,9 @@ def pair_frame(pairs: Iterable[Match]) -> "pd.DataFrame":
     return as_frame(rows, PAIR_COLUMNS.values())
 
 
-def pair_cells(found: Match | OfMatch) -> dict[str, ParamValue | None]:
+def pair_cells(found: Match | MatchRecord) -> dict[str, ParamValue | None]:
     """Return a pair, or that of a record of one, as cells; of rows that report values those of a ratio are empty."""
-    pair = found.pair if isinstance(found, OfMatch) else found
+    pair = found.pair if isinstance(found, MatchRecord) else found
     ratio = of_ratio(pair) if pair.speeds else {}
     return {**dict.fromkeys(PAIR_COLUMNS), **cells(_PAIR, [pair])[0], **ratio, "base.file": pair.base.file, "other.file": pair.other.file}
 

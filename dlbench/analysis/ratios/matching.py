@@ -6,12 +6,13 @@ from functools import cached_property
 from itertools import product
 from typing import NamedTuple, TypeVar
 
-from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, ratio_to_itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import CPU_AXES, value_text
 from dlbench.core.precision import ARITHMETIC
 from dlbench.core.rows.row import MACHINE, WORK, Row, Setting
+from dlbench.core.stats import known
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -27,7 +28,7 @@ BATCH = Setting("param", "batch")
 _CACHE = Setting("param", "cache")
 _CPU_AXES = tuple(Setting("param", name) for name in CPU_AXES)
 
-# What can't stay the same when a setting differs; all else that identifies a case must be equal in a pair.
+# Settings that may differ together with a setting; all others that identify a case must be equal in a match.
 _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
     DEVICE: MACHINE,
     DEVICE_NAME: MACHINE,
@@ -67,7 +68,7 @@ class Match:
     speeds: tuple[Sequence[float], Sequence[float]] | None
     """Speeds of each round of both; None for rows that report values and no times."""
     on_device: bool = False
-    """Whether these are of the device's own time."""
+    """Whether the speeds are those of the device's own time, not of wall time."""
     among: int = 1
     """Number of matches that it was chosen from as the best."""
 
@@ -76,7 +77,7 @@ class Match:
         """How many times as fast the other is. Raises AttributeError for rows that report values."""
         if self.speeds is None:
             raise AttributeError("rows without times have no ratio")
-        return itself(len(self.speeds[0])) if self.other is self.base else speed_ratio(*self.speeds, among=self.among)
+        return ratio_to_itself(len(self.speeds[0])) if self.other is self.base else speed_ratio(*self.speeds, among=self.among)
 
     @property
     def row(self) -> Row:
@@ -99,9 +100,11 @@ class Match:
         return label(self.base, chosen(self.base))
 
     def value(self, side: Row) -> str | None:
-        """Return what a side has of the setting in which they differ, as text; where each is at its best, the device."""
-        found = (self.by or DEVICE).value_in(side)
-        return None if found is None else value_text(found) if isinstance(found, bool) else str(found)
+        """Return a side's value of the setting in which they differ, as text; its device if each is at its best."""
+        value = (self.by or DEVICE).value_in(side)
+        if value is None:
+            return None
+        return value_text(value) if isinstance(value, bool) else str(value)
 
     def time_s(self, side: str) -> float | None:
         """Return the time of ``base`` or ``other`` that the ratio is of, seconds a call."""
@@ -109,8 +112,8 @@ class Match:
         return time.device_s if self.on_device else time.median_s
 
 
-class OfMatch:
-    """A record of a pair, which says where it ran and in which case."""
+class MatchRecord:
+    """Base of records about a match, with its rows, case and ratio."""
 
     __slots__ = ()
     pair: Match
@@ -143,77 +146,89 @@ class Matches:
     rows: tuple[Match, ...] = ()
     unmatched: tuple[Unmatched, ...] = ()
     by: Setting | None = None
-    """What they differ in; None where each side is at its own best."""
+    """Setting in which they differ; None where each side is at its own best."""
     base_value: Hashable = None
     """Value of that setting in each base."""
 
 
 def match_rows(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Matches:
-    """Match the ``ok`` rows that differ in one setting and give the ratio of their times, base over other.
+    """Match the rows that differ in one setting; each match has the ratio of their times, base over other.
 
-    ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
-    device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides.
-    ``base`` is the value that the others are measured against: by default the plain default that a workload declares, or else
-    the CPU, fp32, eager, nchw, sgd; of other settings the first there is.
-    Times are wall times, but device times of a pair by ``cache`` that has them on both sides: a cold call is timed alone, so that its wall
-    time holds a launch and a wait, and a hot one among others, whose launches hide behind them.
+    ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What goes with a
+    device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides. Rows that
+    can't be compared are returned as unmatched with the reason.
+    ``base`` is the value that the others are compared with. By default it is the standard value if that is the plain value of any row,
+    then a workload's declared default, then the first in the file.
+    Times are wall times. By ``cache`` they are device times, but only if both sides have them: a cold call is timed alone, so its wall
+    time includes a launch and a wait, which calls in a row hide behind each other.
 
     The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with the interval of `rank_test.shift_interval`, so it
-    can differ a little from the quotient of the two medians. Not ``timed``: the rows that report values and no times, without a
-    ratio. Raises UsageError for an unknown setting or base.
+    can differ a little from the quotient of the two medians. If not ``timed``, the rows that report values and no times are matched,
+    without a ratio. Raises UsageError for an unknown setting or base.
     """
     setting = _setting(results, by)
     free = {setting, *_GOES_WITH.get(setting, ())}
-    of_interest = [row for row in results.rows if setting.value_in(row) is not None]
-    with_trouble = [(row, row.unfit(timed=timed, across_devices=setting == DEVICE)) for row in of_interest]
-    base_value = _base_value([row for row, trouble in with_trouble if trouble is None] or of_interest, setting, base)
-    pairs: list[Match] = []
+    with_setting = [row for row in results.rows if setting.value_in(row) is not None]
+    with_reason = [(row, row.unfit(timed=timed, across_devices=setting == DEVICE)) for row in with_setting]
+    matchable = [row for row, reason in with_reason if reason is None]
+    base_value = _base_value(matchable or with_setting, setting, base)
+    matches: list[Match] = []
     unmatched: list[Unmatched] = []
-    for group in grouped(with_trouble, lambda each: each[0].differing_from(free)).values():
-        unmatched += [left_out(row, trouble) for row, trouble in group if trouble]
-        fit = [row for row, trouble in group if trouble is None]
-        bases = [row for row in fit if setting.value_in(row) == base_value]
-        others = [row for row in fit if setting.value_in(row) != base_value]
+    for group in grouped(with_reason, lambda each: each[0].differing_from(free)).values():
+        bases: list[Row] = []
+        others: list[Row] = []
+        for row, reason in group:
+            if reason is not None:
+                unmatched.append(without_match(row, reason))
+            elif setting.value_in(row) == base_value:
+                bases.append(row)
+            else:
+                others.append(row)
         if setting == DTYPE:
-            others.sort(key=lambda row: from_widest(row.case.dtype))
+            others.sort(key=lambda row: precision_rank(row.case.dtype))
         if not bases:
-            unmatched += [left_out(row, f"nothing to pair it with at {setting.name} = {base_value}") for row in others]
+            unmatched += [without_match(row, f"nothing to pair it with at {setting.name} = {base_value}") for row in others]
         if not others:
-            unmatched += [left_out(row, f"nothing to pair it with at another {setting.name}") for row in bases]
-        pairs += [match(*both, setting, timed=timed) for both in product(bases, others)]
-    return Matches(tuple(pairs), tuple(unmatched), setting, base_value)
+            unmatched += [without_match(row, f"nothing to pair it with at another {setting.name}") for row in bases]
+        matches += [match(one, other, setting, timed=timed) for one, other in product(bases, others)]
+    return Matches(tuple(matches), tuple(unmatched), setting, base_value)
 
 
 def match(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True) -> Match:
-    """Return rows that differ in one setting, and in the ``hidden`` parameters, as a pair: see `pair`."""
-    both = base.rounds, other.rounds
-    on_device = timed and by == _CACHE and all(min(each.device_s, default=0) > 0 for each in both)
-    speeds = [[1 / seconds for seconds in (each.device_s if on_device else each.median_s)] for each in both] if timed else None
-    return Match(base, other, by, (by.name, *hidden), (speeds[0], speeds[1]) if speeds else None, on_device)
+    """Return the match of two rows that differ in one setting, and may differ in the ``hidden`` parameters: see `match_rows`."""
+    rounds = base.rounds, other.rounds
+    on_device = timed and by == _CACHE and all(min(each.device_s, default=0) > 0 for each in rounds)
+    speeds = None
+    if timed:
+        base_s, other_s = (each.device_s if on_device else each.median_s for each in rounds)
+        speeds = [1 / seconds for seconds in base_s], [1 / seconds for seconds in other_s]
+    return Match(base, other, by, (by.name, *hidden), speeds, on_device)
 
 
-def from_widest(precision: str | None) -> int:
-    """Return what sorts precisions from the widest down, with names that are none at the end."""
+def precision_rank(precision: str | None) -> int:
+    """Return a sort key of precisions: the widest first, unknown names last."""
     return _PRECISIONS.get(str(precision), len(_PRECISIONS))
 
 
 def launch_bound(row: Row) -> bool | None:
-    """Whether a device waits for launches a third of the time or more; None where its own time was not read.
+    """Whether a device waits for launches a third of the time or more; None if its own time was not read, and for cold calls.
 
-    A cold call is timed alone, so what it waits for says nothing of calls that follow each other: None, too.
+    A cold call is timed alone, so its wait says nothing about calls that follow each other.
     """
     ratio = row.time.launch_bound
-    return None if ratio is None or _CACHE.value_in(row) == "cold" else ratio >= LAUNCH_BOUND
+    if ratio is None or _CACHE.value_in(row) == "cold":
+        return None
+    return ratio >= LAUNCH_BOUND
 
 
 def plain_value(row: Row, name: str) -> str | None:
-    """Return the value of a setting that its others are held against; None where nothing says which that is."""
+    """Return the plain value of a setting: the default that the workload declares, else the standard one; None without either."""
     declared = row.declared.plain_default(name)
     return STANDARD.get(name) if declared is None else declared
 
 
 def chosen(row: Row) -> tuple[str, ...]:
-    """Return what a row's side chooses for itself where it is at its best: batch, precision, layout, mode, cores, switches and searches."""
+    """Return the settings that each side chooses for its best: batch, precision, layout, mode, cores, switches and what is searched."""
     return tuple(dict.fromkeys(("batch", "dtype", "layout", "mode", *CPU_AXES, *row.declared.having("switch"), *row.declared.searched)))
 
 
@@ -223,37 +238,40 @@ def settings_named(names: Iterable[str]) -> list[Setting]:
 
 
 def _setting(results: Results, by: str) -> Setting:
-    """Return the setting of that name, or whose column that is."""
-    known = [*WORK, *MACHINE, *(Setting("param", name) for name in results.parameters)]
-    for each in known:
+    """Return the setting with that name or column. Raises UsageError for an unknown one."""
+    settings = [*WORK, *MACHINE, *(Setting("param", name) for name in results.parameters)]
+    for each in settings:
         if by in (each.name, str(each)):
             return each
-    names = [each.name for each in known]
+    names = [each.name for each in settings]
     raise UsageError(
         f"rows can't be paired by '{by}': it is not a column that identifies a case"
-        f"{nearest(by, [*names, *map(str, known)] if '.' in by else names)}"
+        f"{nearest(by, [*names, *map(str, settings)] if '.' in by else names)}"
     )
 
 
 def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hashable:
+    """Return the value that the others are compared with: the one given as text, or the default that `match_rows` describes."""
     values = {str(value): value for row in rows if (value := setting.value_in(row)) is not None}
-    if base is None:
-        plain = dict.fromkeys(plain_value(row, setting.name) for row in rows)
-        standard = [each for each in (STANDARD.get(setting.name),) if each in plain]
-        base = next((each for each in (*standard, *plain, *values) if each in values), None)
-        return values.get(base or "")
-    if base not in values:
-        raise UsageError(f"no row has {setting} = '{base}'{nearest(base, list(values))}")
-    return values[base]
+    if base is not None:
+        if base not in values:
+            raise UsageError(f"no row has {setting} = '{base}'{nearest(base, list(values))}")
+        return values[base]
+    plain = dict.fromkeys(plain_value(row, setting.name) for row in rows)
+    standard = STANDARD.get(setting.name)
+    for text in known([standard if standard in plain else None, *plain, *values]):
+        if text in values:
+            return values[text]
+    return None
 
 
-def left_out(row: Row, reason: str) -> Unmatched:
-    """Return a row as one without a match, with the reason."""
+def without_match(row: Row, reason: str) -> Unmatched:
+    """Return the record of a row without a match."""
     return Unmatched(row.case.id, row.file, reason)
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return the items by their key, in the order in which each key came first."""
+    """Group items by a key, in the order in which the keys first appear."""
     groups: dict[K, list[T]] = {}
     for each in items:
         groups.setdefault(key(each), []).append(each)
@@ -261,7 +279,7 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def one_device(row: Row) -> tuple[Hashable, ...]:
-    """Return what tells one device of one machine from others: a CPU is one with any number of threads."""
+    """Return a key that is equal for rows of one device of one machine: a CPU is one with any number of threads."""
     return row.case.run, row.case.device, row.case.device_name
 
 

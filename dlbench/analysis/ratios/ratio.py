@@ -81,16 +81,16 @@ class Ratio:
 
 
 def speed_ratio(base: Sequence[float], other: Sequence[float], *, among: int = 1) -> Ratio:
-    """Return how many times the speeds of ``other`` are those of ``base``, one a round; all have to be above zero.
+    """Return the ratio of the speeds of ``other`` to those of ``base``, one a round; all have to be above zero.
 
-    Where the two were chosen for being the fastest ``among`` so many pairs, the interval allows for that.
+    If the two were chosen as the fastest ``among`` several pairs, the interval allows for that.
     """
     shift, interval = shift_interval([_log(speed) for speed in base], [_log(speed) for speed in other], among)
     of_ratio = Interval(math.exp(interval.low), math.exp(interval.high), interval.confidence) if interval else None
     return Ratio(math.exp(shift), of_ratio, (len(base), len(other)), among)
 
 
-def itself(rounds: int) -> Ratio:
+def ratio_to_itself(rounds: int) -> Ratio:
     """Return the ratio of a speed to itself."""
     return Ratio(1.0, None, (rounds, rounds), is_of_itself=True)
 
@@ -104,7 +104,7 @@ class HasRatio(Protocol):
 
     @property
     def ratio(self) -> Ratio:
-        """It."""
+        """How many times as fast the other side is."""
 
 
 T = TypeVar("T", bound=HasRatio)
@@ -115,8 +115,8 @@ def speedup_of(found: HasRatio) -> float:
     return found.ratio.speedup
 
 
-def middle(found: Iterable[T]) -> T:
-    """Return the one with the median ratio, of an even number the lower."""
+def median_by_ratio(found: Iterable[T]) -> T:
+    """Return the record with the median ratio; of an even number, the lower of the two in the middle."""
     ordered = sorted(found, key=speedup_of)
     return ordered[(len(ordered) - 1) // 2]
 
@@ -150,7 +150,7 @@ class PairedDifference(NamedTuple):
 
 
 def paired_difference(base: Sequence[float], other: Sequence[float]) -> PairedDifference | None:
-    """Return ``other - base``, in their unit, inverting Wilcoxon's signed-rank test; None where they are not as many, or none."""
+    """Return ``other - base`` in their unit, by inverting Wilcoxon's signed-rank test; None if they differ in number, or have none."""
     if len(base) != len(other) or not base:
         return None
     differences = [new - old for old, new in zip(base, other, strict=True)]

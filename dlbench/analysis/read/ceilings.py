@@ -23,77 +23,88 @@ _MOVES = "memory"
 
 
 Machine = tuple[object, ...]
-"""What rows share that are held against one ceiling: see `machine`."""
+"""Key that is equal for rows with the same ceilings: see `machine`."""
 Ceilings = Mapping[tuple[Ceiling, str], MeasuredCeiling]
 """Those of one device, by kind and precision."""
 
 
 def machine(row: Row, environments: Environments) -> Machine:
-    """Return the device, its name, on a CPU the threads, and which machine it is in, or the file where that does not say."""
-    threads, run = row.case.threads if row.is_on_cpu else None, row.case.run
-    return row.case.device, row.case.device_name, threads, str(environments.get(run, {}).get("machine_key") or run)
+    """Return the device, its name, on a CPU the threads, and the machine, or the file if it does not record that."""
+    threads = row.case.threads if row.is_on_cpu else None
+    machine_key = environments.get(row.case.run, {}).get("machine_key") or row.case.run
+    return row.case.device, row.case.device_name, threads, str(machine_key)
 
 
-def measured(rows: Iterable[Row], environments: Environments) -> dict[Machine, Ceilings]:
-    """Return the ceilings of each machine: the best of all sound rows whose calls copy nothing to the device.
+def measured(rows: Iterable[Row], environments: Environments) -> Mapping[Machine, Ceilings]:
+    """Return the ceilings of each machine: the highest rates of all sound rows whose calls copy nothing to the device.
 
-    There is one of arithmetic in a precision, and one of memory, only where a row was measured that declares it: held against itself
-    alone, a step would be bound by whatever it does. Where there is one, any row that beats those raises it: a convolution may beat the
-    best product. Of memory only those with `_MOVES` do, and that move as many bytes: what the layers of a network state, caches may hold.
+    A ceiling, of arithmetic in a precision or of memory, exists only if a row was measured that declares it: compared with itself alone,
+    a step would be bound by whatever it does. Then any faster row raises it, as a convolution may beat the best product. Only rows tagged
+    `_MOVES` that move as many bytes raise that of memory: caches may hold what the layers of a network move.
     """
     groups: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in filter(_is_held, rows):
+    for row in filter(_can_have_ceiling, rows):
         for kind in RATES:
             precision = computed_in(row) if kind == "arithmetic" else ""
-            raises = row.declared.ceiling == kind or kind == "arithmetic" or (kind == "memory" and _MOVES in row.declared.tags)
-            if raises and precision is not None and _rate(row, kind):
+            may_raise = row.declared.ceiling == kind or kind == "arithmetic" or (kind == "memory" and _MOVES in row.declared.tags)
+            if may_raise and precision is not None and _rate(row, kind):
                 groups[machine(row, environments)][kind, precision].append(row)
-    found = {where: {key: best for key, own in kinds.items() if (best := _best(*key, own))} for where, kinds in groups.items()}
-    return {where: ceilings for where, ceilings in found.items() if ceilings}
+    found: dict[Machine, dict[tuple[Ceiling, str], MeasuredCeiling]] = {}
+    for where, of_machine in groups.items():
+        for (kind, precision), own in of_machine.items():
+            if best := _best(kind, precision, own):
+                found.setdefault(where, {})[kind, precision] = best
+    return found
 
 
-def _is_held(row: Row) -> bool:
-    """Whether ceilings say anything of a row: it is sound, and neither it nor its calls copy over a link."""
+def _can_have_ceiling(row: Row) -> bool:
+    """Whether a row may have a ceiling: it is sound, and neither it nor its calls copy over a link."""
     return row.is_sound and row.declared.ceiling != "copy" and not row.copies_within_calls
 
 
 def _best(kind: Ceiling, precision: str, rows: Sequence[Row]) -> MeasuredCeiling | None:
-    """Return the ceiling that rows reach, None where no one declares it; on a tie it is that of one that does."""
+    """Return the highest rate of rows as a ceiling, on a tie that of a row that declares it; None if no row declares it."""
     declaring = [row for row in rows if row.declared.ceiling == kind]
     if not declaring:
         return None
     least = min(map(_moved, declaring))
-    best = max([*declaring, *(row for row in rows if kind != "memory" or _moved(row) >= least)], key=lambda row: _rate(row, kind))
+    candidates = [*declaring, *(row for row in rows if kind != "memory" or _moved(row) >= least)]
+    best = max(candidates, key=lambda row: _rate(row, kind))
     return MeasuredCeiling(kind, precision, _rate(best, kind), best.case.id, least)
 
 
 def reached_by(ceiling: MeasuredCeiling, rows: Iterable[Row]) -> Row:
-    """Return which of the rows of its machine reached a ceiling."""
+    """Return the row that reached a ceiling; ``rows`` are those of its machine."""
     return max((row for row in rows if row.case.id == ceiling.case), key=lambda row: _rate(row, ceiling.kind))
 
 
 def computed_in(row: Row) -> str | None:
-    """Return the precision that a row's products are computed in, bf16 for autocast to it; None where it names none."""
+    """Return the precision in which a row's products are computed, bf16 for autocast to it; None if its dtype is no precision."""
     named = PRECISIONS.get(str(row.case.dtype))
     return named.arithmetic if named else None
 
 
 def with_ceilings(rows: Sequence[Row], environments: Environments) -> list[Row]:
-    """Return the rows with the share that each reaches of the ceiling of its machine that bounds it, and which that is.
+    """Return the rows with the ceiling of their machine that bounds them, and the share of it that each reaches.
 
-    That is arithmetic above as many operations a byte as both ceilings have, and memory below (the roofline of Williams and others, 2009,
-    https://doi.org/10.1145/1498765.1498785); without a measured ceiling of memory, arithmetic. Of several ranks, what each reaches. A call
-    that moves fewer bytes than those that the ceiling of memory was measured with may have them from a cache, so nothing is said of one
-    that memory would bound. One that moves them faster than memory does has them from a cache, so it is held against arithmetic. Nothing
-    is said of the row that reached the ceiling, of copies, which go over a link, nor of what is implausible.
+    With more operations a byte than the ratio of the ceilings, arithmetic bounds a row, with fewer memory (the roofline of Williams and
+    others, 2009, https://doi.org/10.1145/1498765.1498785); without a measured ceiling of memory it is arithmetic. The rate is that of one
+    rank. A row that moves its bytes faster than memory has them from a cache, so arithmetic bounds it. A row that memory would bound has
+    no ceiling if a call moves fewer bytes than those measured for that ceiling, as they may come from a cache. The row that reached a
+    ceiling, copies, which go over a link, and implausible rows have none either.
     """
-    if not (known := measured(rows, environments)):
+    known = measured(rows, environments)
+    if not known:
         return list(rows)
-    return [replace(row, rate=_held_against(row, known.get(machine(row, environments), {}))) if _is_held(row) else row for row in rows]
+    return [
+        replace(row, rate=_rates_with_ceiling(row, known.get(machine(row, environments), {}))) if _can_have_ceiling(row) else row
+        for row in rows
+    ]
 
 
-def _held_against(row: Row, ceilings: Ceilings) -> Rates:
-    arithmetic, memory = ceilings.get(("arithmetic", computed_in(row) or "")), ceilings.get(("memory", ""))
+def _rates_with_ceiling(row: Row, ceilings: Ceilings) -> Rates:
+    arithmetic = ceilings.get(("arithmetic", computed_in(row) or ""))
+    memory = ceilings.get(("memory", ""))
     flops_per_s, bytes_per_s = _rate(row, "arithmetic"), _rate(row, "memory")
     if memory and from_caches(row, memory):
         memory = None
@@ -116,6 +127,6 @@ def _moved(row: Row) -> float:
 
 
 def _rate(row: Row, kind: Ceiling) -> float:
-    """Return a rate of each device that takes part, 0 where there is none."""
+    """Return the rate of one rank; 0 if there is none."""
     rate = row.per_rank(getattr(row.rate, RATES[kind]) or 0.0)
     return rate if math.isfinite(rate) else 0.0

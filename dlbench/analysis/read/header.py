@@ -30,18 +30,18 @@ def run_name(file: str, side: str | None) -> str:
 
 
 def sides_of(run: RunFile, measured: Iterable[str | None]) -> Sides:
-    """Return what the header says of each side, those that were ``measured`` too.
+    """Return the entries of the header for each side, including sides that were ``measured``.
 
-    A side that was measured again is still that side.
+    The second measurement of a side has the entries of that side.
     """
     sides = run.header.get("sides", {})
     return {side: sides.get((side or "").removesuffix(CONFIRMING), {}) for side in (*(sides or [None]), *measured)}
 
 
 def environments(run: RunFile, name: str, sides: Sides) -> dict[str, Mapping[str, Any]]:
-    """Return where each ``case.run`` of a file was measured.
+    """Return the environment in which each ``case.run`` of a file was measured.
 
-    ``state_after`` is the machine's state after the last case, ``seconds`` what the run took in all, and ``gate`` is there where
+    ``state_after`` is the machine's state after the last case, and ``seconds`` the time of the whole run; ``gate`` is there only if
     ``run --gate`` measured it.
     """
     footer = run.footer or {}
@@ -51,7 +51,7 @@ def environments(run: RunFile, name: str, sides: Sides) -> dict[str, Mapping[str
 
 
 def declarations(run: RunFile, side: Mapping[str, Any] | None = None) -> Mapping[str, Declaration]:
-    """Return what each workload of a file declares, or of a ``side`` of it, whose code may be another.
+    """Return the declarations of a file's workloads, or of those of one ``side``, whose code may be another.
 
     Raises ResultFileError for a declaration that makes no sense.
     """
@@ -66,7 +66,7 @@ def declarations(run: RunFile, side: Mapping[str, Any] | None = None) -> Mapping
 
 
 def declaration(payload: object) -> Declaration:
-    """Return what a header says of a workload. Raises ValueError with a sentence where that declares nothing, or makes no sense."""
+    """Return a workload's declaration from a header. Raises ValueError with a sentence if it declares nothing, or makes no sense."""
     found = convert(Declaration, payload)
     if wrong := found.mistake():
         raise ValueError(wrong)
@@ -74,9 +74,9 @@ def declaration(payload: object) -> Declaration:
 
 
 def device_readings(run: RunFile) -> Readings:
-    """Return what devices read right after each round, or of a file without states of its rounds at its end; unknown ones are left out.
+    """Return the readings of devices right after each round, or at the end of a file without states of its rounds; without unknown ones.
 
-    Those before a round are of a device that rests, which tells nothing of its work.
+    Readings before a round are those of an idle device, and say nothing about its work.
     """
     readings: dict[str, dict[str, list[float]]] = {}
     for state in [each.after for each in run.states] or [(run.footer or {}).get("state") or {}]:
@@ -92,10 +92,10 @@ _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
 
 
 def protocol(run: RunFile) -> Mapping[str, str]:
-    """Return how a file was measured, as far as its header says.
+    """Return how a file was measured, as far as its header records it.
 
-    That is isolation, order of sides, of the policy what a time depends on, and the code of the user's networks and data. In that the sides
-    of an A/B may differ.
+    That is isolation, order of sides, the fields of the policy that a time depends on, and the code of the user's networks and data; not
+    the code of an A/B, whose sides may differ in it.
     """
     defined = {} if "sides" in run.header else run.header.get("user", {})
     policy = run.header.get("policy", {})
@@ -140,8 +140,9 @@ class SpentBudget(NamedTuple):
 
 
 def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
-    """Return the budget of a complete run that ended it before its rounds; None where something else did, or there was none."""
-    policy, footer = run.header.get("policy", {}), run.footer or {}
+    """Return the budget that ended a complete run before its planned rounds; None if none did."""
+    policy = run.header.get("policy", {})
+    footer = run.footer or {}
     figures = [policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds")]
     if not all(each and 0 < each < 2**53 for each in figures):
         return None
@@ -163,12 +164,12 @@ def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
 
 
 def planned_cases(run: RunFile, cases: int) -> int:
-    """Return how many cases were planned; of a file that does not say as many as it has."""
+    """Return the number of planned cases; of a file that does not record it, the number of its ``cases``."""
     return int(run.header.get("planned", {}).get("count", cases))
 
 
 def incomplete(run: RunFile, cases: int) -> list[str]:
-    """Return a sentence for each thing that a file with so many measured cases lacks, and what to do about it."""
+    """Return a sentence for each thing that a file lacks, and what to do about it; ``cases`` is the number of its measured cases."""
     resume = "start it again, as an A/B can't be resumed" if "sides" in run.header else f"continue it with: {_resume(run)}"
     planned, notes = planned_cases(run, cases), []
     if run.torn:
@@ -186,7 +187,7 @@ _NAMED = 3
 
 
 def left_out(run: RunFile) -> list[str]:
-    """Return a sentence on the lines of a file that are not read, where there are any, and what to do about it."""
+    """Return a sentence on the lines of a file that could not be read, and what to do about them; nothing if there are none."""
     if not (lines := run.left_out):
         return []
     named = ", ".join(f"line {each.number} ({each.why})" for each in lines[:_NAMED])
@@ -203,25 +204,32 @@ def _resume(run: RunFile) -> str:
 def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: Sequence[Row]) -> dict[str, frozenset[str]]:
     """Return the ids of the cases that may have lost a round, for each ``case.run`` of a file with damaged lines.
 
-    Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file. ``sides``
-    are those of the file; one of them may have lost all of its rows.
+    A case may have lost one if it lacks a round before its last, or has fewer than the policy plans and another case has. Empty for a file
+    without damaged lines. ``sides`` are those of the file; one of them may have lost all of its rows.
     """
+    if not run.left_out:
+        return {}
     found: dict[str, frozenset[str]] = {}
-    for side in sides if run.left_out else ():
-        of_run = [row for row in rows if row.case.side == side]
-        numbers = [number for row in of_run for number in row.rounds.numbers]
-        # Only what is measured again begins later, and of that nothing tells where.
+    planned = run.header.get("policy", {}).get("rounds", 1)
+    for side in sides:
+        of_side = [row for row in rows if row.case.side == side]
+        numbers = [number for row in of_side for number in row.rounds.numbers]
+        # Only a second measurement begins later, and the file does not record where.
         first = min(numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
-        least = min(max(numbers, default=0) - first + 1, run.header.get("policy", {}).get("rounds", 1))
-        # A search is made once a run, and what did not go well has its own verdict.
-        again = [row for row in of_run if row.is_ok and (row.rounds.numbers or not row.case.found)]
-        short = [row for row in again if (row.time.rounds or 0) < max(least, max(row.rounds.numbers, default=0) - first + 1)]
-        found[run_name(name, side)] = frozenset(row.case.id for row in short)
+        least = min(max(numbers, default=0) - first + 1, planned)
+        short = set()
+        for row in of_side:
+            # A search is made once a run, and a case that did not go well has its own verdict.
+            if row.is_ok and (row.rounds.numbers or not row.case.found):
+                expected = max(least, max(row.rounds.numbers, default=0) - first + 1)
+                if (row.time.rounds or 0) < expected:
+                    short.add(row.case.id)
+        found[run_name(name, side)] = frozenset(short)
     return found
 
 
 def circumstances(run: RunFile, name: str) -> list[str]:
-    """Return a sentence for each thing that was in the way of all cases of a file, and what to do about it."""
+    """Return a sentence for each circumstance that affected all cases of a file, and what to do about it."""
     notes = []
     governors = {governor for each in run.states if (governor := each.before.get("cpu", {}).get("governor"))}
     if slow := sorted(governors - {"performance"}):
@@ -257,16 +265,17 @@ _TELLING = {
 
 
 def place_names(environments: Environments) -> dict[str, str]:
-    """Return for each ``case.run`` the name of its place: what tells that from the others, as little as does; at last the file.
+    """Return a name for the place of each ``case.run``: the fewest facts that distinguish it from other places, or else the file.
 
-    A file that fits two places is of neither, and the sides of an A/B stay apart.
+    A place is a machine with its software; files whose facts do not contradict each other are of one place. A file that fits two places
+    belongs to neither, and the sides of an A/B stay apart.
     """
     known = {run: found for run, each in environments.items() if "side" not in each and (found := facts(each))}
     places: list[list[str]] = []
     for run in sorted(known, key=lambda run: knowledge(environments[run]), reverse=True):
-        fits = [place for place in places if not any(contradict(known[run], known[other]) for other in place)]
-        if len(fits) == 1:
-            fits[0].append(run)
+        fitting = [place for place in places if not any(contradict(known[run], known[other]) for other in place)]
+        if len(fitting) == 1:
+            fitting[0].append(run)
         else:
             places.append([run])
     names = _names({place[0]: _texts(environments[place[0]]) for place in places})
@@ -274,28 +283,28 @@ def place_names(environments: Environments) -> dict[str, str]:
 
 
 def keyed(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return an environment with the name of its place as ``machine_key``, where it says its machine and software."""
+    """Return an environment with the name of its place as ``machine_key``, if it records its machine and software."""
     return {**environment, "machine_key": name} if facts(environment) else environment
 
 
 def labels(environments: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return for each of several files what tells it from the others, machine, software or day; at last its number."""
+    """Return for each of several files the facts that distinguish it from the others: machine, software or day; or else its number."""
     return list(_names({str(number): _texts(each) for number, each in enumerate(environments, 1)}).values())
 
 
 def knowledge(environment: Mapping[str, Any]) -> tuple[int, str]:
-    """Return what sorts environments by how much they know, then by how new they are."""
+    """Return a sort key of environments: by the number of facts that they record, then by age, the newest last."""
     return len(facts(environment)), began(environment)
 
 
 def began(environment: Mapping[str, Any]) -> str:
-    """Return when a run began, as ISO 8601 in UTC; empty where its file does not say."""
+    """Return when a run began, as ISO 8601 in UTC; an empty text if its file does not record it."""
     provenance = environment.get("provenance")
     return str(provenance.get("utc") or "") if isinstance(provenance, Mapping) else ""
 
 
 def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is known of a place as words, the most telling first."""
+    """Return the known facts of a place in words, the most distinctive first."""
     known = {**facts(environment), _DATE: began(environment)[:10]}
     cards = Counter(str(value) for path, value in known.items() if re.fullmatch(r"identity\.accelerators\[\d+\]\.name", path))
     known[_CARDS] = ", ".join(name if count == 1 else f"{count} × {name}" for name, count in cards.items())
@@ -303,9 +312,13 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _names(texts_of: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return for each place the words that tell it from the others, and of one alone the most telling; at last the place itself."""
+    """Return a name for each place from the facts that distinguish them, for a single place from its most distinctive one.
+
+    A place whose facts do not distinguish it also has its key as part of the name.
+    """
     known = {path: {texts[path] for texts in texts_of.values() if path in texts} for path in _TELLING}
-    chosen, apart = [path for path in _TELLING if known[path]][: len(texts_of) == 1], 1
+    chosen = [path for path in _TELLING if known[path]][:1] if len(texts_of) == 1 else []
+    apart = 1
     for path in _TELLING:
         kinds = {tuple(texts.get(each) for each in (*chosen, path)) for texts in texts_of.values()}
         if len(known[path]) > 1 and len(kinds) > apart:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from dlbench.core.decoding import convert
 from dlbench.core.errors import ResultFileError
@@ -21,7 +21,7 @@ FORMAT = "1.0"
 """What pyperf has written since 1.0 (2017): values and warm-ups in seconds a call."""
 TOOL = "pyperf"
 SESSIONS_FOR_A_VERDICT = 7
-"""Of another tool on each side, each of which is a round: as many as dlbench measures by default."""
+"""Rounds of another tool that a verdict takes on each side: as many as dlbench measures by default."""
 
 _GLANCE = 256  # bytes; our own files may have hundreds of megabytes, and begin with another word
 _BEGINNING = re.compile(rb'\s*\{\s*"(?:benchmarks|metadata|version|machine_info|commit_info|datetime)"\s*:')
@@ -50,28 +50,16 @@ class _Suite:
 
 
 def load(path: Path) -> RunFile | None:
-    """Read a file that pyperf wrote; None where it is another's.
+    """Read a file that pyperf wrote; None if another program wrote it.
 
     Each run with values is a round, each value a block in seconds a call; runs that only calibrated are left out. The
-    benchmark's name is the case's workload and, with ``@cpu``, its id; it has no parameters. Where dlbench exported the file, the
-    id and the device are those of the case. What pyperf does not say is unknown: first call, threads, machine.
+    benchmark's name is the case's workload and, with ``@cpu``, its id; it has no parameters. If dlbench exported the file, the
+    id and the device are those of the case. What pyperf does not record is unknown: first call, threads, machine.
 
     Raises ResultFileError for a file that can't be read, is damaged, of another version, in another unit than seconds, or without values.
     """
-    if not path.is_file():
-        return None  # a pipe can be read only once; and that a file is missing is said by who reads it next
-    try:
-        with path.open("rb") as file:
-            beginning = file.read(_GLANCE)
-            if not _BEGINNING.match(beginning):
-                return None
-            # By Python's decoder, as Python wrote it: msgspec takes no text that no encoding has, such as a name with bytes of another one.
-            data = json.loads(beginning + file.read(), parse_constant=_refused)
-    except OSError as error:
-        raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ResultFileError(f"{path}: not JSON; the file was cut, edited or damaged") from error
-    if not {"version", "benchmarks"} <= data.keys() or "machine_info" in data:
+    data = _json_of(path)
+    if data is None or not {"version", "benchmarks"} <= data.keys() or "machine_info" in data:
         return None
     if data["version"] != FORMAT:
         raise ResultFileError(f"{path} is not of pyperf's format {FORMAT}; a file of an older pyperf becomes so by: pyperf convert")
@@ -85,19 +73,38 @@ def load(path: Path) -> RunFile | None:
     if not cases:
         raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
     measurements = tuple(chain.from_iterable(cases))
-    info = {**suite.metadata, **suite.benchmarks[0].metadata}
-    of = {name: text for name, key in _MACHINE.items() if (text := _text(info.get(key)))}
-    started = sorted(when for each in measurements if (when := in_utc(each.started)))
-    took = {"provenance": {"utc": started[0].isoformat()}, "seconds": (started[-1] - started[0]).total_seconds()} if started else {}
-    return RunFile(path, {"environment": {TOOL: of, **took}}, measurements, footer={}, torn=False)
+    metadata = {**suite.metadata, **suite.benchmarks[0].metadata}
+    environment: dict[str, Any] = {TOOL: {name: text for name, key in _MACHINE.items() if (text := _text(metadata.get(key)))}}
+    if started := sorted(when for each in measurements if (when := in_utc(each.started))):
+        environment["provenance"] = {"utc": started[0].isoformat()}
+        environment["seconds"] = (started[-1] - started[0]).total_seconds()
+    return RunFile(path, {"environment": environment}, measurements, footer={}, torn=False)
 
 
-def _refused(constant: str) -> None:
+def _json_of(path: Path) -> Json | None:
+    """Return the content of a file that begins as pyperf's do; None for any other."""
+    if not path.is_file():
+        return None  # a pipe can be read only once; whoever reads next reports a missing file
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(_GLANCE)
+            if not _BEGINNING.match(beginning):
+                return None
+            # Python's decoder, as Python wrote it: msgspec refuses text without an encoding, such as a file name with undecodable bytes.
+            data: Json = json.loads(beginning + file.read(), parse_constant=_refuse_constant)
+            return data
+    except OSError as error:
+        raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ResultFileError(f"{path}: not JSON; the file was cut, edited or damaged") from error
+
+
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no number of JSON")
 
 
 def in_utc(text: str) -> datetime | None:
-    """Return a time, which without a zone is taken for UTC; None where it is not one."""
+    """Return a time from text in ISO 8601, in UTC if it names no zone; None for any other text."""
     try:
         when = datetime.fromisoformat(text)
         return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
@@ -116,25 +123,31 @@ def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamVal
 
 
 def _rounds(shared: Json, benchmark: _Benchmark) -> list[Measurement]:
-    """Return the runs with values of a benchmark as rounds. Raises ValueError, with a sentence, for what pyperf would not have written."""
+    """Return the runs of a benchmark that have values, as rounds. Raises ValueError for what pyperf would not have written."""
     rounds = list[Measurement]()
     for run in benchmark.runs:
         if not run.values:
             continue
-        metadata = {**shared, **benchmark.metadata, **run.metadata}  # as in pyperf, what stands nearer to the run holds
-        if (unit := metadata.get("unit", "second")) != "second":
+        metadata = {**shared, **benchmark.metadata, **run.metadata}  # as in pyperf, a run's own take precedence
+        unit = metadata.get("unit", "second")
+        if unit != "second":
             raise ValueError(f"its unit is {one_line(str(unit))[:40]}, and dlbench reads seconds only")
-        loops, inner = (as_count(metadata.get(name, 1)) for name in ("loops", "inner_loops"))
-        if not (name := _text(metadata.get("name"))) or not loops or not inner:
+        name = _text(metadata.get("name"))
+        loops = as_count(metadata.get("loops", 1))
+        inner_loops = as_count(metadata.get("inner_loops", 1))
+        if not name or not loops or not inner_loops:
             raise ValueError("a benchmark has a name, and its loops and inner_loops are positive integers")
         device = _text(metadata.get("device"))
-        device = device if device and name.endswith(f"@{device}") else "cpu"
-        case = Case(f"{name.removesuffix(f'@{device}')}@{device}", TOOL, name.removesuffix(f"@{device}"), {}, device)
+        if not device or not name.endswith(f"@{device}"):
+            device = "cpu"
+        workload = name.removesuffix(f"@{device}")
+        case = Case(f"{workload}@{device}", TOOL, workload, {}, device)
         if rounds and case != rounds[0].case:
             raise ValueError(f"a run of {rounds[0].case.workload} is called {case.workload}")
         # Nothing says that they were unsteady, so they count as steady.
-        samples = Samples(loops * inner, run.values, first_call_s=None, warmup_s=None, steady=True)
-        device_name = _text(metadata.get("device_name", metadata.get("cpu_model_name") if device == "cpu" else None)) or None
+        samples = Samples(loops * inner_loops, run.values, first_call_s=None, warmup_s=None, steady=True)
+        processor = metadata.get("cpu_model_name") if device == "cpu" else None
+        device_name = _text(metadata.get("device_name", processor)) or None
         date = _text(metadata.get("date"))
         rounds.append(Measurement(case, len(rounds), Status.OK, samples=samples, device_name=device_name, started=date))
     return rounds
@@ -158,5 +171,5 @@ def _run(measurement: Measurement) -> Json:
 
 
 def _text(value: object) -> str:
-    """Return a text, or a number, as one line; empty where it is neither."""
+    """Return a text or an integer as one line; an empty text for anything else."""
     return one_line(str(value)).strip() if isinstance(value, str | int) else ""

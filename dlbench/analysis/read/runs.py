@@ -20,28 +20,28 @@ from dlbench.core.store import read_header
 def merged(results: Results) -> Results:
     """Return results in which the files of one place are one: ``case.run`` is the name of the place, and ``case.file`` the file.
 
-    Of a case in several files the sound row of most rounds counts, and of those the newest. The sides of an A/B, and files that do not
-    say their machine and software, stay apart. Ceilings are those of the place.
+    Of a case in several files the sound row with the most rounds counts, and of several such the newest. The sides of an A/B, and files
+    that do not record their machine and software, stay apart. Ceilings are those of the place.
     """
     if results.unmerged is not None or len(results.environments) < 2:
         return results
     names = place_names(results.environments)
-    rows = [_placed(row, names) for row in _chosen(results, names)]
-    # Of each place that of the file which knows most of it, and of those the newest.
+    rows = [_with_place(row, names) for row in _best_rows(results, names)]
+    # Sorted by what each file records of its place, then by age, so that the richest and newest environment of a place stays.
     files = sorted(names, key=lambda file: knowledge(results.environments[file]))
     richest = {names[file]: results.environments[file] for file in files}
     environments = {name: keyed(richest[name], name) for name in dict.fromkeys(names.values())}
     return replace(
         results,
         rows=tuple(with_ceilings(rows, environments)),
-        tries=tuple(_placed(row, names) for row in results.tries),
+        tries=tuple(_with_place(row, names) for row in results.tries),
         environments=environments,
         unmerged=results,
     )
 
 
-def _chosen(results: Results, names: Mapping[str, str]) -> list[Row]:
-    """Return the row of each case that counts, in the order in which the cases came first."""
+def _best_rows(results: Results, names: Mapping[str, str]) -> list[Row]:
+    """Return the row of each case that counts in its place, in the order in which the cases first appear."""
     cases: dict[tuple[str, str], list[Row]] = {}
     for row in results.rows:
         cases.setdefault((names[row.case.run], row.case.id), []).append(row)
@@ -54,7 +54,7 @@ def _chosen(results: Results, names: Mapping[str, str]) -> list[Row]:
     return [max(found, key=worth) for found in cases.values()]
 
 
-def _placed(row: Row, names: Mapping[str, str]) -> Row:
+def _with_place(row: Row, names: Mapping[str, str]) -> Row:
     """Return a row as one of its place, without the ceilings of its file."""
     case = replace(row.case, run=names[row.case.run], file=row.case.run)
     return replace(row, case=case, rate=replace(row.rate, ceiling_fraction=None, ceiling=None))
@@ -95,15 +95,16 @@ class ReferenceRun:
 
 
 def part(data: object, *names: str) -> Any:
-    """Return what stands at the end of these names in nested data; None where there is nothing."""
+    """Return the entry of nested data at a path of names; None if there is none."""
     for name in names:
         data = data.get(name) if isinstance(data, Mapping) else None
     return data
 
 
 def origin(environment: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return what tells a run from any other: its machine and when it began; None where that is not known."""
-    key, began = environment.get("machine_key"), part(environment, "provenance", "utc")
+    """Return the machine of a run and when it began, which identify it; None if either is unknown."""
+    key = environment.get("machine_key")
+    began = part(environment, "provenance", "utc")
     return (key, began) if isinstance(key, str) and isinstance(began, str) else None
 
 
@@ -112,7 +113,7 @@ def reference_runs() -> tuple[ReferenceRun, ...]:
     """Return those of the installed package or, from a checkout, of ``results/reference``, by machine and name."""
     found = []
     for path in sorted(packaged("reference", "results/reference").glob("*/*.jsonl")):
-        with suppress(ResultFileError):  # somebody is just writing it, perhaps: what it lacks is told when it is shown alone
+        with suppress(ResultFileError):  # perhaps it is just being written; its faults are reported when it is shown alone
             found.append(ReferenceRun(path, read_header(path)))
     return tuple(found)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dlbench.analysis.read import header, pyperf
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.header import Environments, Readings, keyed, labels, place_names
-from dlbench.analysis.read.usability import flagged, trends
+from dlbench.analysis.read.usability import trends, with_flags
 from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
@@ -105,7 +105,7 @@ class Results:
         return replace(self, rows=tuple(kept), set_aside=tuple(left), unmerged=self.unmerged and self.unmerged.usable)
 
     @cached_property
-    def ceilings(self) -> dict[Machine, Ceilings]:
+    def ceilings(self) -> Mapping[Machine, Ceilings]:
         """Measured ceilings of each machine."""
         return measured(self.rows, self.environments)
 
@@ -147,7 +147,7 @@ def rows_so_far(rows: Sequence[Row], name: str, declarations: Mapping[str, Decla
     ``declarations`` are those of its workloads, and ``environment`` is what its header says of the machine.
     """
     of_run = [named(row, name, declarations.get(row.case.workload)) for row in rows]
-    return Results(tuple(with_ceilings(flagged(of_run), {})), (), {name: environment}, references=False)
+    return Results(tuple(with_ceilings(with_flags(of_run), {})), (), {name: environment}, references=False)
 
 
 def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:
@@ -202,7 +202,7 @@ def results_of(run: RunFile, name: str) -> Results:
     devices = {device["id"]: device for device in run.header.get("devices", ())}
     origins = {side: Origin(header.run_name(name, side), devices, header.declarations(run, of)) for side, of in sides.items()}
     target = run.header.get("policy", {}).get("target", Policy().target)
-    rows = flagged([summarise(rounds, target, run.states, origins[rounds[0].side]) for rounds in cases])
+    rows = with_flags([summarise(rounds, target, run.states, origins[rounds[0].side]) for rounds in cases])
     lacking = header.planned_cases(run, len(rows)) - len(rows)
     spent, others = header.spent_budget(run, rows), known(each.other_cpus for each in run.states)
     return Results(

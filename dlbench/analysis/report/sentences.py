@@ -62,7 +62,6 @@ MARKS: Mapping[str, tuple[Callable[[Row], bool | None], str]] = {
     "power cap": (attrgetter("flag.power_capped"), "compare only with runs under the same limit, or raise it"),
     "unexpected": (attrgetter("flag.unexpected"), "slower than fp32 though native, or faster though emulated"),
     "implausible": (attrgetter("flag.implausible"), "impossible in that time and in no ratio; why is below the case"),
-    "no speed": (attrgetter("flag.no_speed"), "its time is in no ratio; why is below the case"),
     "launch-bound": (launch_bound, "it waits for launches a third of the time; larger batch or compile"),
 }
 _ROUNDS_SPREAD = "min–max"

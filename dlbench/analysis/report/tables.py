@@ -13,7 +13,7 @@ from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import sentences
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
-from dlbench.analysis.scaling.projection import ERROR, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, PROJECTED_S, STEP_S, Projected
+from dlbench.analysis.scaling.projection import ERROR, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, PROJECTED_S, STEP_S, Projection
 from dlbench.core import units
 from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row
@@ -40,7 +40,7 @@ _FEW = 3
 _ERRORS: tuple[ValueRole, ...] = ("error", "product_error")
 
 
-def projection(found: Sequence[Projected]) -> Table:
+def projection(found: Sequence[Projection]) -> Table:
     """Return the table of what was projected, with what it assumes and how far off it was; no rows where nothing was."""
     notes = [_ASSUMPTIONS] if found else []
     if any(each.projected_copies_s is not None for each in found):
@@ -176,11 +176,10 @@ def cases_table(
 
 
 def trouble(row: Row) -> str:
-    """Return what stands below a case: why it did not go well, can't be true, or tells no speed; else an empty text."""
+    """Return what stands below a case: why it did not go well, or can't be true; else an empty text."""
     if row.case.status and not row.is_ok:
         return row.reason
-    doubt = row.flag.implausible_reason if row.flag.implausible else row.rate.reason if row.flag.no_speed else None
-    return doubt or ""
+    return (row.flag.implausible_reason or "") if row.flag.implausible else ""
 
 
 def _time(row: Row) -> str:

@@ -22,7 +22,7 @@ from dlbench.analysis.read.runs import merged, part
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import sentences, tables
 from dlbench.analysis.report.screen import Note, ScreenTable, columns_of, fitting, lines_of
-from dlbench.analysis.scaling.projection import projected
+from dlbench.analysis.scaling.projection import project_steps
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core.rows.row import Row
 from dlbench.core.units import fold, one_line
@@ -184,7 +184,7 @@ def overview(
         detailed = [
             *(table for each in answered for table in each.tables),
             tables.slowest_layers(results),
-            tables.projection(projected(scaling(results), results)),
+            tables.projection(project_steps(scaling(results), results)),
             *tables.values(results),
         ]
     rows, folded = results.rows, None if details else height
@@ -220,7 +220,7 @@ def more_devices(results: Results) -> RenderableType:
     """Return what more devices bring, the table behind it, and what it would be on more of them than were measured."""
     found, steps = answer_to(devices, results.usable), scaling(results)
     answer = _reasons(results, found) if isinstance(found, Answer) else []
-    projection = tables.projection(projected(steps, results))
+    projection = tables.projection(project_steps(steps, results))
     return _screen(results, answer, [devices.table(steps), projection])
 
 

@@ -47,30 +47,31 @@ class Kind:
 
 
 def kinds(results: Results) -> list[Kind]:
-    """Return the kinds of machine among files, each with its outliers; files are never set against those of another kind.
+    """Return the kinds of machine among files, each with its outliers; files are compared only within a kind.
 
-    A file in which nothing ran is of none. An outlier is an ``ok`` case whose time is more than `FAR` deviations and more than
-    `MATTERS` from the median of the same case in at least `FEWEST` files of the kind, both on logarithms. Where more than half of them
+    A file in which nothing ran belongs to no kind. An outlier is an ``ok`` case whose time is more than `FAR` deviations and more than
+    `MATTERS` from the median of the same case in at least `FEWEST` files of the kind, both on logarithms. If more than half of the files
     agree exactly, `MATTERS` alone decides.
     """
     rows = [row for row in results.rows if row.case.status is not Status.SKIPPED]  # on a device that was not there
-    of_run = grouped(rows, lambda row: row.case.run)
+    rows_by_run = grouped(rows, lambda row: row.case.run)
 
-    def name(run: str) -> str:
-        return " and ".join(sorted({row.case.device_name or row.case.device for row in of_run[run]}))
+    def devices(run: str) -> str:
+        return " and ".join(sorted({row.case.device_name or row.case.device for row in rows_by_run[run]}))
 
     found = []
-    for kind, runs in grouped(of_run, name).items():
-        groups = grouped((row for run in runs for row in of_run[run] if row.has_times), _work).values()
-        judged = [group for group in groups if len(group) >= FEWEST]
+    for kind, runs in grouped(rows_by_run, devices).items():
+        rows_by_work = grouped((row for run in runs for row in rows_by_run[run] if row.has_times), _work)
+        judged = [group for group in rows_by_work.values() if len(group) >= FEWEST]
         outliers = sorted(chain.from_iterable(map(_outliers, judged)), key=lambda each: -abs(each.change))
         found.append(Kind(kind, runs, len(judged), outliers))
     return found
 
 
 def sentences(found: Sequence[Kind]) -> list[str]:
-    """Return which kinds there are, if several, and which files stand out, or that none does, or could."""
-    lines, alone = [], [kind for kind in found if len(kind.runs) == 1]
+    """Return sentences on the kinds of machine, if there are several, and on the files that stand out in each, if any."""
+    lines = []
+    alone = [kind for kind in found if len(kind.runs) == 1]
     if len(alone) > _FEW_ALONE:
         lines.append(f"{len(alone)} files have no other of their kind of machine: too few to compare; it takes {FEWEST} with the same case")
         found = [kind for kind in found if kind not in alone]
@@ -87,7 +88,7 @@ def sentences(found: Sequence[Kind]) -> list[str]:
 
 
 def fleet_notes(results: Results) -> list[str]:
-    """Say which files stand out among those of the same kind of machine, and which differ from most of them in machine or software."""
+    """Return sentences on the files that stand out in their kind of machine, and on those that differ from most in machine or software."""
     found = kinds(results)
     notes = sentences(found)
     for kind in found:
@@ -100,20 +101,22 @@ def fleet_notes(results: Results) -> list[str]:
 
 
 def _work(row: Row) -> Hashable:
-    """Return what is equal for rows whose times are set against each other."""
+    """Return a key that is equal for rows whose times are compared."""
     case = row.case
     return case.id, case.device_name, case.threads, settings_text(case.math), settings_text(case.found)
 
 
 def _outliers(group: Sequence[Row]) -> list[Outlier]:
-    times = [math.log(statistics.median(row.rounds.median_s)) for row in group]
-    middle = statistics.median(times)
-    spread = MAD_TO_SD * statistics.median(abs(each - middle) for each in times)
+    """Return the rows of one case whose time is far from the median."""
+    logs = [math.log(statistics.median(row.rounds.median_s)) for row in group]
+    median = statistics.median(logs)
+    spread = MAD_TO_SD * statistics.median(abs(log - median) for log in logs)
     least = max(FAR * spread, math.log1p(MATTERS))
-    return [Outlier(row, math.expm1(time - middle)) for row, time in zip(group, times, strict=True) if abs(time - middle) > least]
+    return [Outlier(row, math.expm1(log - median)) for row, log in zip(group, logs, strict=True) if abs(log - median) > least]
 
 
 def _far_cases(run: str, kind: Kind) -> list[str]:
+    """Return a sentence on the cases in which a file is slower, and one on those in which it is faster, if there are any."""
     lines = []
     for direction, sign in (("slower", 1), ("faster", -1)):
         mine = [each for each in kind.outliers if each.row.case.run == run and each.change * sign > 0]

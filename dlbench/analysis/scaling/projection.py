@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BEYOND = tuple(2**power for power in range(1, 11))
-"""Devices that it goes to: nobody would believe more from the few that were measured."""
+"""Numbers of devices that a projection covers: nobody would believe more from the few that were measured."""
 _BUCKET = 25
 """MiB of gradients that DistributedDataParallel sends at once, unless its bucket_cap_mb says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Projected:
-    """A step as the projection has it."""
+class Projection:
+    """Projected time of a step, measured or not."""
 
     step: Step
-    """Measured; or, with more ranks, one that nobody measured."""
-    fewest: int
-    """Ranks that it is projected from."""
+    """The step: a measured one, or one with more ranks than were measured."""
+    anchor_ranks: int
+    """Ranks of the step that it is projected from."""
     projected_s: float
     projected_copies_s: float | None
-    """Seconds that copying each device its items adds where nothing hides it; None where there is nothing to copy."""
+    """Seconds that copying each device its items adds if nothing hides it; None if there is nothing to copy."""
 
     @property
     def is_measured(self) -> bool:
@@ -51,45 +51,59 @@ class Projected:
         return None if self.is_measured else (self.step.items or 0) * self.step.ranks / self.projected_s
 
 
-def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
-    """Return the projections of measured steps, on which they can be checked, then those for more devices.
+def project_steps(steps: Sequence[Step], results: Results) -> list[Projection]:
+    """Return the projections of measured steps, which check the model, then those of steps with more ranks than were measured.
 
-    ``steps`` are those of `speedup.scaling`. It takes weak scaling by a form that averages gradients by all-reduces (``ddp``) on two ranks
-    or more with exposed communication, and all-reduces of as many ranks and two sizes or more. It stands on the fewest ranks that have
-    all of it; what was measured on more is its check.
+    ``steps`` are those of `speedup.scaling`. Steps that differ in their ranks alone are projected from the one with the fewest ranks for
+    which `_model` finds all that it needs; the steps with more ranks are the check.
     """
-    checkable = [each for each in steps if each.form in each.parallel.all_reduce and each.step_s is not None]
-    found: list[Projected] = []
-    for group in grouped((each for each in checkable if each.items and each.kind != "strong"), lambda each: each.apart_from_ranks).values():
-        talking = (each for each in group if each.ranks >= 2 and each.exposed_s is not None and each.verdict != "implausible")
-        anchor = next(talking, None)
-        if anchor and (step_s := _model(anchor, results)):
-            row, most = anchor.row, group[-1].ranks
-            rows = [Row(row.case, {**row.params, "ranks": ranks}, declared=row.declared) for ranks in _BEYOND if ranks > most]
-            further = (*group, *(Step(each, anchor.models) for each in rows))
-            found += [
-                Projected(each, anchor.ranks, step_s(each.ranks), row.transfer.h2d_s) for each in further if each.ranks > anchor.ranks
-            ]
-    return sorted(found, key=lambda each: not each.is_measured)
+    found: list[Projection] = []
+    for group in grouped(filter(_is_projectable, steps), lambda step: step.apart_from_ranks).values():
+        for anchor in filter(_can_be_anchor, group):
+            if step_s := _model(anchor, results):
+                further = [*(step for step in group if step.ranks > anchor.ranks), *_unmeasured_steps(anchor, group[-1].ranks)]
+                found += [Projection(step, anchor.ranks, step_s(step.ranks), anchor.row.transfer.h2d_s) for step in further]
+                break
+    return sorted(found, key=lambda projection: not projection.is_measured)
+
+
+def _is_projectable(step: Step) -> bool:
+    """Whether it is a timed step of weak scaling that averages gradients by all-reduces."""
+    return step.form in step.parallel.all_reduce and step.step_s is not None and bool(step.items) and step.kind != "strong"
+
+
+def _can_be_anchor(step: Step) -> bool:
+    """Whether its exposed communication was measured, and its time can be true."""
+    return step.ranks >= 2 and step.exposed_s is not None and step.verdict != "implausible"
+
+
+def _unmeasured_steps(anchor: Step, most_ranks: int) -> list[Step]:
+    """Return the anchor's step with more ranks than were measured."""
+    row = anchor.row
+    rows = [Row(row.case, {**row.params, "ranks": ranks}, declared=row.declared) for ranks in _BEYOND if ranks > most_ranks]
+    return [Step(each, anchor.models) for each in rows]
 
 
 def _model(anchor: Step, results: Results) -> Callable[[int], float] | None:
-    """Return what a step takes with more ranks than this one, or None where something that it takes was not measured.
+    """Return a function from a number of ranks to seconds a step, fitted to one measured step; None if a measurement is missing.
 
-    An all-reduce takes what a line through its times against its sizes says: a latency and seconds a byte. For other numbers of ranks both
-    change as on a ring (Patarasuk and Yuan, see `core.reference.peaks`).
+    An all-reduce takes a latency and seconds a byte, from a line through measured all-reduces with as many ranks as the anchor. For other
+    numbers of ranks both change as on a ring (Patarasuk and Yuan, see `core.reference.peaks`). As much communication stays hidden behind
+    computing as in the anchor.
     """
-    row, ring = anchor.row, _ring(anchor, results)
+    row = anchor.row
+    ring = _ring(anchor, results)
     size = gradient_bytes(str(row.params.get("model")), str(row.case.dtype), str(row.params.get("gradients") or "full"))
     exposed_s = max(0.0, anchor.exposed_s or 0.0)
     computing_s = (anchor.step_s or 0.0) - exposed_s
     if ring is None or size is None or computing_s <= 0:
         return None
     latency_s, byte_s = ring
-    messages = -(-size // ((row.count("bucket_mb") or _BUCKET) << 20))
+    messages = -(-size // ((row.count("bucket_mb") or _BUCKET) << 20))  # rounded up
 
     def all_reduce_s(ranks: int) -> float:
-        steps, crossings = (cost("all_reduce", ranks) / cost("all_reduce", anchor.ranks) for cost in (ring_steps, bus_factor))
+        steps = ring_steps("all_reduce", ranks) / ring_steps("all_reduce", anchor.ranks)
+        crossings = bus_factor("all_reduce", ranks) / bus_factor("all_reduce", anchor.ranks)
         return messages * latency_s * steps + size * byte_s * crossings
 
     hidden_s = all_reduce_s(anchor.ranks) - exposed_s
@@ -97,7 +111,10 @@ def _model(anchor: Step, results: Results) -> Callable[[int], float] | None:
 
 
 def _ring(step: Step, results: Results) -> tuple[float, float] | None:
-    """Return latency and seconds a byte of the all-reduces of as many ranks on the same device, by a line through them."""
+    """Return latency in seconds and seconds a byte of fp32 all-reduces with as many ranks as a step, on its device.
+
+    They come from a line through two sizes or more; None with fewer, or if larger ones take no longer.
+    """
     points = [
         (size, seconds)
         for row in results.rows
@@ -110,7 +127,10 @@ def _ring(step: Step, results: Results) -> tuple[float, float] | None:
         and (seconds := row.time.median_s) is not None
     ]
     line = theil_sen([size for size, _ in points], [seconds for _, seconds in points])
-    return (max(0.0, line[0]), line[1]) if line and line[1] > 0 else None
+    if line is None or line[1] <= 0:
+        return None
+    intercept, slope = line
+    return max(0.0, intercept), slope
 
 
 _CASE = Column("scaling.case", Unit.TEXT, "the case", of=lambda step: step.row.case.id)
@@ -194,14 +214,11 @@ _REASON = Column("scaling.reason", Unit.TEXT, "why there is no speed-up, no inte
 COLUMNS = {each.name: each for each in columns.with_intervals((*_MEASURED, *_PROJECTED, VERDICT, _REASON))}
 
 
-def frame(steps: Sequence[Step], projections: Sequence[Projected]) -> "pd.DataFrame":
-    """Return a row a step, with what was projected of it, then one for each that nobody measured; columns as in `COLUMNS`.
-
-    ``run`` is the file of a step.
-    """
+def frame(steps: Sequence[Step], projections: Sequence[Projection]) -> "pd.DataFrame":
+    """Return a table with a row for each measured step and its projection, then one for each projected step; columns as in `COLUMNS`."""
     checks = dict(zip((each.step for each in projections), columns.cells(_PROJECTED, projections), strict=True))
     beyond = {
-        each.step: {_CASE.name: None, VERDICT.name: "projection", _REASON.name: f"projected from {each.fewest} ranks"}
+        each.step: {_CASE.name: None, VERDICT.name: "projection", _REASON.name: f"projected from {each.anchor_ranks} ranks"}
         for each in projections
         if not each.is_measured
     }
@@ -210,6 +227,6 @@ def frame(steps: Sequence[Step], projections: Sequence[Projected]) -> "pd.DataFr
 
 
 def cells(step: Step) -> Cells:
-    """Return a step as cells of all columns but those of a projection."""
+    """Return the cells of a measured step, by column: all columns but those of a projection."""
     (found,) = columns.cells((*_MEASURED, VERDICT, _REASON), [step])
     return {**found, "scaling.file": step.row.file}

@@ -24,7 +24,7 @@ _WORKLOAD = Setting("case", "workload")
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A case with ranks, and what it comes to against the same work on one device."""
+    """A case with ranks, compared with the same work on one device."""
 
     row: Row
     models: tuple[str, ...] = ()
@@ -126,8 +126,9 @@ class Step:
     @cached_property
     def rates(self) -> tuple[float, ...]:
         """Items a second in each round, of an experiment as it reports them; empty where a round lacks them or has none."""
-        rounds, reported = self.row.rounds, (each.name for each in self.row.described if each.unit is Unit.ITEMS_PER_S)
-        rates = rounds.items_per_s or next((rounds.values.get(name, ()) for name in reported if name in self.row.values), ())
+        rounds = self.row.rounds
+        reported = [each.name for each in self.row.described if each.unit is Unit.ITEMS_PER_S and each.name in self.row.values]
+        rates = rounds.items_per_s or (rounds.values.get(reported[0], ()) if reported else ())
         return rates if min(rates, default=0) > 0 else ()
 
     @property
@@ -170,7 +171,7 @@ class Step:
         return "scales" if (self.per_resource(self.ratio.low) or 0) >= SCALES_FROM else "helps"
 
     def chosen(self, among: int) -> "Step":
-        """Return it as the best among so many, whose interval allows for the choice."""
+        """Return it with an interval that allows for its choice as the best ``among`` several."""
         return replace(self, ratio=speed_ratio(self.base.rates, self.rates, among=among)) if self.base else self
 
     @cached_property
@@ -185,42 +186,45 @@ class Step:
         return {RANKS, *settings_named(self.row.declared.having("spread"))}
 
     def differing(self, other: "Step") -> set[Setting]:
-        """Return the settings in which it is not as another."""
+        """Return the settings in which it differs from another."""
         return {setting for setting, _ in self.settings ^ other.settings}
 
 
 def scaling(results: Results) -> list[Step]:
     """Return a step for each case with ranks that is no collective, in the order of the work, then of the ranks.
 
-    The base of a case is the ``ok`` row of the same place, device, precision and work at one rank; of several the one most alike. Cases
-    without synchronisation serve to tell what synchronising costs, and have no step of their own.
+    The base of a case is the ``ok`` row of the same place, device, precision and work at one rank; of several the most similar one. Cases
+    without synchronisation show the cost of synchronising, and have no step of their own.
     """
     with_ranks = (row for row in results.rows if row.ranks and not row.declared.having("collective_op"))
     steps = [Step(row, _models(row, results.environments)) for row in with_ranks]
-    found = [_compared(each, steps) for each in steps if not each.is_unsynchronised]
+    found = [_compare_with_base(each, steps) for each in steps if not each.is_unsynchronised]
     works = [each.case for each in found]
     return sorted(found, key=lambda each: (works.index(each.case), str(each.kind), each.row.case.device, each.row.case.run, each.ranks))
 
 
 def _models(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return what the accelerators are called that the ranks have, each name once."""
-    known, kind = part(environments.get(row.case.run), "identity", "accelerators"), kind_of(row.case.device)
-    alike = [each for each in known if part(each, "kind") == kind] if isinstance(known, list) else []
-    return tuple(dict.fromkeys(str(part(each, "name")) for each in alike[: row.ranks]))
+    """Return the names of the accelerators of the ranks, each once."""
+    known = part(environments.get(row.case.run), "identity", "accelerators")
+    if not isinstance(known, list):
+        return ()
+    kind = kind_of(row.case.device)
+    names = [str(part(each, "name")) for each in known if part(each, "kind") == kind]
+    return tuple(dict.fromkeys(names[: row.ranks]))
 
 
-def _compared(step: Step, steps: Sequence[Step]) -> Step:
-    """Return a step with its base, and with what limits it."""
-    base, trouble = _base(step, steps)
+def _compare_with_base(step: Step, steps: Sequence[Step]) -> Step:
+    """Return a step with its base, their ratio, its exposed communication and its bubble, and why any of them is missing."""
+    base, no_base = _base(step, steps)
     ratio = speed_ratio(base.rates, step.rates) if base else None
     exposed_s, exposed = _exposed(step, steps)
     bubble, no_bubble = _bubble(step, steps)
-    reasons = dict.fromkeys(filter(None, (trouble, ratio.reason if ratio and step.ranks > 1 else None, no_bubble)))
+    reasons = dict.fromkeys(filter(None, (no_base, ratio.reason if ratio and step.ranks > 1 else None, no_bubble)))
     return replace(step, base=base, ratio=ratio, exposed_s=exposed_s, exposed=exposed, bubble=bubble, reason="; ".join(reasons) or None)
 
 
 def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
-    """Return the step at one rank that does the same work, the one with the most in common, or why there is none."""
+    """Return the most similar step at one rank that does the same work, or None and the reason why there is none."""
     if not step.row.is_ok:
         return None, step.row.ending
     if len(step.models) > 1:
@@ -228,7 +232,7 @@ def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
     if not step.rates:
         return None, "it states no items, so it has no throughput"
     free = step.spread | ({_WORKLOAD} if step.parallel.step else set())
-    alone = [
+    candidates = [
         each
         for each in steps
         if each.ranks == 1
@@ -238,31 +242,33 @@ def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
         and each.parallel.step == step.parallel.step
         and each.differing(step) <= each.spread | free
     ]
-    base = min(alone, key=lambda each: len(each.differing(step)), default=None)
+    base = min(candidates, key=lambda each: len(each.differing(step)), default=None)
     return base, None if base else "no ok row of the same work with ranks = 1 to set it against"
 
 
 def _exposed(step: Step, steps: Sequence[Step]) -> tuple[float, Interval | None] | tuple[None, None]:
-    """Set a step that communicates against the same one that does not: unsynchronised, else of an independent form.
+    """Return the time of communication that a step waits for, in seconds, with its interval; None without a step to compare it with.
 
-    Weak and strong scaling are one step where each rank has as many items.
+    That is the difference to the same step without synchronisation, or else in an independent form. Scaling and batch may differ as long
+    as each rank has the same number of items.
     """
     medians = step.row.rounds.median_s
     if step.form is None or step.is_independent or step.ranks < 2 or not medians:
         return None, None
     others = [each for each in steps if each.is_timed and each.items == step.items]
     free = {*settings_named((*step.row.declared.having("communicates"), "scaling", "batch"))}
-    same = [each for each in others if each.is_unsynchronised and each.differing(step) <= free]
+    unsynchronised = [each for each in others if each.is_unsynchronised and each.differing(step) <= free]
     free |= step.spread - {RANKS}
-    same += [each for each in others if each.is_independent and each.differing(step) <= free]
-    return shift_interval(same[0].row.rounds.median_s, medians) if same else (None, None)
+    independent = [each for each in others if each.is_independent and each.differing(step) <= free]
+    silent = [*unsynchronised, *independent]
+    return shift_interval(silent[0].row.rounds.median_s, medians) if silent else (None, None)
 
 
 def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None]:
-    """Return a pipeline's idle share as measured, or why it was not measured.
+    """Return the measured idle share of a pipeline's step, or None and the reason why it was not measured.
 
-    Of m microbatches of one batch a step takes w (1 + (p - 1) / m) in theory, so against 1 / m steps lie on a line that meets zero at w,
-    the step without a bubble (GPipe: Huang et al., https://arxiv.org/abs/1811.06965, section 2.3).
+    With p ranks and m microbatches of one batch a step takes w (1 + (p - 1) / m) in theory. So the times against 1 / m lie on a line whose
+    intercept is w, the step without a bubble (GPipe: Huang et al., https://arxiv.org/abs/1811.06965, section 2.3).
     """
     if step.bubble_theory is None or not step.is_timed:
         return None, None
@@ -270,8 +276,11 @@ def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None
     forms = (unfilled, *filled[:1]) if step.form == unfilled else (unfilled, step.form)
     free = {*settings_named(("form", "microbatches"))}
     others = [each for each in steps if each.is_timed and each.form in forms and each.differing(step) <= free]
-    points = {m: statistics.median(each.row.rounds.median_s) for each in (*others, step) if (m := each.row.count("microbatches"))}
-    line = theil_sen([1 / m for m in points], list(points.values()))
+    points = {}
+    for each in (*others, step):
+        if microbatches := each.row.count("microbatches"):
+            points[microbatches] = statistics.median(each.row.rounds.median_s)
+    line = theil_sen([1 / microbatches for microbatches in points], list(points.values()))
     if line is None:
         return None, "its bubble takes rows with another number of microbatches"
     step_s = statistics.median(step.row.rounds.median_s)

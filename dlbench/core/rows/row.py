@@ -140,7 +140,7 @@ class Row:
     @property
     def has_times(self) -> bool:
         """Whether it is sound, and each of its rounds has a time that ratios can be made of."""
-        return self.is_sound and not self.flag.no_speed and min(self.rounds.median_s, default=0) > 0
+        return self.is_sound and min(self.rounds.median_s, default=0) > 0
 
     @property
     def has_throughput(self) -> bool:
@@ -154,8 +154,6 @@ class Row:
             return self.ending
         if bool(self.rounds.median_s) is not timed:
             return "it reports values, not times" if timed else "it has times"
-        if timed and self.flag.no_speed:
-            return self.rate.reason or "its time tells no speed"
         if timed and min(self.rounds.median_s) <= 0:
             return "its time reads as zero"
         if across_devices and not self.is_single_rank:

@@ -117,7 +117,6 @@ def summarise(
             disturbed=around.disturbed,
             implausible=doubt is not None if timed else None,
             implausible_reason=doubt,
-            no_speed=any("speed" in each.missing_reasons for each in counted) if timed else None,
             reason=around.reason,
         ),
         declared,
@@ -269,10 +268,10 @@ def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
 
 def _uncounted(measurements: Sequence[Measurement]) -> list[str]:
     """Return what the workload says of operations and bytes that it does not state."""
-    flops, moved, speed = (_reason(group, measurements) for group in ("flops", "bytes", "speed"))
+    flops, moved = (_reason(group, measurements) for group in ("flops", "bytes"))
     if flops and moved and flops.partition(": ")[2] == moved.partition(": ")[2]:
         return [flops.replace("its operations are", "its operations and bytes are", 1)]
-    return known([flops, moved, speed])
+    return known([flops, moved])
 
 
 def _chosen(case: Case, found: Params) -> tuple[str | None, str]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.values import ValueChange, compared_values, judge_values, memory_change
+from dlbench.analysis.compare.values import ValueChange, compare_values, judge_values, memory_change
 from dlbench.analysis.compare.verdict import worsening
 from dlbench.analysis.read.table import named
 from dlbench.core.declarations import Declaration, Value
@@ -37,7 +37,7 @@ def change(
     """One value of one case, judged."""
     declared = Declaration(values=(Value("it", Unit.NUMBER, better, "it", margin=margin),))  # type: ignore[arg-type]  # a direction
     one, other = (named(row([{"values": {"it": each}} for each in side]), "run", declared) for side in (base, new))
-    ((found,),) = judge_values([compared_values(one, other, Thresholds(value=threshold), 0.25)])
+    ((found,),) = judge_values([compare_values(one, other, Thresholds(value=threshold), 0.25)])
     return found
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import tables
-from dlbench.analysis.scaling.projection import projected
+from dlbench.analysis.scaling.projection import project_steps
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.cli.main import dlbench
 
@@ -61,7 +61,7 @@ def rows(folder: Path, measurements):
 def table(folder: Path):
     """The table of the file that was written last."""
     results = collect([folder / "run.jsonl"])
-    return tables.projection(projected(scaling(results), results))
+    return tables.projection(project_steps(scaling(results), results))
 
 
 def beyond(found):
@@ -110,6 +110,15 @@ def test_its_error_is_that_of_the_steps_measured_beyond_what_it_stands_on(tmp_pa
     assert errors == {4: pytest.approx(0, abs=1e-9), 8: pytest.approx(-0.1)}
     assert sorted(beyond(found)) == [16, 32, 64, 128, 256, 512, 1024]
     assert table(tmp_path).notes[-1] == "Checked on 2 measured steps of more ranks: off by 10.0 % at most."
+
+
+def test_the_anchor_is_the_step_on_the_fewest_ranks_that_also_have_all_reduces(tmp_path):
+    alone = [each for ranks in (2, 4) for each in ddp(ranks, COMPUTING_S, synchronise=False)]
+    steps = [each for ranks in (1, 2, 4, 8) for each in ddp(ranks, step_s(ranks))]
+    found = rows(tmp_path, [*all_reduces(4), *steps, *alone])
+    projected = {row["scaling.ranks"]: row["scaling.projected_s"] for row in found if row["scaling.projected_s"] is not None}
+    assert projected == {2**power: pytest.approx(step_s(2**power), rel=1e-6) for power in range(3, 11)}
+    assert {row["scaling.reason"] for row in found if row["scaling.verdict"] == "projection"} == {"projected from 4 ranks"}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, Figur
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.matching import grouped, label, settings_named
-from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, ratio_to_itself, speed_ratio
 from dlbench.analysis.read.ceilings import computed_in, from_caches, machine, reached_by
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Ceiling, ValueRole
@@ -301,7 +301,7 @@ def _ways(rows: Sequence[Row]) -> Iterator[Fed]:
     best = max(rows, key=lambda row: row.throughput)
     base, pairs = best.rounds.items_per_s, math.comb(len(rows), 2)  # the best is chosen, and the worst
     for row in sorted(rows, key=lambda row: -row.throughput):
-        ratio = itself(len(base)) if row is best else speed_ratio(base, row.rounds.items_per_s, among=pairs)
+        ratio = ratio_to_itself(len(base)) if row is best else speed_ratio(base, row.rounds.items_per_s, among=pairs)
         yield Fed(row, label(row, row.declared.having("feeding")), _feeding(row), ratio)
 
 

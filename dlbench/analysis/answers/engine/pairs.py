@@ -15,14 +15,14 @@ from dlbench.analysis.ratios.matching import (
     DEVICE,
     Match,
     Matches,
-    OfMatch,
+    MatchRecord,
     chosen,
     grouped,
     match_rows,
     one_device,
     settings_named,
 )
-from dlbench.analysis.ratios.ratio import HasRatio, least_and_most, middle, speedup_of
+from dlbench.analysis.ratios.ratio import HasRatio, least_and_most, median_by_ratio, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.rows.row import MACHINE, Row
@@ -86,7 +86,7 @@ def medians(found: Sequence[M], preferred: Callable[[Sequence[M]], Sequence[M]] 
     """Return the median case of each kind of work on the device that a headline is of; of the first kind among those preferred."""
     alike = foremost(found)
     kinds = by_kind([each for each in found if one_device(each.row) == one_device(alike[0].row)]).values()
-    return [middle(preferred(alike)), *(middle(kind) for kind in kinds if alike[0] not in kind)]
+    return [median_by_ratio(preferred(alike)), *(median_by_ratio(kind) for kind in kinds if alike[0] not in kind)]
 
 
 def no_accelerator(results: Results) -> Lack | None:
@@ -127,7 +127,7 @@ def same_columns(found: Sequence[Match], *more: Column) -> list[Column]:
     return columns
 
 
-def sides_of(pairs: Iterable[Match | OfMatch]) -> list[Row]:
+def sides_of(pairs: Iterable[Match | MatchRecord]) -> list[Row]:
     """Return the rows of pairs."""
     return list(chain.from_iterable(each.sides for each in pairs))
 

@@ -266,7 +266,7 @@ def _note_lost_time(result: Measurement, lost_time: LostTime, own_threads: bool)
         result.samples.wait_s = None
 
 
-_COUNTS = (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED), ("speed", Unknown.NO_SPEED))
+_COUNTS = (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED))
 
 
 def _with_reasons_of(result: Measurement, work: Work) -> Measurement:
