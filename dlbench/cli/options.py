@@ -213,29 +213,30 @@ def detect_option(meaning: str) -> Decorator:
 
 
 def parse_thresholds(thresholds: Iterable[str], detect: str | None) -> dict[str, str]:
-    """Return the threshold of each metric from ``5%`` (of time) and ``memory=0.1``, as written, and what must be detected.
+    """Return the settings from --threshold and --detect as written, by metric; that of --detect under ``detect``.
 
-    Raises UsageError for what makes no sense.
+    A threshold is ``memory=0.1``, or ``5%`` for the metric ``time``. Raises UsageError that names the option for a bad value, an
+    unknown metric, and a metric that is given twice.
     """
-    given: dict[str, str] = {}
+    settings: dict[str, str] = {}
     try:
         for word in thresholds:
             option = f"--threshold {word}"
             metric, equals, value = word.rpartition("=")
             metric = metric.strip() if equals else "time"
-            if metric in given:
+            if metric in settings:
                 raise ValueError(f"the threshold of {metric} is given twice; give it once")
             if metric == DETECT:
                 raise ValueError(f"what must be detected is no threshold; give --detect {value}")
-            given[metric] = value
-            check(given)
+            settings[metric] = value
+            check(settings)  # after each, so that the error names this option
         if detect is not None:
             option = f"--detect {detect}"
-            given[DETECT] = detect
-            check(given)
+            settings[DETECT] = detect
+            check(settings)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
-    return given
+    return settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,10 +197,10 @@ def default_name(suites: Sequence[Suite]) -> str:
     return f"{'-'.join(suite.name for suite in suites)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
 
 
-def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
-    """Return suites, settings and side of an interrupted run from its header; fields that the user set change the policy.
+def recorded_setup(run: RunFile, policy_changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
+    """Read the suites, settings and side of an earlier run from its header; ``policy_changes`` replace fields of its policy.
 
-    Raises UsageError for an A/B, and for a run on several machines.
+    Raises UsageError for an A/B and for a run on several machines, ResultFileError for an incomplete header.
     """
     if "sides" in run.header:
         raise UsageError(
@@ -211,7 +211,7 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
         raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")
     with _complete_header(run) as header:
         suites = tuple(Suite.from_json(suite) for suite in header["suites"])
-        policy = replace(Policy(**header["policy"]), **changes)
+        policy = replace(Policy(**header["policy"]), **policy_changes)
         settings = replace(settings_for(header["seed"], header["isolation"]), policy=policy)
         return suites, settings, Side(plugins=tuple(header["plugins"]))
 

@@ -102,7 +102,7 @@ def run_command(
             return _take_part(node, planning, measuring, interruption)
         machines = _other_machines(node, stack) if node else ()
         if unfinished:
-            suites, settings, side = sessions.as_recorded(unfinished, measuring.policy)
+            suites, settings, side = sessions.recorded_setup(unfinished, measuring.policy)
         else:
             suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
             side = Side(plugins=planning.plugins, machines=machines)
