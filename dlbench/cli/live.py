@@ -276,9 +276,9 @@ class _LiveTable(Tracker):
         """Return the table of as many cases as the screen has lines for; those that share a line at the end take none."""
         from dlbench.analysis.report import tables
         from dlbench.analysis.report.screen import fitting, lines_of
-        from dlbench.analysis.report.sentences import many_alike
+        from dlbench.analysis.report.sentences import common_endings
 
-        many = many_alike(list(self._rows.values()))
+        many = common_endings(list(self._rows.values()))
         rows = self._rows
         if many:  # seldom, and a run may have many thousand cases
             rows = {series: row for series, row in self._rows.items() if row.ending not in many} or self._rows

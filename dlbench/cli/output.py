@@ -131,7 +131,7 @@ def write_pairs(results: Results, by: str, form: str) -> None:
     unpaired = pairs.unmatched
     if form == "table":
         with_values = reported_pairs(results, by)
-        draw(terminal.paired(results, pairs, same_case(with_values)))
+        draw(terminal.pairs_screen(results, pairs, same_case(with_values)))
         shown = {(row.case.id, row.file) for pair in with_values.rows for row in pair.sides}
         # Where nothing is paired, that is said already, and no list of all cases says more.
         unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown) if shown or pairs.rows else ()

@@ -70,7 +70,7 @@ def card(results: Results) -> str:
     rows, files = results.rows, results.files
     if not any(row.is_ok for row in rows):
         raise UsageError(f"no case went well, so there is no card ({sentences.extent(results)}); dlbench show has the reasons")
-    made = ", ".join((sentences.extent(results), *sentences.measured(files.environments)))
+    made = ", ".join((sentences.extent(results), *sentences.dates_and_versions(files.environments)))
     about = [*sentences.not_usable(results)[:1], made]
     machines, *about = (markdown(_short(text)) for text in ("; ".join(sentences.devices(rows, 2 * _NAMED)), *about))
     lines, label = list[str](), ""

@@ -87,7 +87,7 @@ def _compare_with_first(
     """
     from dlbench.analysis.compare import provenance
     from dlbench.analysis.compare.sides import any_sides, compare
-    from dlbench.analysis.report.compare_terminal import occasions
+    from dlbench.analysis.report.compare_terminal import calibration_note
 
     if any_sides(results):
         raise UsageError("a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run")
@@ -97,7 +97,7 @@ def _compare_with_first(
     noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if on_same_machine else (None, None)
     if noise:
         on_other_occasion = set[str]()  # the calibration allows for it
-        notes.append(occasions(noise, path))
+        notes.append(calibration_note(noise, path))
     else:
         on_other_occasion, doubts = provenance.uncalibrated(results, first, on_same_machine)
         notes += doubts
