@@ -302,7 +302,7 @@ training_options = option_group("prices", prices.training, *_TRAINING)
 """Adds --samples and --epochs; the command gets ``prices``, without any."""
 price_options = option_group(
     "given",
-    prices.made,
+    prices.from_options,
     click.option(
         "--price",
         multiple=True,

@@ -109,7 +109,7 @@ class Session:
 
 
 def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
-    """Return the policy of the suites with the user's changes; ``gate_rounds`` are those that a gate needs, which no budget shortens."""
+    """Return the policy of the suites with the user's changes; ``gate_rounds``: rounds that a gate needs, which no budget shortens."""
     policy = plan.policy
     if gate_rounds is not None:
         policy = replace(policy, rounds=gate_rounds, max_rounds=gate_rounds, budget_s=None)
@@ -126,10 +126,10 @@ def start(
     sides: Json | None = None,
     gate: ThresholdSettings | None = None,
 ) -> Session:
-    """Make the session of a new run.
+    """Return the session of a new run.
 
-    ``output``: by default a new file in results. ``sides``: of an A/B, what the header says of each, its software included.
-    ``gate``: as in `Session`. Raises UsageError where a case names a place to write in that it can't.
+    ``output``: its file, by default a new one in results. ``sides``: the header's part on each side of an A/B, with its software.
+    ``gate``: as in `Session`. Raises UsageError where a case names a folder that can't be written.
     """
     _check_places(tasks, plan.signatures)
     settings, machines = replace(settings, policy=policy), tasks[0].side.machines
@@ -138,7 +138,7 @@ def start(
     where = fingerprint.fingerprint(plan.hello, plan.devices)
     if chosen := defaults.in_force().used:
         where["provenance"]["defaults"] = chosen
-    where["provenance"]["command"] = _measured_by()
+    where["provenance"]["command"] = _command_words()
     if sides:
         where = {key: value for key, value in where.items() if key not in ("stack", "stack_key")}
     header = {
@@ -166,8 +166,8 @@ _ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "github"
 _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 
 
-def _measured_by() -> list[list[str]]:
-    """Return what measures the same again, without folders: the command with its suites, then each option with its value."""
+def _command_words() -> list[list[str]]:
+    """Return the words of the command that measures the same again, without folders: the command with its suites, then each option."""
     context = click.get_current_context(silent=True)
     if context is None:
         return []
@@ -217,11 +217,10 @@ def recorded_setup(run: RunFile, policy_changes: Mapping[str, Any]) -> tuple[tup
 
 
 def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: OpenSide, settings: RunSettings) -> Session:
-    """Make the session that goes on with a run, with the cases that its file plans.
+    """Return the session that goes on with a run, with the cases that its file plans.
 
-    ``writer``: of that file, opened before it was read, so that nobody else has added to it since.
-
-    Raises UsageError where this machine, its software or a declaration differs from what the file was measured with.
+    ``writer``: that of the file, opened before it was read, so that nobody else has added to it since.
+    Raises UsageError where this machine, its software or a declaration differs from those in the file.
     """
     with _complete_header(run) as header:
         signatures = signatures_of(opened.hello)
@@ -258,16 +257,16 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
 
 
 def is_complete(run: RunFile, session: Session) -> bool:
-    """Whether a run has come to its end, with each case measured whose device is there now, and what damaged lines took made up for."""
-    mine = [task for task in session.tasks if task.has_device]
-    if run.footer is None or (run.left_out and Progress(mine, session.settings.policy, run.measurements).left()):
+    """Whether a run has ended, with every case measured whose device is there now, and no round lost with a damaged line."""
+    tasks = [task for task in session.tasks if task.has_device]
+    if run.footer is None or (run.left_out and Progress(tasks, session.settings.policy, run.measurements).left()):
         return False
     last = {each.series: each.status for each in run.measurements}
-    return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in mine)
+    return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in tasks)
 
 
 def _changed(run: RunFile, user: Json, signatures: Signatures) -> list[str]:
-    """Name each file of networks and data, and each workload's declaration, that is another than the header says."""
+    """Return the user's files and the declarations of workloads that differ from those in the header, by name."""
     from dlbench.analysis.read.header import declarations
 
     files = dict.fromkeys(each["file"] for name, each in run.header.get("user", {}).items() if user.get(name) != each)
