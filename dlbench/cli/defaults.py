@@ -33,7 +33,7 @@ class Defaults:
     used: dict[str, Given] = field(default_factory=dict)
 
     def for_click(self, command: click.Command) -> dict[str, Callable[[], Given]]:
-        """Return click's ``default_map``; click asks for what the command line leaves out, which `used` keeps."""
+        """Return click's ``default_map``. Click calls an entry only if the command line has no such option, and then `used` keeps it."""
         return {str(option.name): partial(self._use, name) for name, option in _options(command).items() if name in self.settings}
 
     def _use(self, name: str) -> Given:

@@ -94,7 +94,7 @@ class Tracker(Observer):
         raise NotImplementedError
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        """Show what a round begins with: the start of its processes."""
+        """Show the start of a round, which starts its processes."""
         self.round, self._waiting, self.current, self.doing = number - self.session.first_round, set(pending), None, self._opening
         self.show("" if self.round else self._opening)
 
@@ -244,7 +244,7 @@ class _LiveTable(Tracker):
         return True
 
     def draw(self) -> None:
-        """Show as much of the table as fits, around the current case, and below it what it answers."""
+        """Show as much of the table as fits, around the current case, and below it the answers and the status."""
         from rich.console import Group
         from rich.segment import Segments
         from rich.text import Text

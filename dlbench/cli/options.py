@@ -32,7 +32,7 @@ _PARAMETERS = ("batch", "layout", "ranks", "n")
 def offering(
     words: Callable[[], Iterable[str]], otherwise: str = ""
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Return what completes a word by these; ``otherwise``: what kind of word the shell completes where none begins so."""
+    """Return a function that completes a word to one of ``words``; ``otherwise``: the kind that the shell completes if none fits."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
         found = [CompletionItem(word) for word in dict.fromkeys(words()) if word.startswith(incomplete)]
@@ -96,7 +96,7 @@ def typed_options() -> set[str]:
 
 
 def read_by(parse: Callable[..., Any], *more: Any) -> Callable[[str], Any]:
-    """Return a type of options: what ``parse`` makes of a word, whose ValueError is the user's mistake."""
+    """Return a type of options whose value is the result of ``parse``; its ValueError becomes the error of the option."""
 
     def read(text: str) -> Any:
         try:

@@ -82,7 +82,7 @@ _LONG_IMPORT_S = 0.5
 
 
 def _imported_once(trials: Sequence[Json]) -> tuple[str, ...]:
-    """Return the plugins that a process imports once for all its cases; say what it costs that others are imported by each."""
+    """Return the plugins that a process imports once for all its cases, and note on stderr the time that others cost each case."""
     for each in trials:
         if (why := each["not_once"]) and each["seconds"] > _LONG_IMPORT_S:
             say(f"note: every case imports {each['plugin']} anew, {seconds(each['seconds'])} each, as {why}")

@@ -66,7 +66,7 @@ def _series_text(points: Sequence[float], column: Column) -> str:
 
 
 def value_name(column: Column) -> str:
-    """Return what a workload calls a value."""
+    """Return the name that a workload has for a value."""
     return column.name.partition(".")[2]
 
 
@@ -93,7 +93,7 @@ def few(names: Iterable[str], most: int = 4, noun: str = "") -> str:
 
 
 def option(name: str, value: ParamValue) -> str:
-    """Return ``bf16``, ``batch=64``, ``pinned`` or ``no pinned``: a word needs no name, and what is on or off needs no value."""
+    """Return a setting as text: ``bf16``, ``batch=64``, ``pinned`` or ``no pinned``. A word needs no name, and a flag no value."""
     if isinstance(value, bool):
         return name if value else f"no {name}"
     text = value_text(value)

@@ -36,7 +36,7 @@ WIDE, NARROW = 590, 316
 _MOST_ROWS = 20
 """Names of a categorical axis that can still be read."""
 _MOST_SERIES = 15
-"""Series of a figure that can still be told apart."""
+"""Series of a figure that a reader can still distinguish."""
 _MARKED = 120
 """Points of lines from which on they are no longer marked one by one."""
 _LETTER = 6
@@ -68,28 +68,28 @@ class Chart:
         """Return the one for wide pages as a file of its own, with its title on white, or an empty text."""
         if not self.specs:
             return ""
-        drawn = _render_svg({**self.specs[0], "title": {"text": shortened(self.figure.title), "limit": WIDE}, "background": "var(--paper)"})
+        drawn = _render_svg({**self.specs[0], "title": {"text": shorten(self.figure.title), "limit": WIDE}, "background": "var(--paper)"})
         light = dict(re.findall(r"--(\w+): (#\w+)", STYLE.partition("@media")[0]))
         return re.sub(r"var\(--(\w+)\)(?=[^<>]*>)", lambda name: light[name[1]], drawn) + "\n"
 
 
 def chart(figure: Figure) -> Chart:
-    """Return the chart of a figure, in as many categories and series as can be told apart."""
+    """Return the chart of a figure, with as many categories and series as a reader can distinguish."""
     points = _points(figure)
-    lacking, left_out = len(figure.rows) - len(points), list[str]()
+    undrawn, left_out = len(figure.rows) - len(points), list[str]()
     for name, axis, most in (("y", figure.y, _MOST_ROWS), ("series", figure.series, _MOST_SERIES)):
         names = _names(points, name)
         if axis and has_words(axis) and len(names) > most:
             left_out.append(f"{len(names) - most} of {len(names)} by {axis.heading}, evenly spread")
             chosen = {names[step * (len(names) - 1) // (most - 1)] for step in range(most)}
             points = [point for point in points if point[name] in chosen]
-    if lacking:
-        left_out.append(f"{plural(lacking, 'row')} without a number to draw")
+    if undrawn:
+        left_out.append(f"{plural(undrawn, 'row')} without a number to draw")
     widths = ((WIDE, NARROW) if figure.series or has_words(figure.y) else (NARROW,)) if points else ()
     return Chart(figure, tuple(left_out), tuple(_spec(figure, points, width) for width in widths))
 
 
-def shortened(words: str) -> str:
+def shorten(words: str) -> str:
     """Return a text as one line without folders of the user's, of a very long one the beginning and the end."""
     line = without_folders(units.one_line(words))
     return line if len(line) <= 90 else f"{line[:60]}…{line[-29:]}"
@@ -100,7 +100,7 @@ def _names(points: Sequence[Spec], field: str) -> list[str]:
 
 
 def _words(row: Cells, axis: Column) -> str:
-    return shortened(cell(row.get(axis.name), axis)) or "none"
+    return shorten(cell(row.get(axis.name), axis)) or "none"
 
 
 def _position(row: Cells, axis: Column, log: bool) -> Any:
@@ -178,7 +178,7 @@ def _numbers(name: str, axis: Column, log: bool) -> Spec:
     form, unit = _VEGA["formats"].get(axis.unit.value, ["'.4~s'", axis.unit.value])
     scale: Spec = {"type": "log", "base": 2 if axis.unit is Unit.COUNT else 10} if log else {}
     label = {"labelExpr": _VEGA["label"].format(form, unit)}
-    return {"field": name, "type": "quantitative", "title": shortened(axis.heading), "scale": {**scale, "nice": False}, "axis": label}
+    return {"field": name, "type": "quantitative", "title": shorten(axis.heading), "scale": {**scale, "nice": False}, "axis": label}
 
 
 def _rows(points: Sequence[Spec], width: int) -> tuple[Spec, int, int]:
@@ -202,6 +202,6 @@ def _series(points: Sequence[Spec], mark: Mark, room: int) -> Spec:
 
 
 def _render_svg(spec: Spec) -> str:
-    """Return the SVG that Vega makes, without what does not show, and its coordinates to a tenth of a pixel."""
+    """Return the SVG that Vega makes, without invisible parts, and with coordinates to a tenth of a pixel."""
     drawn = re.sub(_UNSEEN, "", vl_convert.vegalite_to_svg(spec))
     return re.sub(r"\d+\.\d{2,}(?=[^<>]*>)", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), drawn)

@@ -1,4 +1,4 @@
-"""A comparison as text for people: a line a case, and what it comes to in one sentence."""
+"""A comparison as text for people: a line for each case, its reasons, and the number of cases by verdict."""
 
 import math
 from collections import Counter
@@ -48,7 +48,7 @@ def columns(comparison: Comparison) -> list[ScreenColumn]:
 
 
 def title(comparison: Comparison) -> str:
-    """Return what people call a comparison: ``after against before, on cpu``; the device where there is but one."""
+    """Return the title of a comparison, with the device if all cases have the same: ``after against before, on cpu``."""
     devices = _devices(comparison)
     return f"{comparison.title}, on {devices.pop()}" if len(devices) == 1 else comparison.title
 
@@ -58,9 +58,10 @@ def _devices(comparison: Comparison) -> set[str]:
 
 
 def _names(comparison: Comparison) -> dict[str, str]:
-    """Return what people call each case: ``train resnet18 b8``, with its device where there are several; in full where two are alike."""
-    cases, on = [case.case for case in comparison.cases], len(_devices(comparison)) > 1
-    brief = {case: wording.brief(case, device=on) for case in cases}
+    """Return a short name for each case, with its device if there are several: ``train resnet18 b8``; longer names if two are the same."""
+    cases = [case.case for case in comparison.cases]
+    several_devices = len(_devices(comparison)) > 1
+    brief = {case: wording.brief(case, device=several_devices) for case in cases}
     return brief if len({*brief.values()}) == len(brief) else {case: wording.short(case) for case in cases}
 
 

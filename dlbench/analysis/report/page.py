@@ -28,7 +28,7 @@ from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import compare_terminal, sentences, tables, terminal
-from dlbench.analysis.report.chart import STYLE, Chart, chart, shortened
+from dlbench.analysis.report.chart import STYLE, Chart, chart, shorten
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
 from dlbench.core.files import __version__
 from dlbench.core.stats import fences, known
@@ -82,7 +82,7 @@ def rounds_figures(results: Results, found: Iterable[Answer | Missing]) -> list[
 
 
 def _clip(rounds: Iterable[tuple[Any, ...]]) -> tuple[float, float]:
-    """Return the ends of what is drawn: all, or less where some numbers of a case are far beyond its others, and would flatten these."""
+    """Return the ends of the axis of rounds; outliers, which would flatten all others, are beyond it."""
     cases = [sorted(map(itemgetter(1), alike)) for alike in grouped(rounds, itemgetter(0)).values()]
     lows, highs = zip(_NEAR, *map(fences, cases), strict=True)
     return max(min(cases)[0], min(lows)), min(max(each[-1] for each in cases), max(highs))
@@ -187,7 +187,7 @@ def _template() -> jinja2.Template:
 
 
 def _harmless(value: object) -> object:
-    """Return what stands on the page for a value: text without control characters and without folders of the user's, nothing for None."""
+    """Return a value as the page shows it: text without control characters and the user's folders, nothing for None."""
     if isinstance(value, str) and not hasattr(value, "__html__"):  # escaped text has it
         return names.without_folders(one_line(value))
     return "" if value is None else value
@@ -222,10 +222,10 @@ def _charts(figures: Iterable[tuple[str, Figure]]) -> dict[str, Chart]:
     return charts
 
 
-def _head(what: Iterable[str], device_names: Iterable[str | None], results: Results) -> dict[str, Any]:
-    """Return what tells a page from others: suites, or sides of a comparison, and devices; then when and with what it was measured."""
-    shown = wording.few(dict.fromkeys(map(shortened, what)), _NAMED)
-    devices = wording.few(dict.fromkeys(shortened(name) for name in device_names if name), _NAMED, "device")
+def _head(subjects: Iterable[str], device_names: Iterable[str | None], results: Results) -> dict[str, Any]:
+    """Return the title of a page, from its suites or comparisons and its devices, and the facts below: dates and versions."""
+    shown = wording.few(dict.fromkeys(map(shorten, subjects)), _NAMED)
+    devices = wording.few(dict.fromkeys(shorten(name) for name in device_names if name), _NAMED, "device")
     return {
         "title": " on ".join(filter(None, (shown, devices))) or "Results",
         "facts": sentences.dates_and_versions(results.files.environments),
@@ -281,7 +281,7 @@ def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Map
 
 
 def _cases(results: Results) -> dict[str, Any] | None:
-    rows = tables.ordered(results.rows)
+    rows = tables.order_rows(results.rows)
     table = _columns_view(f"{wording.plural(len(rows), 'case')} as a table", tables.case_columns(rows))
     environments = results.files.environments
     return table and {

@@ -32,7 +32,10 @@ class ScreenColumn:
 
 
 def columns_of(table: "Table") -> list[ScreenColumn]:
-    """Return the columns of a table of data: what it is about goes last, numbers behind texts; else texts stay longer, as they fold."""
+    """Return a table of data as columns of a screen. Columns of priority 0 are left out last, and then texts before numbers.
+
+    Among the others numbers are left out first, as texts can be folded.
+    """
     columns, shown = dict(table.columns), list[ScreenColumn]()
     for heading, texts in table.cells():
         column = columns[heading]
@@ -75,7 +78,10 @@ class ScreenTable:
 
 
 def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[ScreenColumn, int]:
-    """Return the columns that there is room for and how wide each is; what is left of the room goes to the narrowest."""
+    """Return the columns that have room and their widths; the rest of the room goes to the narrowest.
+
+    ``texts``: those of each column, its heading included. ``room``: the columns of the screen.
+    """
     whole = {each: max(map(cell_len, found)) for each, found in texts.items()}
     if _left(whole, room) >= 0:
         return whole

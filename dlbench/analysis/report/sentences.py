@@ -78,7 +78,7 @@ SHARES: Mapping[str, Callable[[Row], tuple[float | None, object, str]]] = {
     "peak": lambda row: (row.rate.peak_fraction, row.rate.peak, row.rate.peak.of if row.rate.peak else ""),
     "ceiling": lambda row: (row.rate.ceiling_fraction, row.rate.ceiling, row.rate.ceiling.kind if row.rate.ceiling else ""),
 }
-"""Headings of shares: how large that of a row is, of what, and whether that is ``arithmetic`` or ``memory``."""
+"""Functions by the heading of a share. Each returns a row's share, the rate that it is a share of, and ``arithmetic`` or ``memory``."""
 _OF_SHARES = {
     "peak": "share of the published peak of arithmetic, or of memory where it says so. ",
     "ceiling": "share of the most that any case in the same precision, or moves of memory where it says so, reached there. ",
@@ -111,7 +111,7 @@ def devices(rows: Sequence[Row], most: int | None = None) -> list[str]:
     """Return a line for each device and place, such as ``cpu: AMD EPYC 7B13, 2 threads``; after ``most`` lines the number of the rest."""
     several = names.several_runs(rows)
     named = {names.device_label(row, several): row for row in names.most_threads_last(rows)}
-    lines = [units.one_line(f"{label}: {names.described(row)}") for label, row in named.items()]
+    lines = [units.one_line(f"{label}: {names.name_and_threads(row)}") for label, row in named.items()]
     return [*lines[:most], *([f"and {len(lines) - most} more"] if most and len(lines) > most else [])]
 
 
@@ -160,7 +160,7 @@ def shared_marks(rows: Sequence[Row]) -> set[str]:
 
 
 def legends(rows: Sequence[Row]) -> dict[str, str]:
-    """Return what the columns of the table of these rows mean, by heading."""
+    """Return the meanings of columns of the table of these rows, by heading."""
     kinds = {spread(row)[0] for row in rows}
     found = {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
     for what, sentence in _OF_SHARES.items():

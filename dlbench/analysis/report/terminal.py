@@ -66,7 +66,7 @@ def _machines(results: Results) -> str:
     """Return the devices of a run, with the reason where there is no accelerator: ``RTX 4090 against Ryzen 7950X, 16 threads``."""
     devices = {(row.case.run, row.case.device): row for row in names.most_threads_last(results.rows)}
     cpus, accelerators = (
-        Counter(names.described(row) if on_cpu else str(row.case.device_name) for row in devices.values() if row.is_on_cpu is on_cpu)
+        Counter(names.name_and_threads(row) if on_cpu else str(row.case.device_name) for row in devices.values() if row.is_on_cpu is on_cpu)
         for on_cpu in (True, False)
     )
     counted = [few([name if count == 1 else f"{count} × {name}" for name, count in each.items()], _NAMED) for each in (accelerators, cpus)]
@@ -78,7 +78,7 @@ def _machines(results: Results) -> str:
 
 
 def _no_accelerator(environment: Mapping[str, Any]) -> str:
-    """Return why torch had no accelerator; empty where a file does not say, or there is one that nobody asked for."""
+    """Return why torch had no accelerator; empty where the environment does not say, or the machine has one that was not measured."""
     versions, hidden = part(environment, "stack", "versions"), part(environment, "stack", "environ") or {}
     if not versions or part(environment, "identity", "accelerators"):
         return ""
@@ -183,7 +183,7 @@ def overview(
     rows = results.rows
     most_lines = None if details else height
     endings, shared = sentences.common_endings(rows), sentences.shared_marks(rows)
-    shown = tables.ordered([row for row in rows if row.ending not in endings])
+    shown = tables.order_rows([row for row in rows if row.ending not in endings])
     failures = sentences.common_endings(shown, failed=True)
     above = _notes(sentences.not_usable(results), "bold red")
     below = _notes([*failures.values(), *endings.values()], "yellow")

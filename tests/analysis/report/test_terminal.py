@@ -166,7 +166,7 @@ def test_what_is_asked_for_most_stands_first(tmp_path: Path) -> None:
     declared = {name: Declaration(tags=tags) for name, tags in kinds.items()}
     params = {"largest": {"model": "resnet18"}, "step": {"model": "resnet18"}}
     rows = [Row(Identity(workload=name, id=f"{name}@cpu"), params.get(name, {}), declared=each) for name, each in declared.items()]
-    assert [row.case.workload for row in tables.ordered(rows)] == ["step", "largest", "product", "copies", "tiny"]
+    assert [row.case.workload for row in tables.order_rows(rows)] == ["step", "largest", "product", "copies", "tiny"]
 
 
 def test_reasons_that_differ_in_numbers_are_one() -> None:
