@@ -54,7 +54,7 @@ def check_devices(prices: Prices, devices: Iterable[str], *, typed: bool) -> Non
     for name in dict.fromkeys((*prices.per_hour.named, *prices.price.named)):
         if name in known:
             continue
-        sentence = f"--price {name}=: no row of these files is of {name}; they have {', '.join(measured) or 'none'}"
+        absent = f"--price {name}=: no row of these files is of {name}; they have {', '.join(measured) or 'none'}"
         if typed:
-            raise UsageError(sentence)
-        write_notes([sentence])
+            raise UsageError(absent)
+        write_notes([absent])

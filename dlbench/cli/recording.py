@@ -119,14 +119,16 @@ class Recording:
 
 def announce_gate(session: Session, goes_on: bool) -> None:
     """Say on stderr how many cases a gate has, and how long its first rounds and, if it ``goes_on``, all its rounds take."""
-    policy, tasks = session.settings.policy, [task for task in session.tasks if task.has_device]
+    policy = session.settings.policy
+    tasks = [task for task in session.tasks if task.has_device]
     tries = usual_tries((task.case for task in tasks), session.signatures)
-    both = list(dict.fromkeys((policy.rounds, max(policy.rounds, _MOST_FURTHER if goes_on else 0))))
-    took = dict.fromkeys(seconds(estimate(replace(policy, rounds=each), len(tasks), tries)) for each in both)
-    sides = len({task.side.name for task in session.tasks})
-    cases, rounds = plural(len({task.case.id for task in tasks}), "case"), " to ".join(map(str, both))
+    most = max(policy.rounds, _MOST_FURTHER) if goes_on else policy.rounds
+    rounds = list(dict.fromkeys((policy.rounds, most)))
+    times = dict.fromkeys(seconds(estimate(replace(policy, rounds=each), len(tasks), tries)) for each in rounds)
+    cases = plural(len({task.case.id for task in tasks}), "case")
+    a_side = " a side" if len({task.side.name for task in session.tasks}) > 1 else ""
     say(
-        f"{cases} in {rounds} round{'s' * (both[-1] > 1)}{' a side' * (sides > 1)}, about {' to '.join(took)} "
+        f"{cases} in {' to '.join(map(str, rounds))} round{'s' * (most > 1)}{a_side}, about {' to '.join(times)} "
         f"(estimated from the policy; slow steps take longer{at_most(policy)})"
     )
 

@@ -132,15 +132,16 @@ def start(
     ``gate``: as in `Session`. Raises UsageError where a case names a folder that can't be written.
     """
     _check_places(tasks, plan.signatures)
-    settings, machines = replace(settings, policy=policy), tasks[0].side.machines
+    settings = replace(settings, policy=policy)
+    machines = tasks[0].side.machines
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
-    where = fingerprint.fingerprint(plan.hello, plan.devices)
-    if chosen := defaults.in_force().used:
-        where["provenance"]["defaults"] = chosen
-    where["provenance"]["command"] = _command_words()
-    if sides:
-        where = {key: value for key, value in where.items() if key not in ("stack", "stack_key")}
+    environment = fingerprint.fingerprint(plan.hello, plan.devices)
+    if used_defaults := defaults.in_force().used:
+        environment["provenance"]["defaults"] = used_defaults
+    environment["provenance"]["command"] = _command_words()
+    if sides:  # each has its own software
+        environment = {key: value for key, value in environment.items() if key not in ("stack", "stack_key")}
     header = {
         "dlbench": __version__,
         "suites": [suite.to_json() for suite in plan.suites],
@@ -152,7 +153,7 @@ def start(
         "isolation": settings.isolation,
         "planned": {"count": len(tasks)},
         "devices": [device.to_json() for device in plan.devices],
-        "environment": where,
+        "environment": environment,
         **({"sides": sides, "order": BALANCED} if sides else {"workloads": plan.declarations()}),
         **({"user": plan.hello["user"]} if plan.hello["user"] else {}),
         **({"machines": [each.environment for each in machines]} if machines else {}),
@@ -173,23 +174,29 @@ def _command_words() -> list[list[str]]:
         return []
     words = [[str(context.command.name)]]
     for each in context.command.params:
-        name, value = max(each.opts, key=len), context.params[str(each.name)]
+        value = context.params[str(each.name)]
         if isinstance(each, click.Argument):
             words[0] += value
         elif each.name not in _ELSEWHERE and context.get_parameter_source(str(each.name)) in _CHOSEN:
-            words += [[name] if one is True else [name, str(one)] for one in (value if isinstance(value, tuple) else [value])]
+            option = max(each.opts, key=len)
+            words += [[option] if one is True else [option, str(one)] for one in (value if isinstance(value, tuple) else [value])]
     return [[fingerprint.without_folders(word) for word in group] for group in words]
 
 
 def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:
     """Raise UsageError for a parameter of a case that names a folder that can't be written."""
-    parameters = {name: place for name, each in signatures.items() if (place := each.declared.parameter("scratch"))}
-    named = [(name, each.case.params.get(name)) for each in tasks if (name := parameters.get(each.case.workload))]
-    for name, place in sorted({(name, str(place)) for name, place in named if place}):
+    folders = set[tuple[str, str]]()
+    for each in tasks:
+        name = signatures[each.case.workload].declared.parameter("scratch") if each.case.workload in signatures else None
+        if name and (folder := each.case.params.get(name)):
+            folders.add((name, str(folder)))
+    for name, folder in sorted(folders):
         try:
-            refuse_unwritable(Path(place))
+            refuse_unwritable(Path(folder))
         except OSError as error:
-            raise UsageError(f"{name}={place}: no folder can be made there: {error.strerror}; name a folder that can be written") from error
+            raise UsageError(
+                f"{name}={folder}: no folder can be made there: {error.strerror}; name a folder that can be written"
+            ) from error
 
 
 def default_name(suites: Sequence[Suite]) -> str:
@@ -231,8 +238,8 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         for device in header["devices"]:
             if (name := device["id"]) in unusable and "unusable" not in device:
                 raise DeviceAbsent(f"{name} can't be used now: {unusable[name]}; go on when it can, or start a new run without it")
-        where = fingerprint.fingerprint(opened.hello, devices)
-        if different := differences(header["environment"], where, but_for_restarts=True):
+        environment = fingerprint.fingerprint(opened.hello, devices)
+        if different := differences(header["environment"], environment, but_for_restarts=True):
             raise UsageError(
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
             )

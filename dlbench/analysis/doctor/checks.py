@@ -44,9 +44,9 @@ def _judge_load(check: str, who: str, cpus: Sequence[float | None], threads: int
     if not known:
         return Finding(check, "cpu", Fitness.UNKNOWN, "the operating system does not count it", "look yourself: top")
     matters = [each for each in known if each / threads > BUSY]
-    usual, most = statistics.median(known), max(known)
-    found = f"{who} took {usual:.2f} CPUs' time on average, and {most:.2f} at most, next to the {threads} that dlbench computes with"
-    values = {"cpus": usual, "cpus_most": most}
+    median, most = statistics.median(known), max(known)
+    found = f"{who} took {median:.2f} CPUs' time on average, and {most:.2f} at most, next to the {threads} that dlbench computes with"
+    values = {"cpus": median, "cpus_most": most}
     if not matters:
         return Finding(check, "cpu", Fitness.FIT, found, values=values)
     usually = 2 * len(matters) > len(known)

@@ -59,13 +59,16 @@ def _finding(check: str, passed: bool, found: str, limit: str, values: Mapping[s
 
 
 def _known_costs(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Finding]:
+    """Yield a finding for each case of known duration: how far its measured time is from the true one."""
     for case, rounds in measured:
         if "program" in case.params or not rounds.median_s:
             continue
-        read_s, true_s = statistics.median(rounds.median_s), float(case.params.get("seconds", 0))
+        read_s = statistics.median(rounds.median_s)
+        true_s = float(case.params.get("seconds", 0))
         allowed_s = 0.01 * true_s + 0.5e-6 if true_s else NOOP_S
-        what = f"a call of {seconds(true_s)}" if true_s else "a call that does nothing"
-        found, limit = f"{what} reads {seconds(read_s)}, median of {len(rounds.median_s)} rounds", f"{seconds(allowed_s)} off at most"
+        call = f"a call of {seconds(true_s)}" if true_s else "a call that does nothing"
+        found = f"{call} reads {seconds(read_s)}, median of {len(rounds.median_s)} rounds"
+        limit = f"{seconds(allowed_s)} off at most"
         yield _finding("known cost", abs(read_s - true_s) <= allowed_s, found, limit, {"true_s": true_s, "read_s": read_s}, case.id)
 
 

@@ -158,7 +158,8 @@ def _new_session(
     plan: Plan, opened: sessions.OpenSide, settings: RunSettings, measuring: MeasureOptions, gate: ThresholdSettings | None
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
-    tasks, rounds = opened.tasks(plan), None
+    tasks = opened.tasks(plan)
+    rounds = None
     if gate is not None:
         require_sight(plan.suites, ACROSS_RUNS, gate)
         cases = sum(task.has_device for task in tasks)  # no test is made of one that is skipped on both sides
@@ -172,7 +173,8 @@ def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str, pri
     from dlbench.analysis.read.table import collect
     from dlbench.cli.output import write_results
 
-    results, file = replace(collect((run.path,)), prices=prices), shlex.quote(str(run.path))
+    results = replace(collect((run.path,)), prices=prices)
+    file = shlex.quote(str(run.path))
     write_results(results, form, [run.path])
     say(f"{run.path} is complete; for more rounds: dlbench run --resume {file} --rounds N, or --budget TIME")
     return _conclude(results, gate, file)
