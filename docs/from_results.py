@@ -138,7 +138,7 @@ def _points(row: Mapping[str, Any]) -> str:
 
 def _end(results: Results) -> str:
     texts = (f"{label:<{terminal.LABEL}}{text}" for label, text in terminal.lines(answers_of(results), WIDTH))
-    return "\n".join(("```text", *terminal.packed(terminal.run_in_words(merged(results)), WIDTH), *texts, "```"))
+    return "\n".join(("```text", *terminal.join_parts(terminal.run_in_words(merged(results)), WIDTH), *texts, "```"))
 
 
 def pairs() -> Iterator[str]:

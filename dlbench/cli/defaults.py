@@ -33,7 +33,7 @@ class Defaults:
     used: dict[str, Given] = field(default_factory=dict)
 
     def for_click(self, command: click.Command) -> dict[str, Callable[[], Given]]:
-        """Return click's ``default_map``; click asks for what the command line leaves out, which `used` keeps."""
+        """Return click's ``default_map``. Click calls an entry only if the command line has no such option, and then `used` keeps it."""
         return {str(option.name): partial(self._use, name) for name, option in _options(command).items() if name in self.settings}
 
     def _use(self, name: str) -> Given:
@@ -85,9 +85,13 @@ def read(commands: Mapping[str, Callable[[], click.Command]]) -> dict[str, Setti
 
 
 def _setting(command: click.Command, called: str, name: str, value: object) -> Given:
-    """Return the value of an option if it may have a default and click takes it. Raises UsageError that begins with the place."""
-    place, options, refused = f"{FILE}, [{called}] {name}", _options(command), _NOT_OF.get(called, ())
-    settable = [each for each in options if each in SETTABLE and each not in refused]
+    """Return the value of the command's option ``name``, as click takes it.
+
+    Raises UsageError that begins with the place in the file, for an option that there is not or may have no default, and for a bad value.
+    """
+    place = f"{FILE}, [{called}] {name}"
+    options = _options(command)
+    settable = [each for each in options if each in SETTABLE and each not in _NOT_OF.get(called, ())]
     if name not in options:
         raise UsageError(f"{place}: dlbench {called} has no option '{name}'{nearest(name, settable)}")
     if name not in settable:

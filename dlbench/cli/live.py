@@ -60,7 +60,7 @@ def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Ob
 
 
 def _how_ended(measurement: Measurement) -> str:
-    """Return the time of a call, or the status with its reason, and what a search found."""
+    """Return how a measurement ended: the time of a call or the status, the result of a search, and the reason if there is one."""
     medians = per_round([measurement]).median_s
     ended = units.seconds(medians[0]) if medians else measurement.status.value
     found = f", found {settings_text(measurement.found)}" if measurement.found else ""
@@ -94,7 +94,7 @@ class Tracker(Observer):
         raise NotImplementedError
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        """Show what a round begins with: the start of its processes."""
+        """Show the start of a round, which starts its processes."""
         self.round, self._waiting, self.current, self.doing = number - self.session.first_round, set(pending), None, self._opening
         self.show("" if self.round else self._opening)
 
@@ -135,7 +135,7 @@ class Tracker(Observer):
         self.measurements.setdefault(measurement.series, []).append(measurement)
 
     def about(self) -> str:
-        """Return ``, about 6:12 left``; nothing where that can't be told yet."""
+        """Return ``, about 6:12 left``; nothing while that is not known yet."""
         left_s = self.left_s()
         return "" if left_s is None else f", about {units.clock_time(left_s)} left"
 
@@ -214,15 +214,15 @@ class _LiveTable(Tracker):
             self.draw()
 
     def _name_others(self, measurement: Measurement) -> None:
-        """Look for what takes the CPUs where the case lost much of its time to it, as far as is known."""
+        """Look for the programs that use the CPUs if the case is known to have lost much of its time to others."""
         lost = (measurement.conditions and measurement.conditions.lost) or 0.0
         if lost > BUSY:
             self._programs.named(lost)
 
     def _answer(self) -> bool:
-        """Answer from the rows so far, unless that would take a noticeable part of the run: of many cases it takes longer.
+        """Answer from the rows so far, unless that would take a noticeable part of the run, as it does with many cases.
 
-        Return whether that was done.
+        Return whether there are new answers.
         """
         started_s = time.monotonic()
         measured = [row for row in self._rows.values() if row.case.status is not None]
@@ -244,7 +244,7 @@ class _LiveTable(Tracker):
         return True
 
     def draw(self) -> None:
-        """Show as much of the table as fits, around the current case, and below it what it answers."""
+        """Show as much of the table as fits, around the current case, and below it the answers and the status."""
         from rich.console import Group
         from rich.segment import Segments
         from rich.text import Text
@@ -273,15 +273,18 @@ class _LiveTable(Tracker):
                 self._live.refresh()
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
-        """Return the table of as many cases as the screen has lines for; those that share a line at the end take none."""
+        """Return the table of as many cases, around the current one, as the screen has lines for above ``below``.
+
+        Cases that could not be measured here share a line at the end of the run, and have none in the table.
+        """
         from dlbench.analysis.report import tables
         from dlbench.analysis.report.screen import fitting, lines_of
-        from dlbench.analysis.report.sentences import many_alike
+        from dlbench.analysis.report.sentences import common_endings
 
-        many = many_alike(list(self._rows.values()))
         rows = self._rows
-        if many:  # seldom, and a run may have many thousand cases
-            rows = {series: row for series, row in self._rows.items() if row.ending not in many} or self._rows
+        endings = common_endings(list(rows.values()))
+        if endings:  # seldom, and a run may have many thousand cases
+            rows = {series: row for series, row in rows.items() if row.ending not in endings} or rows
         position = list(rows).index(self.current) if self.current in rows else 0
         console = self._live.console
         room = max(3, console.height - lines_of(console, below) - 1)  # one line the terminal keeps

@@ -32,7 +32,7 @@ _PARAMETERS = ("batch", "layout", "ranks", "n")
 def offering(
     words: Callable[[], Iterable[str]], otherwise: str = ""
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Return what completes a word by these; ``otherwise``: what kind of word the shell completes where none begins so."""
+    """Return a function that completes a word to one of ``words``; ``otherwise``: the kind that the shell completes if none fits."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
         found = [CompletionItem(word) for word in dict.fromkeys(words()) if word.startswith(incomplete)]
@@ -96,7 +96,7 @@ def typed_options() -> set[str]:
 
 
 def read_by(parse: Callable[..., Any], *more: Any) -> Callable[[str], Any]:
-    """Return a type of options: what ``parse`` makes of a word, whose ValueError is the user's mistake."""
+    """Return a type of options whose value is the result of ``parse``; its ValueError becomes the error of the option."""
 
     def read(text: str) -> Any:
         try:
@@ -213,29 +213,30 @@ def detect_option(meaning: str) -> Decorator:
 
 
 def parse_thresholds(thresholds: Iterable[str], detect: str | None) -> dict[str, str]:
-    """Return the threshold of each metric from ``5%`` (of time) and ``memory=0.1``, as written, and what must be detected.
+    """Return the settings from --threshold and --detect as written, by metric; that of --detect under ``detect``.
 
-    Raises UsageError for what makes no sense.
+    A threshold is ``memory=0.1``, or ``5%`` for the metric ``time``. Raises UsageError that names the option for a bad value, an
+    unknown metric, and a metric that is given twice.
     """
-    given: dict[str, str] = {}
+    settings: dict[str, str] = {}
     try:
         for word in thresholds:
             option = f"--threshold {word}"
             metric, equals, value = word.rpartition("=")
             metric = metric.strip() if equals else "time"
-            if metric in given:
+            if metric in settings:
                 raise ValueError(f"the threshold of {metric} is given twice; give it once")
             if metric == DETECT:
                 raise ValueError(f"what must be detected is no threshold; give --detect {value}")
-            given[metric] = value
-            check(given)
+            settings[metric] = value
+            check(settings)  # after each, so that the error names this option
         if detect is not None:
             option = f"--detect {detect}"
-            given[DETECT] = detect
-            check(given)
+            settings[DETECT] = detect
+            check(settings)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
-    return given
+    return settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +302,7 @@ training_options = option_group("prices", prices.training, *_TRAINING)
 """Adds --samples and --epochs; the command gets ``prices``, without any."""
 price_options = option_group(
     "given",
-    prices.made,
+    prices.from_options,
     click.option(
         "--price",
         multiple=True,

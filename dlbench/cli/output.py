@@ -30,11 +30,10 @@ from dlbench.core.units import one_line
 
 
 def left_open(found: Sequence[Answer | Missing], *, with_time: bool) -> str:
-    """Return what was not asked and one command for most of it: ``batch, default: dlbench run batch modes, 20 min``.
+    """Return the topics that were not measured and one command for most of them: ``batch, default: dlbench run batch modes, 20 min``.
 
-    The time is that of the suites' budgets, where all have one. Reading suites takes the run tower, which showing a file does without.
+    ``with_time``: with the sum of the suites' budgets, if all have one. That imports the harness, which ``show`` does without.
     """
-
     topics, command = terminal.left_open(found)
     return f"{topics}: {command}{_minutes(command.split()[2:] or ['quick']) if with_time else ''}" if topics else ""
 
@@ -46,24 +45,24 @@ def _minutes(suites: Sequence[str]) -> str:
     return "" if None in budgets else f", {round(sum(filter(None, budgets)) / 60)} min"
 
 
-def after(
+def last_line(
     files: Sequence[Path], found: Iterable[Answer | Missing], width: int | None, *, saved: bool = False, first: str | None = None
 ) -> str:
-    """Return the last line of a screen so wide: the command that would answer most of what ``found`` leaves open, and the files.
+    """Return the last line of a screen: the command to type next, and as much about the files as fits ``width`` columns.
 
-    Where no command would, that is the one for a page. ``first``: what goes before all these. ``saved``: the files were written just now.
+    The command is ``first``, or else the one that answers most of what is missing in ``found``, or else that for a page.
+    ``saved``: the files were written just now.
     """
-    from dlbench.analysis.answers.engine.question import Missing
-
-    lacking = [each for each in found if isinstance(each, Missing) and each.commands]
-    following = first or (terminal.most_wanted(lacking) if lacking else shlex.join(["dlbench", "report", *map(str, files)]))
+    names = list(map(str, files))
+    missing = [each for each in found if isinstance(each, Missing) and each.commands]
+    command = first or (terminal.most_wanted(missing) if missing else shlex.join(["dlbench", "report", *names]))
     parts = [
-        following,
-        f"{'saved in' if saved else 'of'} {', '.join(map(str, files))}",
-        f"why: {shlex.join(['dlbench', 'show', *map(str, files), '--topic', 'all'])}",
+        command,
+        f"{'saved in' if saved else 'of'} {', '.join(names)}",
+        f"why: {shlex.join(['dlbench', 'show', *names, '--topic', 'all'])}",
     ]
     lines = [f"{'next':<{terminal.LABEL}}{one_line(' · '.join(parts[:count]))}" for count in (3, 2, 1)]
-    return next((line for line in lines if width is None or len(line) <= width), one_line(following))
+    return next((line for line in lines if width is None or len(line) <= width), one_line(command))
 
 
 @unread()
@@ -76,27 +75,30 @@ def write_results(
     details: bool = False,
     saved: bool = False,
 ) -> None:
-    """Write results to stdout; to stderr notes, and last the files with the command to type next. ``saved``: they were written just now."""
+    """Write results to stdout, and to stderr the notes and a last line with the command to type next.
+
+    ``details``: with all tables. ``saved``: the files were written just now, so the screen names them in its commands.
+    """
     found: Sequence[Answer | Missing] = ()
     if form == "table":
-        found, screen = answers(results), get_terminal_size()
-        # Behind them come the notes, the last line and the prompt.
-        behind = sum(len(wrap(f"note: {note}", screen.columns)) for note in notes) + 2
-        height = max(1, screen.lines - behind) if sys.stdout.isatty() else None
+        found = answers(results)
+        screen = get_terminal_size()
+        lines_after = sum(len(wrap(f"note: {note}", screen.columns)) for note in notes) + 2  # the last line and the prompt
+        height = max(1, screen.lines - lines_after) if sys.stdout.isatty() else None
         more = shlex.join(["dlbench", "show", *map(str, files), "--topic", "details"]) if saved else "--topic details"
-        asked = left_open(found, with_time=saved) if any(row.is_ok for row in results.rows) else ""
-        draw(terminal.overview(results, found, details=details, height=height, more=more, left_open=asked))
+        open_questions = left_open(found, with_time=saved) if any(row.is_ok for row in results.rows) else ""
+        draw(terminal.overview(results, found, details=details, height=height, more=more, left_open=open_questions))
     else:
         click.echo(tabular.render(results.frame, form), nl=False)
         notes = (*sentences.not_usable(results), *notes)
     write_notes(notes)
     if saved or (form == "table" and sys.stdout.isatty()):
         width = get_terminal_size().columns if sys.stderr.isatty() else None
-        say_unbroken(after(files, found, width, saved=saved, first=_first_of_all(results, files)))
+        say_unbroken(last_line(files, found, width, saved=saved, first=_most_urgent(results, files)))
 
 
-def _first_of_all(results: Results, files: Sequence[Path]) -> str | None:
-    """Return what goes before what answers leave open: of a run that is not usable, failed, measured nothing, or is a first one."""
+def _most_urgent(results: Results, files: Sequence[Path]) -> str | None:
+    """Return the command for a run that is not usable, measured nothing, failed or is the first; None for others."""
     if sentences.not_usable(results) or all_disturbed(results.rows):
         return "dlbench doctor"
     if any(row.case.status is not Status.SKIPPED for row in results.rows):
@@ -109,7 +111,7 @@ def _first_of_all(results: Results, files: Sequence[Path]) -> str | None:
 
 
 def _own_network(results: Results) -> str | None:
-    """Return what to do with a network of one's own: mend the file that failed, or after a run of quick bring one."""
+    """Return the next step with the user's own network: to measure one after a run of quick, or to mend the file that failed."""
     if {row.case.suite for row in results.rows} == {"quick"}:
         return "dlbench run mine.py"
     if failed := [row for row in results.rows if row.is_failure]:
@@ -121,7 +123,7 @@ def _own_network(results: Results) -> str | None:
 
 @unread()
 def write_pairs(results: Results, by: str, form: str) -> None:
-    """Write pairs of rows that differ in ``by`` to stdout, and rows without a partner to stderr."""
+    """Write pairs of rows that differ in the column ``by`` to stdout, and rows without a partner to stderr."""
     if by.removeprefix("case.") != "run":
         results = merged(results)
     if by.removeprefix("param.") == "ranks":
@@ -131,9 +133,9 @@ def write_pairs(results: Results, by: str, form: str) -> None:
     unpaired = pairs.unmatched
     if form == "table":
         with_values = reported_pairs(results, by)
-        draw(terminal.paired(results, pairs, same_case(with_values)))
+        draw(terminal.pairs_screen(results, pairs, same_case(with_values)))
         shown = {(row.case.id, row.file) for pair in with_values.rows for row in pair.sides}
-        # Where nothing is paired, that is said already, and no list of all cases says more.
+        # Where nothing is paired, the screen says so, and a list of all cases would add nothing.
         unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown) if shown or pairs.rows else ()
     else:
         click.echo(tabular.render(pair_frame(pairs.rows), form), nl=False)
@@ -143,7 +145,7 @@ def write_pairs(results: Results, by: str, form: str) -> None:
 
 @unread()
 def write_answers(results: Results, form: str, topic: str | None) -> None:
-    """Write the reasoning of the answers to stdout, or of one with its tables: for people, as Markdown or as one JSON document."""
+    """Write the reasoning of all answers to stdout, or of the one on ``topic`` with its tables: as text, Markdown or one JSON document."""
     if form == "table":
         draw(terminal.reasoning(results, topic))
         return
@@ -154,7 +156,7 @@ def write_answers(results: Results, form: str, topic: str | None) -> None:
 
 @unread()
 def write_claims(results: Results, form: str) -> None:
-    """Write what others claim to stdout, beside what was measured: for people, or the rows of that table."""
+    """Write claims of others with the measured rows that test them to stdout: as text, or the rows of that table."""
     if form == "table":
         draw(terminal.claims(results))
         return
@@ -171,7 +173,7 @@ def write_card(results: Results) -> None:
 
 
 def _write_scaling(results: Results, form: str) -> None:
-    """Write speedup and efficiency by number of ranks, which ratios of rows alone do not show."""
+    """Write speed-up and efficiency by number of ranks to stdout. Raises UsageError where no row has ranks."""
     steps = speedup.scaling(results)
     if not steps:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
@@ -198,5 +200,5 @@ def notes_on(results: Results, files: Sequence[Path]) -> list[str]:
 
 
 def devices(results: Results) -> list[str]:
-    """Return the devices that were there, those of ranks among them."""
+    """Return the ids of all devices that were present, including those of ranks."""
     return list(dict.fromkeys(device for row in results.rows if row.has_device for device in devices_of(row)))

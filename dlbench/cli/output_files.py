@@ -11,7 +11,7 @@ from dlbench.core.errors import OutputError, UsageError
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise UsageError where the block finds a file in place of a new one, OutputError for what else the operating system refuses."""
+    """Raise UsageError if the block finds that a new file exists already, OutputError for any other error of the operating system."""
     try:
         yield
     except FileExistsError as error:
@@ -21,7 +21,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_writable(*paths: Path | None, new: bool = True) -> None:
-    """Raise UsageError for a file, or link, that exists, if it is to be ``new``, and for one without a folder to be in; or OutputError."""
+    """Raise UsageError for a path whose folder is missing, and if it has to be ``new`` for one that exists; or OutputError."""
     for path in filter(None, paths):
         with writing(path):
             try:
@@ -35,7 +35,7 @@ def check_writable(*paths: Path | None, new: bool = True) -> None:
 
 
 def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
-    """Raise UsageError where two of these options name one file: what is written last would replace the other."""
+    """Raise UsageError where two options name the same file, in which the second output would replace the first."""
     taken: dict[str, str] = {}
     for option, path in paths.items():
         if path and (first := taken.setdefault(os.path.realpath(path), option)) != option:
@@ -66,7 +66,7 @@ def page_of(files: Sequence[Path]) -> Path:
 
 
 def made_from(files: Sequence[Path]) -> str:
-    """Return what a page says of the files that it was made from: a hash of their names, as pages are sent."""
+    """Return the key of files by which a page says that it was made from them: a hash of their names, as pages are sent to others."""
     return sha256(os.fsencode("/".join(path.resolve().name for path in files))).hexdigest()[:12]
 
 

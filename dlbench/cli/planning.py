@@ -118,9 +118,9 @@ def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[s
 
 
 def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms") -> ExitCode:
-    """Write the cases of a plan to stdout, and to stderr how many there are and about how long they take by this policy.
+    """Write the cases of a plan to stdout, and to stderr their number and about how long they take by this policy.
 
-    Cases of devices that are not here are counted only. ``programs``: those that take the CPUs, as a forecast is of a quiet machine.
+    Cases of devices that are not here are only counted. ``programs``: watches who uses the CPUs, as the forecast is for a quiet machine.
     """
     from dlbench.harness.probe.devices import describe_cpu  # not at the top, so that --help stays quick
 

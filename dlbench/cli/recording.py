@@ -91,7 +91,7 @@ class Recording:
     def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess], programs: OtherPrograms | None = None) -> None:
         """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Runner`.
 
-        ``programs``: those that took CPUs since the command began, which is said before anything is measured.
+        ``programs``: watches who has used the CPUs since the command began, which the screen says first.
         """
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
@@ -118,15 +118,17 @@ class Recording:
 
 
 def announce_gate(session: Session, goes_on: bool) -> None:
-    """Say on stderr how many cases and minutes a gate is, with its first rounds and, if it ``goes_on``, with all of them."""
-    policy, tasks = session.settings.policy, [task for task in session.tasks if task.has_device]
+    """Say on stderr how many cases a gate has, and how long its first rounds and, if it ``goes_on``, all its rounds take."""
+    policy = session.settings.policy
+    tasks = [task for task in session.tasks if task.has_device]
     tries = usual_tries((task.case for task in tasks), session.signatures)
-    both = list(dict.fromkeys((policy.rounds, max(policy.rounds, _MOST_FURTHER if goes_on else 0))))
-    took = dict.fromkeys(seconds(estimate(replace(policy, rounds=each), len(tasks), tries)) for each in both)
-    sides = len({task.side.name for task in session.tasks})
-    cases, rounds = plural(len({task.case.id for task in tasks}), "case"), " to ".join(map(str, both))
+    most = max(policy.rounds, _MOST_FURTHER) if goes_on else policy.rounds
+    rounds = list(dict.fromkeys((policy.rounds, most)))
+    times = dict.fromkeys(seconds(estimate(replace(policy, rounds=each), len(tasks), tries)) for each in rounds)
+    cases = plural(len({task.case.id for task in tasks}), "case")
+    a_side = " a side" if len({task.side.name for task in session.tasks}) > 1 else ""
     say(
-        f"{cases} in {rounds} round{'s' * (both[-1] > 1)}{' a side' * (sides > 1)}, about {' to '.join(took)} "
+        f"{cases} in {' to '.join(map(str, rounds))} round{'s' * (most > 1)}{a_side}, about {' to '.join(times)} "
         f"(estimated from the policy; slow steps take longer{at_most(policy)})"
     )
 
@@ -134,31 +136,34 @@ def announce_gate(session: Session, goes_on: bool) -> None:
 def measure_until_seen(
     recording: Recording, session: Session, judge: Callable[["Results"], "Comparison"], budget_s: float | None = None
 ) -> None:
-    """Measure the session's cases that can't show yet what must be detected in more rounds, while a budget that was given lasts.
+    """Measure the session's cases that can't yet show the change that must be detected in more rounds, within the budget if there is one.
 
-    Only how well a change is known counts, never its size, sign or verdict, so that further rounds favour none.
+    ``judge``: how to compare the results so far. Only the precision of a change decides, never its size, sign or verdict, so that further
+    rounds favour none.
     """
-    first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
-    mine = {task.case.id for task in session.tasks}
+    full_round_s = recording.seconds / max(recording.rounds, 1)
+    ids = {task.case.id for task in session.tasks}
     while not recording.stopped:
         judged = judge(recording.results()).cases
-        needed = {case.case: case.rounds_to_see for case in judged if case.rounds_to_see and case.case in mine}
-        left_s = None if budget_s is None else budget_s - recording.seconds
-        share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
-        round_s = first_s / first_rounds * share
+        needed = {case.case: case.rounds_to_see for case in judged if case.rounds_to_see and case.case in ids}
         have = recording.rounds - session.first_round
-        most = min(_MOST_FURTHER if left_s is None else int(left_s / max(round_s, 1e-9)), _MOST_FURTHER - have)
-        cases = {case: need - have for case, need in needed.items() if need - have <= _HOPELESS * most}
-        if most < 1 or not cases:
+        most = _MOST_FURTHER - have
+        left_s = None
+        if budget_s is not None:
+            left_s = budget_s - recording.seconds
+            share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
+            most = min(most, int(left_s / max(full_round_s * share, 1e-9)))
+        lacking = {case: need - have for case, need in needed.items() if need - have <= _HOPELESS * most}
+        if most < 1 or not lacking:
             return
-        rounds = min(max(min(cases.values()), _LEAST_STEP), most)  # up to where the first is expected to have enough, and drops out
-        say(f"{plural(rounds, 'more round')} for {plural(len(cases), 'case')} whose change is not known well enough yet")
-        tasks = [task for task in session.tasks if task.case.id in cases]
+        rounds = min(max(min(lacking.values()), _LEAST_STEP), most)  # until the first case is expected to have enough, and drops out
+        say(f"{plural(rounds, 'more round')} for {plural(len(lacking), 'case')} whose change is not known well enough yet")
+        tasks = [task for task in session.tasks if task.case.id in lacking]
         recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})
 
 
 def further_rounds(session: Session, recording: Recording, tasks: Sequence[Task], rounds: int, budget_s: float | None = None) -> Session:
-    """Return a session of so many further rounds of some tasks, in the same file."""
+    """Return the session that measures ``tasks`` in so many further rounds into the same file."""
     policy = replace(session.settings.policy, rounds=rounds, max_rounds=rounds, budget_s=budget_s)
     settings = replace(session.settings, policy=policy, began=time.monotonic())
     return replace(session, tasks=tuple(tasks), settings=settings, first_round=recording.rounds, done=())

@@ -82,7 +82,7 @@ _LONG_IMPORT_S = 0.5
 
 
 def _imported_once(trials: Sequence[Json]) -> tuple[str, ...]:
-    """Return the plugins that a process imports once for all its cases; say what it costs that others are imported by each."""
+    """Return the plugins that a process imports once for all its cases, and note on stderr the time that others cost each case."""
     for each in trials:
         if (why := each["not_once"]) and each["seconds"] > _LONG_IMPORT_S:
             say(f"note: every case imports {each['plugin']} anew, {seconds(each['seconds'])} each, as {why}")
@@ -109,7 +109,7 @@ class Session:
 
 
 def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
-    """Return the policy of the suites with the user's changes; ``gate_rounds`` are those that a gate needs, which no budget shortens."""
+    """Return the policy of the suites with the user's changes; ``gate_rounds``: rounds that a gate needs, which no budget shortens."""
     policy = plan.policy
     if gate_rounds is not None:
         policy = replace(policy, rounds=gate_rounds, max_rounds=gate_rounds, budget_s=None)
@@ -126,21 +126,22 @@ def start(
     sides: Json | None = None,
     gate: ThresholdSettings | None = None,
 ) -> Session:
-    """Make the session of a new run.
+    """Return the session of a new run.
 
-    ``output``: by default a new file in results. ``sides``: of an A/B, what the header says of each, its software included.
-    ``gate``: as in `Session`. Raises UsageError where a case names a place to write in that it can't.
+    ``output``: its file, by default a new one in results. ``sides``: the header's part on each side of an A/B, with its software.
+    ``gate``: as in `Session`. Raises UsageError where a case names a folder that can't be written.
     """
     _check_places(tasks, plan.signatures)
-    settings, machines = replace(settings, policy=policy), tasks[0].side.machines
+    settings = replace(settings, policy=policy)
+    machines = tasks[0].side.machines
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
-    where = fingerprint.fingerprint(plan.hello, plan.devices)
-    if chosen := defaults.in_force().used:
-        where["provenance"]["defaults"] = chosen
-    where["provenance"]["command"] = _measured_by()
-    if sides:
-        where = {key: value for key, value in where.items() if key not in ("stack", "stack_key")}
+    environment = fingerprint.fingerprint(plan.hello, plan.devices)
+    if used_defaults := defaults.in_force().used:
+        environment["provenance"]["defaults"] = used_defaults
+    environment["provenance"]["command"] = _command_words()
+    if sides:  # each has its own software
+        environment = {key: value for key, value in environment.items() if key not in ("stack", "stack_key")}
     header = {
         "dlbench": __version__,
         "suites": [suite.to_json() for suite in plan.suites],
@@ -152,7 +153,7 @@ def start(
         "isolation": settings.isolation,
         "planned": {"count": len(tasks)},
         "devices": [device.to_json() for device in plan.devices],
-        "environment": where,
+        "environment": environment,
         **({"sides": sides, "order": BALANCED} if sides else {"workloads": plan.declarations()}),
         **({"user": plan.hello["user"]} if plan.hello["user"] else {}),
         **({"machines": [each.environment for each in machines]} if machines else {}),
@@ -166,30 +167,36 @@ _ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "github"
 _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 
 
-def _measured_by() -> list[list[str]]:
-    """Return what measures the same again, without folders: the command with its suites, then each option with its value."""
+def _command_words() -> list[list[str]]:
+    """Return the words of the command that measures the same again, without folders: the command with its suites, then each option."""
     context = click.get_current_context(silent=True)
     if context is None:
         return []
     words = [[str(context.command.name)]]
     for each in context.command.params:
-        name, value = max(each.opts, key=len), context.params[str(each.name)]
+        value = context.params[str(each.name)]
         if isinstance(each, click.Argument):
             words[0] += value
         elif each.name not in _ELSEWHERE and context.get_parameter_source(str(each.name)) in _CHOSEN:
-            words += [[name] if one is True else [name, str(one)] for one in (value if isinstance(value, tuple) else [value])]
+            option = max(each.opts, key=len)
+            words += [[option] if one is True else [option, str(one)] for one in (value if isinstance(value, tuple) else [value])]
     return [[fingerprint.without_folders(word) for word in group] for group in words]
 
 
 def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:
     """Raise UsageError for a parameter of a case that names a folder that can't be written."""
-    parameters = {name: place for name, each in signatures.items() if (place := each.declared.parameter("scratch"))}
-    named = [(name, each.case.params.get(name)) for each in tasks if (name := parameters.get(each.case.workload))]
-    for name, place in sorted({(name, str(place)) for name, place in named if place}):
+    folders = set[tuple[str, str]]()
+    for each in tasks:
+        name = signatures[each.case.workload].declared.parameter("scratch") if each.case.workload in signatures else None
+        if name and (folder := each.case.params.get(name)):
+            folders.add((name, str(folder)))
+    for name, folder in sorted(folders):
         try:
-            refuse_unwritable(Path(place))
+            refuse_unwritable(Path(folder))
         except OSError as error:
-            raise UsageError(f"{name}={place}: no folder can be made there: {error.strerror}; name a folder that can be written") from error
+            raise UsageError(
+                f"{name}={folder}: no folder can be made there: {error.strerror}; name a folder that can be written"
+            ) from error
 
 
 def default_name(suites: Sequence[Suite]) -> str:
@@ -197,10 +204,10 @@ def default_name(suites: Sequence[Suite]) -> str:
     return f"{'-'.join(suite.name for suite in suites)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
 
 
-def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
-    """Return suites, settings and side of an interrupted run from its header; fields that the user set change the policy.
+def recorded_setup(run: RunFile, policy_changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
+    """Read the suites, settings and side of an earlier run from its header; ``policy_changes`` replace fields of its policy.
 
-    Raises UsageError for an A/B, and for a run on several machines.
+    Raises UsageError for an A/B and for a run on several machines, ResultFileError for an incomplete header.
     """
     if "sides" in run.header:
         raise UsageError(
@@ -211,17 +218,16 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
         raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")
     with _complete_header(run) as header:
         suites = tuple(Suite.from_json(suite) for suite in header["suites"])
-        policy = replace(Policy(**header["policy"]), **changes)
+        policy = replace(Policy(**header["policy"]), **policy_changes)
         settings = replace(settings_for(header["seed"], header["isolation"]), policy=policy)
         return suites, settings, Side(plugins=tuple(header["plugins"]))
 
 
 def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: OpenSide, settings: RunSettings) -> Session:
-    """Make the session that goes on with a run, with the cases that its file plans.
+    """Return the session that goes on with a run, with the cases that its file plans.
 
-    ``writer``: of that file, opened before it was read, so that nobody else has added to it since.
-
-    Raises UsageError where this machine, its software or a declaration differs from what the file was measured with.
+    ``writer``: that of the file, opened before it was read, so that nobody else has added to it since.
+    Raises UsageError where this machine, its software or a declaration differs from those in the file.
     """
     with _complete_header(run) as header:
         signatures = signatures_of(opened.hello)
@@ -232,8 +238,8 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         for device in header["devices"]:
             if (name := device["id"]) in unusable and "unusable" not in device:
                 raise DeviceAbsent(f"{name} can't be used now: {unusable[name]}; go on when it can, or start a new run without it")
-        where = fingerprint.fingerprint(opened.hello, devices)
-        if different := differences(header["environment"], where, but_for_restarts=True):
+        environment = fingerprint.fingerprint(opened.hello, devices)
+        if different := differences(header["environment"], environment, but_for_restarts=True):
             raise UsageError(
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
             )
@@ -258,16 +264,16 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
 
 
 def is_complete(run: RunFile, session: Session) -> bool:
-    """Whether a run has come to its end, with each case measured whose device is there now, and what damaged lines took made up for."""
-    mine = [task for task in session.tasks if task.has_device]
-    if run.footer is None or (run.left_out and Progress(mine, session.settings.policy, run.measurements).left()):
+    """Whether a run has ended, with every case measured whose device is there now, and no round lost with a damaged line."""
+    tasks = [task for task in session.tasks if task.has_device]
+    if run.footer is None or (run.left_out and Progress(tasks, session.settings.policy, run.measurements).left()):
         return False
     last = {each.series: each.status for each in run.measurements}
-    return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in mine)
+    return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in tasks)
 
 
 def _changed(run: RunFile, user: Json, signatures: Signatures) -> list[str]:
-    """Name each file of networks and data, and each workload's declaration, that is another than the header says."""
+    """Return the user's files and the declarations of workloads that differ from those in the header, by name."""
     from dlbench.analysis.read.header import declarations
 
     files = dict.fromkeys(each["file"] for name, each in run.header.get("user", {}).items() if user.get(name) != each)

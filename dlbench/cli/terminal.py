@@ -30,7 +30,7 @@ def on_screen() -> bool:
 
 
 def announce(doing: str) -> None:
-    """Tell who watches what the command does first, before there is anything else to show."""
+    """Say on a terminal what the command is doing before it has anything to show."""
     if on_screen():
         say(doing)
 
@@ -46,7 +46,7 @@ def say_unbroken(line: str) -> None:
 
 
 def busy_line(programs: "OtherPrograms") -> str:
-    """Return what takes the CPUs and what that means for what is measured or forecast now; empty where nothing does."""
+    """Return a line on the programs that use the CPUs and the consequence for times and forecasts; empty where none does."""
     return f"busy: {found}; times would be too long, and forecasts are those of a quiet machine" if (found := programs.named()) else ""
 
 
@@ -65,7 +65,7 @@ def wrapped(text: str, stream: TextIO) -> str:
 
 
 def draw(*parts: "RenderableType") -> None:
-    """Write what rich lays out to stdout, as wide as the terminal or as COLUMNS says, or off a terminal as a log can hold."""
+    """Lay parts out and write them to stdout, as wide as the terminal or COLUMNS, or as a log can hold where there is neither."""
     from rich.console import Console
 
     console = Console()
@@ -79,7 +79,7 @@ def draw(*parts: "RenderableType") -> None:
 
 
 def make_printable(*streams: TextIO) -> None:
-    """Have each stream write what its encoding lacks as something alike, and else as a question mark, rather than fail."""
+    """Let each stream replace characters that its encoding lacks by similar ones, or by a question mark, instead of failing."""
     codecs.register_error(_HANDLER, _alike)
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
@@ -97,7 +97,7 @@ def unread() -> Iterator[None]:
 
 
 def drop_stdout() -> None:
-    """Send what is still written to stdout nowhere: it stays in the buffer, and Python's own flush at exit would fail as well."""
+    """Discard further output to stdout; else Python's own flush of the buffer at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

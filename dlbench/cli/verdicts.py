@@ -24,7 +24,7 @@ _NO_TIME = "the change is the shift of the rounds, which was tested; a time of n
 
 
 def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: OutputOptions, results: Results) -> ExitCode:
-    """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
+    """Write the verdicts to stdout, the notes to stderr, and the files that options ask for. Return the exit code."""
     code = exit_code(comparisons, options.strict)
     cases = [case for each in comparisons for case in each.cases]
     conclusion = f"{compare_terminal.count(cases)}; exit {code.value}"
@@ -57,14 +57,17 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
 
 
 def exit_code(comparisons: Sequence[Comparison], strict: bool) -> ExitCode:
-    """Return the first that holds: 3 something is slower, 5 something failed or is missing, 4 nothing could be, or was, decided."""
-    gate = [each for each in comparisons if not each.report_only]
-    found, judged = ({case.verdict for each in some for case in each.cases} for some in (comparisons, gate))
-    if Verdict.SLOWER in judged:
+    """Return the code of the first that holds: a case is slower (3), failed or is missing (5), or nothing could be decided (4); else 0.
+
+    A comparison that only reports is never slower. ``strict``: an undecided case ends with 4, too.
+    """
+    cases = [case for each in comparisons for case in each.cases]
+    judged = [case for each in comparisons if not each.report_only for case in each.cases]
+    if any(case.verdict is Verdict.SLOWER for case in judged):
         return ExitCode.REGRESSION
-    if found & {Verdict.FAILED, Verdict.MISSING}:
+    if any(case.verdict in (Verdict.FAILED, Verdict.MISSING) for case in cases):
         return ExitCode.CASES_FAILED
-    unsure = judged & {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE} or any(case.lost for each in gate for case in each.cases)
+    unsure = any(case.lost or case.verdict in (Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE) for case in judged)
     if any(each.undecidable for each in comparisons) or (strict and unsure):
         return ExitCode.UNDECIDABLE
     return ExitCode.OK
@@ -72,14 +75,14 @@ def exit_code(comparisons: Sequence[Comparison], strict: bool) -> ExitCode:
 
 @unread()
 def _write_verdicts(comparisons: Sequence[Comparison], conclusion: str, form: str) -> None:
-    """Write the cases to stdout, and what they come to: behind a table there too, else to stderr."""
+    """Write the cases to stdout, then the conclusion: after a table to stdout, else to stderr."""
     if form != "table":
         click.echo(tabular.render(verdict_files.as_table(comparisons), form), nl=False)
         say(conclusion)
         return
     for comparison in comparisons:
         draw(Note(compare_terminal.title(comparison), ""))
-        if not comparison.nothing_in_common:  # of which a note says what each side has
+        if not comparison.nothing_in_common:  # else a note says what each side has
             draw(terminal.verdicts(comparison, len(comparisons) > 1))
     draw(Note(conclusion, ""))
 

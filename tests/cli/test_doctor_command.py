@@ -26,13 +26,13 @@ BAD = Finding("same code", "cpu", Fitness.UNFIT, "it differs", "quieten the mach
     ],
 )
 def test_the_worst_finding_decides(findings, code, last, capsys):
-    assert noise.report(findings, "table") == code
+    assert noise.write_findings(findings, "table") == code
     out = capsys.readouterr().out.splitlines()
     assert out[-1] == last
 
 
 def test_as_data_the_conclusion_goes_to_stderr(capsys):
-    assert noise.report([FINE, BAD], "json") == 4
+    assert noise.write_findings([FINE, BAD], "json") == 4
     told = capsys.readouterr()
     assert told.err == "unfit to measure on now: 1 of 2 checks failed; exit 4\n"
     assert json.loads(told.out) == [

@@ -214,7 +214,7 @@ def test_suites_and_findings(tmp_path: Path, snapshot: Snapshot, capsys: pytest.
     for columns in (*WIDTHS, None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COLUMNS", str(columns or ""))
-            noise.report(findings, "table")
+            noise.write_findings(findings, "table")
             shown[f"{columns} columns" if columns else "a pipe"] = capsys.readouterr().out
     snapshot("doctor", under_titles(shown))
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlbench.analysis.contribute.public import refused
+from dlbench.analysis.contribute.public import unpublishable_names
 from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.read import header
 from dlbench.analysis.read.table import Results
@@ -22,18 +22,20 @@ TOLERATED = 0.25
 
 
 def objections(run: RunFile, results: Results) -> list[str]:
-    """Return a sentence for each thing that keeps a run from being a reference; ``results`` are its rows."""
+    """Return a sentence for each reason why a run can't be a reference; ``results``: its rows."""
     ok = [row for row in results.rows if row.is_ok]
     failed = [row for row in results.rows if row.is_failure]
     lost = [row for row in results.rows if row.case.id in results.lost.get(row.case.run, ())]
-    few_rounds = [row for row in ok if (row.time.rounds or 0) < LEAST_ROUNDS and not (row.case.found and row.time.median_s is None)]
+    timed = [row for row in ok if not row.case.found or row.time.median_s is not None]  # the result of a search may have no time
+    few_rounds = [row for row in timed if (row.time.rounds or 0) < LEAST_ROUNDS]
     implausible = [row for row in ok if row.flag.implausible]
-    resume, spent = f"dlbench run --resume {shlex.quote(str(run.path))}", header.spent_budget(run, results.rows)
-    more = spent.option(spent.enough) if spent else f"--rounds {header.ENOUGH_ROUNDS}"
-    unusable = not_usable(results)
     restless = [row for row in ok if _is_restless(row)]
+    unusable = not_usable(results)
+    resume = f"dlbench run --resume {shlex.quote(str(run.path))}"
+    spent = header.spent_budget(run, results.rows)
+    more = spent.option(spent.enough) if spent else f"--rounds {header.ENOUGH_ROUNDS}"
     how = f"throttled, disturbed, or noisy, with an interval wider than a factor of {WIDE:g}"
-    signs = {
+    applies = {  # by sentence
         "it is an A/B, whose sides differ on purpose; measure one alone: dlbench run": run.header.get("sides")
         or any(each.side for each in run.measurements),
         "it was measured on several machines; measure one alone: dlbench run": run.header.get("machines"),
@@ -48,8 +50,8 @@ def objections(run: RunFile, results: Results) -> list[str]:
         and len(restless) > TOLERATED * len(ok),
     }
     incomplete = [note.removeprefix(f"{run.path}: ") for note in header.incomplete(run, len(results.rows))]
-    found = [sentence for sentence, shown in signs.items() if shown]
-    names = refused([*run.measurements, *run.discarded])
+    found = [sentence for sentence, is_so in applies.items() if is_so]
+    names = unpublishable_names([*run.measurements, *run.discarded])
     return [one_line(each) for each in (*incomplete, *found, *names)]
 
 

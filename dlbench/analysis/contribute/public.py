@@ -47,27 +47,28 @@ _PRIVATE = re.compile(
 )
 
 
-def refused(measurements: Sequence[Measurement]) -> list[str]:
-    """Return a sentence for each name that rows need, which a copy can't leave out, and that may not be published."""
+def unpublishable_names(measurements: Sequence[Measurement]) -> list[str]:
+    """Return a sentence for each name that may not be published, although rows need it, so that no copy can leave it out."""
     found = list[str]()
     for case in {id(each.case): each.case for each in measurements}.values():  # rounds of a case share it
         needed = [(name, getattr(case, name)) for name in ("suite", "workload", "device")]
-        for name, value in (*needed, *(("params", {each: value}) for each, value in case.params.items())):
-            if _public(value, name, {}) != value:
+        needed += [("params", {parameter: value}) for parameter, value in case.params.items()]
+        for name, value in needed:
+            if _publishable(value, name, {}) != value:
                 shown = str(value) if isinstance(value, str) else settings_text(value)
                 found.append(f"{name} {shown[:LONGEST]!r} may be private: only plain words (letters, digits, _) and numbers are published")
         words = {case.workload, *case.device.split(":"), *case.params, *map(value_text, case.params.values())}
         if not words.issuperset(filter(None, re.split(r"[][,=@:]|#\d{1,3}@", case.id))):
             found.append(f"the name {case.id[:LONGEST]!r} says something else than the case's workload, parameters and device")
     named = dict.fromkeys((each.case.device, each.device_name) for each in measurements if each.device_name is not None)
-    found += [f"{name[:LONGEST]!r} is not what a maker calls a device, which has {_PLAIN}" for _, name in named if not _is_made(name)]
-    found += [
-        f"{device} has several names in it; measure on one machine" for device, n in Counter(each for each, _ in named).items() if n > 1
-    ]
+    unlike = [name for _, name in named if not _is_device_name(name)]
+    found += [f"{name[:LONGEST]!r} is not what a maker calls a device, which has {_PLAIN}" for name in unlike]
+    name_counts = Counter(device for device, _ in named)
+    found += [f"{device} has several names in it; measure on one machine" for device, count in name_counts.items() if count > 1]
     return [*dict.fromkeys(found)][:MOST_SENTENCES]
 
 
-def _is_made(name: str) -> bool:
+def _is_device_name(name: str) -> bool:
     """Whether a maker may call a device so."""
     return bool(_DEVICE_NAME.fullmatch(name) and not _PRIVATE.search(name))
 
@@ -164,55 +165,65 @@ _FORMS: Mapping[str, re.Pattern[str]] = {
 
 
 def public_records(run: RunFile) -> Iterator[Record]:
-    """Yield the lines of the file as they may be published, the header first; every measurement is there, with all of its numbers.
+    """Yield the publishable part of each line of the file: header, measurements with all their numbers, states of rounds, footer.
 
-    Of what workloads declare it has no sentences. Tries of searches are left out: what they came to is a measurement, and nothing reads a
-    reference run's.
+    Declarations of workloads lose their sentences. Tries of searches are left out: their result is a measurement, and nothing reads the
+    tries of a reference run.
     """
-    names: dict[str, str | None] = {}
+    device_names: dict[str, str | None] = {}
     workloads: dict[str, dict[str, None]] = {}
     for each in run.measurements:
         workloads.setdefault(each.case.suite, {})[each.case.workload] = None
-        names[each.case.device] = names.get(each.case.device) or each.device_name
-    known = {each["id"]: each for each in run.header.get("devices", ())}
-    devices = [{**known.get(device, {}), "id": device, "name": name, "kind": kind_of(device)} for device, name in names.items()]
+        device_names[each.case.device] = device_names.get(each.case.device) or each.device_name
+    recorded = {each["id"]: each for each in run.header.get("devices", ())}
+    devices = [{**recorded.get(device, {}), "id": device, "name": name, "kind": kind_of(device)} for device, name in device_names.items()]
     suites = [{"name": suite, "bench": [{"workload": each} for each in found]} for suite, found in sorted(workloads.items())]
-    measured = (("measurement", run.measurements), ("discarded", run.discarded))
-    makers = {each for each in names.values() if each}
-    fit_texts = {"id": {*names, *(each.case.id for _, found in measured for each in found)}, "name": makers, "device_name": makers}
+    measured = [*(("measurement", each) for each in run.measurements), *(("discarded", each) for each in run.discarded)]
+    makers = {name for name in device_names.values() if name}
+    ids = {*device_names, *(each.case.id for _, each in measured)}
+    fit_texts = {"id": ids, "name": makers, "device_name": makers}
     for record in (
         {**run.header, "kind": "header", "suites": suites, "devices": devices},
-        *(measurement_to_json(_without_words(each), kind) for kind, found in measured for each in found),
+        *(measurement_to_json(_without_words(each), kind) for kind, each in measured),
         *(state.to_json() for state in run.states),
         {**(run.footer or {}), "kind": "footer"},
     ):
-        yield _public(record, "", fit_texts)
+        yield _publishable(record, "", fit_texts)
 
 
 def _without_words(measurement: Measurement) -> Measurement:
-    """Return it with dlbench's word for its reason, and without kinds of operations that dlbench does not know."""
+    """Return the measurement with dlbench's words for its reason, and without kinds of operations that dlbench does not know."""
     profile = measurement.profile
     known = profile and replace(profile, kinds=tuple(each for each in profile.kinds if each.kind in list(OperationKind)))
     return replace(measurement, reason=ENDINGS.get(measurement.status), profile=known)
 
 
-def _public(value: Any, name: str, fit_texts: Mapping[str, Collection[str]]) -> Any:
-    """Return what may be published of a field of that name, None for nothing; ``fit_texts``: texts found to be fit, by their field."""
+def _publishable(value: Any, name: str, fit_texts: Mapping[str, Collection[str]]) -> Any:
+    """Return the publishable part of a field's value, None for nothing.
+
+    ``name``: that of the field, empty for an object without one. ``fit_texts``: texts that may be published whatever their form, by field.
+    """
     if isinstance(value, str):
         if value in fit_texts.get(name, ()):
             return value
-        return match[0] if name in _FORMS and (match := _FORMS[name].match(value)) else None
+        match = _FORMS[name].match(value) if name in _FORMS else None
+        return match and match[0]
     if isinstance(value, Mapping):
-        freely = name in _NAMED_FREELY
-        found = {
-            key: _public(each, name if freely and not isinstance(each, Mapping) else "" if freely else key, fit_texts)
-            for key, each in value.items()
-            if (re.fullmatch(r"\w{1,80}(:\d{1,4})?", key, re.ASCII) if freely else key in _FIELDS)
-        }
-        return {key: each for key, each in found.items() if each not in (None, {}) or value[key] in (None, {})}
+        found = {}
+        for key, each in value.items():
+            if name in _NAMED_FREELY:
+                is_listed = bool(re.fullmatch(r"\w{1,80}(:\d{1,4})?", key, re.ASCII))
+                field = "" if isinstance(each, Mapping) else name
+            else:
+                is_listed = key in _FIELDS
+                field = key
+            part = _publishable(each, field, fit_texts) if is_listed else None
+            if part not in (None, {}) or (is_listed and each in (None, {})):
+                found[key] = part
+        return found
     if isinstance(value, list | tuple):
-        found_in = (_public(each, "" if isinstance(each, Mapping) else name, fit_texts) for each in value)
-        return [each for each in found_in if each is not None]
+        parts = (_publishable(each, "" if isinstance(each, Mapping) else name, fit_texts) for each in value)
+        return [each for each in parts if each is not None]
     return number(value)
 
 

@@ -28,23 +28,25 @@ def judge(run: RunFile, threads: int) -> list[Finding]:
 
 
 def load(run: RunFile, threads: int) -> list[Finding]:
-    """Say what others used of the CPUs while rounds were measured."""
-    load, stolen = [each.other_cpus for each in run.states], [each.stolen_cpus for each in run.states]
+    """Return two findings: how much CPU time other processes, and other guests of the hypervisor, took while rounds were measured."""
+    by_processes = [each.other_cpus for each in run.states]
+    by_guests = [each.stolen_cpus for each in run.states]
     elsewhere = "measure at another time, or on a machine that is not shared"
     return [
-        _used("load", "other processes", load, threads, "stop them; top shows which"),
-        _used("stolen time", "the hypervisor's other guests", stolen, threads, elsewhere),
+        _judge_load("load", "other processes", by_processes, threads, "stop them; top shows which"),
+        _judge_load("stolen time", "the hypervisor's other guests", by_guests, threads, elsewhere),
     ]
 
 
-def _used(check: str, who: str, cpus: Sequence[float | None], threads: int, advice: str) -> Finding:
+def _judge_load(check: str, who: str, cpus: Sequence[float | None], threads: int, advice: str) -> Finding:
+    """Return the finding on the CPUs that others took in each round: unfit where it mattered in more than half of the rounds."""
     known = [each for each in cpus if each is not None]
     if not known:
         return Finding(check, "cpu", Fitness.UNKNOWN, "the operating system does not count it", "look yourself: top")
     matters = [each for each in known if each / threads > BUSY]
-    usual, most = statistics.median(known), max(known)
-    found = f"{who} took {usual:.2f} CPUs' time on average, and {most:.2f} at most, next to the {threads} that dlbench computes with"
-    values = {"cpus": usual, "cpus_most": most}
+    median, most = statistics.median(known), max(known)
+    found = f"{who} took {median:.2f} CPUs' time on average, and {most:.2f} at most, next to the {threads} that dlbench computes with"
+    values = {"cpus": median, "cpus_most": most}
     if not matters:
         return Finding(check, "cpu", Fitness.FIT, found, values=values)
     usually = 2 * len(matters) > len(known)
@@ -53,16 +55,16 @@ def _used(check: str, who: str, cpus: Sequence[float | None], threads: int, advi
 
 
 def throttling(run: RunFile) -> list[Finding]:
-    """Say of each device whether it was throttled; discarded measurements may have been, and were made again."""
-    found = []
+    """Return a finding for each device: whether its measurements were throttled, or were discarded for that and made again."""
+    findings = []
     for device in dict.fromkeys(each.case.device for each in run.measurements):
         kept = [each.throttling for each in run.measurements if each.case.device == device]
         again = [each.throttling for each in run.discarded if each.case.device == device]
-        found.append(_throttling(device, [each for each in kept if each], [each for each in again if each and each.throttled]))
-    return found
+        findings.append(_judge_throttling(device, [each for each in kept if each], [each for each in again if each and each.throttled]))
+    return findings
 
 
-def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttling]) -> Finding:
+def _judge_throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttling]) -> Finding:
     held = [each for each in kept if each.throttled]
     advice = "cool it, or have a larger CPU quota granted" if device == "cpu" else "cool it better: nvidia-smi -q -d PERFORMANCE"
     if held:
@@ -83,48 +85,58 @@ _ROUNDS = (7, 10)
 
 
 def same_code(run: RunFile) -> list[Finding]:
-    """Compare the two sides of a result file."""
+    """Return the findings on the two sides of a result file, which ran the same code."""
     results = collect((run.path,))
-    return compared(*(results.of_run(side) for side in results.environments))
+    return same_code_findings(*(results.of_run(side) for side in results.environments))
 
 
-def compared(one: Results, other: Results) -> list[Finding]:
+def same_code_findings(one: Results, other: Results) -> list[Finding]:
     """Compare two sides that ran the same code alternately: how small a change could be seen here, and was one called where there is none?
 
-    The change that k rounds a side would show comes from that of the rounds at hand, n a side: an interval narrows with the square root
-    of the rounds, so it is its half width times sqrt(n / k), and never below the threshold of sides that are measured in turn.
+    Return a finding for each case.
     """
     comparison = compare(one, other, WITHIN_A_RUN, paired=True)
-    family = PAIRED_SHARES * sum(bool(case.tests) for case in comparison.cases)
-    found = []
+    weight_of_all_tests = PAIRED_SHARES * sum(bool(case.tests) for case in comparison.cases)
+    findings = []
     for case in comparison.cases:
         if case.shown is None:
-            found.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
+            findings.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
             continue
-        least = {
-            name: seen for name, test in case.tests.items() if (seen := detectable({name: test._replace(margin=0.0)}, family)) is not None
-        }
-        found.append(_same_code(case, least, min(test.rounds for test in case.tests.values())))
-    return found
+        detectable_changes = {}
+        for name, test in case.tests.items():
+            # Without a threshold here, as `_same_code` applies it after converting to other numbers of rounds.
+            smallest = detectable({name: test._replace(margin=0.0)}, weight_of_all_tests)
+            if smallest is not None:
+                detectable_changes[name] = smallest
+        rounds = min(test.rounds for test in case.tests.values())
+        findings.append(_same_code(case, detectable_changes, rounds))
+    return findings
 
 
-def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Finding:
-    """Judge one case; ``least`` are the smallest changes that its statistics could have shown; one is enough."""
-    if not least:
+def _same_code(case: CaseVerdict, detectable_changes: Mapping[str, float], rounds: int) -> Finding:
+    """Return the finding on one case; ``detectable_changes``: the smallest change that each statistic would show with these rounds a side.
+
+    The statistic with the smallest counts. An interval narrows with the square root of the rounds, so from n rounds to k a detectable
+    change is multiplied by sqrt(n / k); it is never below the threshold.
+    """
+    if not detectable_changes:
         found = f"{plural(rounds, 'round')} a side are too few to say how much the same code differs"
         return _finding(case, Fitness.UNKNOWN, found, "leave --rounds out")
-    statistic = min(least, key=least.__getitem__)
+    statistic = min(detectable_changes, key=detectable_changes.__getitem__)
     change = case.tests[statistic]
-    low, high = (ends.low, ends.high) if (ends := change.change_interval) else (0.0, 0.0)  # there is one where a change can be seen
-    seen = {k: max(WITHIN_A_RUN.time, math.expm1(math.log1p(least[statistic]) * math.sqrt(rounds / k))) for k in _ROUNDS}
+    interval = change.change_interval
+    low, high = (interval.low, interval.high) if interval else (0.0, 0.0)  # there is one where a change can be seen
+    smallest = math.log1p(detectable_changes[statistic])
+    by_rounds = {k: max(WITHIN_A_RUN.time, math.expm1(smallest * math.sqrt(rounds / k))) for k in _ROUNDS}
     found = (
         f"twice the same code differs by {100 * change.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "
         f"by its {statistic_name(statistic)}); "
-        f"to be seen a change takes {' or '.join(f'{percent(share)} with {k} rounds a side' for k, share in seen.items())}"
+        f"to be seen a change takes {' or '.join(f'{percent(share)} with {k} rounds a side' for k, share in by_rounds.items())}"
     )
     values = {"change": change.change, "ci_low": low, "ci_high": high, "p_holm": change.p_holm}
-    values |= {f"detectable_{k}": share for k, share in seen.items()}
-    least_seen, fitness, advice = seen[_ROUNDS[-1]], Fitness.FIT, ""
+    values |= {f"detectable_{k}": share for k, share in by_rounds.items()}
+    least_seen = by_rounds[_ROUNDS[-1]]
+    fitness, advice = Fitness.FIT, ""
     if case.verdict.is_change:
         found, fitness = f"the same code was called {case.verdict}: {found}", Fitness.UNFIT
         advice = f"look again: dlbench doctor; by chance it happens in {percent(LEVEL)} of looks at most, so twice is hardly chance"

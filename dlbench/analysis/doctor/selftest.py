@@ -59,18 +59,21 @@ def _finding(check: str, passed: bool, found: str, limit: str, values: Mapping[s
 
 
 def _known_costs(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Finding]:
+    """Yield a finding for each case of known duration: how far its measured time is from the true one."""
     for case, rounds in measured:
         if "program" in case.params or not rounds.median_s:
             continue
-        read_s, true_s = statistics.median(rounds.median_s), float(case.params.get("seconds", 0))
+        read_s = statistics.median(rounds.median_s)
+        true_s = float(case.params.get("seconds", 0))
         allowed_s = 0.01 * true_s + 0.5e-6 if true_s else NOOP_S
-        what = f"a call of {seconds(true_s)}" if true_s else "a call that does nothing"
-        found, limit = f"{what} reads {seconds(read_s)}, median of {len(rounds.median_s)} rounds", f"{seconds(allowed_s)} off at most"
+        call = f"a call of {seconds(true_s)}" if true_s else "a call that does nothing"
+        found = f"{call} reads {seconds(read_s)}, median of {len(rounds.median_s)} rounds"
+        limit = f"{seconds(allowed_s)} off at most"
         yield _finding("known cost", abs(read_s - true_s) <= allowed_s, found, limit, {"true_s": true_s, "read_s": read_s}, case.id)
 
 
 class _Share(list[bool]):
-    """Of each of several comparisons whether something happened in it."""
+    """Whether something happened in each of several comparisons."""
 
     @property
     def value(self) -> float:
@@ -85,51 +88,55 @@ class _Share(list[bool]):
 
 
 def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Finding]:
-    """Compare each two copies of every program, and each copy with the slower variants, as the sides of an A/B."""
+    """Compare each two copies of every program, and each copy with the slower variants, like the sides of an A/B. Yield the findings."""
     programs = [(str(case.params["program"]), case.params, rounds) for case, rounds in measured if "program" in case.params]
     slower = {program: rounds for program, params, rounds in programs if params["percent"]}
-    tails = {program: rounds for program, params, rounds in programs if params["tail"]}
+    slow_tail = {program: rounds for program, params, rounds in programs if params["tail"]}
     copies = defaultdict[str, list[CaseRounds]](list)
     for program, params, rounds in programs:
         if not (params["percent"] or params["tail"]):
             copies[program].append(rounds)
     fewest = min((len(rounds.median_s) for _, _, rounds in programs), default=0)
-    family = PAIRED_SHARES * len(copies)
-    least = rounds_for_gate(family, LEVEL, least=1, paired=True)
+    least = rounds_for_gate(PAIRED_SHARES * len(copies), LEVEL, least=1, paired=True)
     if fewest < least:
         found = f"none could be made of {plural(fewest, 'round')}"
         yield _finding("comparisons", False, found, f"they take {least} rounds of every program", {"of": 0})
         return
-    wrong, failed, seen, tail = _Share(), _Share(), _Share(), _Share()
-    covered = defaultdict[str, _Share](_Share)
+    false_alarms = _Share()
+    failed_suites = _Share()
+    slowdowns_called = _Share()
+    tails_called = _Share()
+    covered = defaultdict[str, _Share](_Share)  # by statistic: whether the interval holds the true change, which is none
     for base, new in combinations(range(min(map(len, copies.values()))), 2):
         tests = {program: rank_tests(sides[base], sides[new], THRESHOLD, paired=True) for program, sides in copies.items()}
         called = _called_slower(tests)
-        failed.append(bool(called))
-        for program, case in tests.items():
-            wrong.append(program in called)
-            for name, test in case.items():
+        failed_suites.append(bool(called))
+        for program, by_statistic in tests.items():
+            false_alarms.append(program in called)
+            for name, test in by_statistic.items():
                 covered[name].append(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
-        if new == base + 1:  # so that each copy but the last is once the base of what is really slower
-            for share, variants in ((seen, slower), (tail, tails)):
-                for program, variant in variants.items():
-                    changed = rank_tests(copies[program][base], variant, THRESHOLD, paired=True)
-                    share.append(program in _called_slower({**tests, program: changed}))  # the others being identical
+        if new != base + 1:  # each copy but the last is the base of the slower variants once
+            continue
+        for share, variants in ((slowdowns_called, slower), (tails_called, slow_tail)):
+            for program, variant in variants.items():
+                changed = rank_tests(copies[program][base], variant, THRESHOLD, paired=True)
+                share.append(program in _called_slower({**tests, program: changed}))  # the other programs are identical
     yield _finding(
         "comparisons",
-        len(wrong) >= COMPARISONS,
-        f"{len(wrong)} of identical code, with {fewest} rounds a side",
+        len(false_alarms) >= COMPARISONS,
+        f"{len(false_alarms)} of identical code, with {fewest} rounds a side",
         f"at least {COMPARISONS}",
-        {"of": len(wrong)},
+        {"of": len(false_alarms)},
     )
-    yield _at_most("identical code", "of comparisons call it slower", wrong, CASE_LIMIT)
-    yield _at_most("identical suites", "of them fail", failed, SUITE_LIMIT)
+    yield _at_most("identical code", "of comparisons call it slower", false_alarms, CASE_LIMIT)
+    yield _at_most("identical suites", "of them fail", failed_suites, SUITE_LIMIT)
     independent = sum(len(sides) - 1 for sides in copies.values())
     yield from (_coverage(name, share, independent) for name, share in covered.items())
-    found = f"{percent(SLOWDOWN)} more time is called slower in {seen} of comparisons"
-    yield _finding("real slowdown", seen.value >= POWER, found, f"at least {percent(POWER)}", seen.values)
-    found = f"one call of ten at twice its time is called slower in {tail} of comparisons; without a limit"
-    yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tail.values)
+    found = f"{percent(SLOWDOWN)} more time is called slower in {slowdowns_called} of comparisons"
+    passed = slowdowns_called.value >= POWER
+    yield _finding("real slowdown", passed, found, f"at least {percent(POWER)}", slowdowns_called.values)
+    found = f"one call of ten at twice its time is called slower in {tails_called} of comparisons; without a limit"
+    yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tails_called.values)
 
 
 def _at_most(check: str, what: str, share: _Share, limit: float) -> Finding:
@@ -140,7 +147,7 @@ def _at_most(check: str, what: str, share: _Share, limit: float) -> Finding:
 
 
 def _coverage(name: str, share: _Share, independent: int) -> Finding:
-    """Hold the share of intervals that cover against its limits, with what chance makes of so few comparisons allowed for."""
+    """Return the finding on the share of intervals that hold the true change; the limits allow for chance in so few comparisons."""
     low, high = COVERAGE
     likely = proportion_interval(round(share.value * independent), independent)
     possible = f"{percent(likely.low)} to {percent(likely.high)} is, by {independent} that are independent"

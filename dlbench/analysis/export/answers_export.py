@@ -16,9 +16,9 @@ from dlbench.core.errors import UsageError
 
 
 def as_json(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
-    """Return one document: ``answers``, with a ``kind`` each (answer or missing), and tables as tidy rows in base units.
+    """Return the answers as one JSON document; each has a ``kind`` (answer or missing), and tables as tidy rows in base units.
 
-    ``not_usable``, first in it, is a line for each run that is not.
+    ``not_usable``: a line for each run that is not usable, which come first.
     """
     document = {
         "not_usable": list(not_usable),
@@ -29,9 +29,9 @@ def as_json(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -
 
 
 def as_markdown(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
-    """Return a section for each question: headline, sentences, what weakens them, and the tables as people see them.
+    """Return a section of Markdown for each question: headline, sentences, cautions, and the tables.
 
-    First comes a line for each run that is not usable.
+    ``not_usable``: a line for each run that is not usable, which come first.
     """
     parts = [f"**{markdown(line)}**" for line in not_usable]
     for each in found:
@@ -62,7 +62,7 @@ _NAMED = 2
 
 
 def card(results: Results) -> str:
-    """Return a few lines of Markdown, without the user's folders: machine, what it was made with, answers and the commands.
+    """Return a card to paste, in Markdown without the user's folders: machines, extent and versions, answers, and the commands.
 
     Raises UsageError where no case went well.
     """
@@ -70,12 +70,12 @@ def card(results: Results) -> str:
     rows, files = results.rows, results.files
     if not any(row.is_ok for row in rows):
         raise UsageError(f"no case went well, so there is no card ({sentences.extent(results)}); dlbench show has the reasons")
-    made = ", ".join((sentences.extent(results), *sentences.measured(files.environments)))
-    about = [*sentences.not_usable(results)[:1], made]
-    machines, *about = (markdown(_short(text)) for text in ("; ".join(sentences.devices(rows, 2 * _NAMED)), *about))
+    machines = "; ".join(sentences.devices(rows, 2 * _NAMED))
+    made_with = ", ".join((sentences.extent(results), *sentences.dates_and_versions(files.environments)))
+    machines, *about = (markdown(_short(text)) for text in (machines, *sentences.not_usable(results)[:1], made_with))
     lines, label = list[str](), ""
-    for named, text in terminal.lines(answers(results), _MOST):
-        label = named or label
+    for own_label, text in terminal.lines(answers(results), _MOST):
+        label = own_label or label  # an empty one is that of the line before
         lines.append(f"- {label}: {markdown('; '.join(text.split('  ')))}")
     runs = grouped(files.rows, lambda row: row.file).items()
     commands = (sentences.measuring_command(alike, files.environments.get(run, {})) for run, alike in runs)

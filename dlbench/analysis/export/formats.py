@@ -50,7 +50,7 @@ class Timed:
 
     @property
     def samples(self) -> list[Samples]:
-        """Return those of each round."""
+        """The samples of each round."""
         return [each.samples for each in self.measurements if each.samples]
 
     def time(self, units_per_s: float) -> Metric:
@@ -71,30 +71,32 @@ def bounds(rounds: Sequence[float]) -> tuple[float, float, str] | None:
     return (min(rounds), max(rounds), "spread of the rounds") if len(rounds) > 1 else None
 
 
-def split(run: RunFile) -> tuple[list[Timed], dict[str, list[str]]]:
-    """Return the cases of a file that are ok and have times, in the order of the table, and by reason the names of all others.
+def timed_and_others(run: RunFile) -> tuple[list[Timed], dict[str, list[str]]]:
+    """Return the cases of a file that are ok and have times, in the order of the table, and the ids of all others by reason.
 
-    A side stands in front of the id, as other tools know a benchmark by its name alone: ``b: matmul[n=8,dtype=fp32]@cpu``.
+    Ids of an A/B begin with the side, as other tools know a benchmark by its name alone: ``b: matmul[n=8,dtype=fp32]@cpu``.
     """
     timed: list[Timed] = []
     untimed: dict[str, list[str]] = {}
     for series in by_case(run.measurements):
         measurements = [replace(each, case=replace(each.case, id=str(each.series))) for each in series]
-        case = Timed(summarise(measurements), tuple(each for each in measurements if each.status is Status.OK and each.samples))
-        if trouble := _trouble(case):
-            untimed.setdefault(trouble, []).append(measurements[0].case.id)
-        else:
+        sampled = tuple(each for each in measurements if each.status is Status.OK and each.samples)
+        case = Timed(summarise(measurements), sampled)
+        reason = _reason_not_to_export(case)
+        if reason is None:
             timed.append(case)
+        else:
+            untimed.setdefault(reason, []).append(measurements[0].case.id)
     return timed, untimed
 
 
-def untaken(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
-    """Return a sentence for each reason, with two of the cases that it keeps out; ``cases`` is how many the file has in all."""
+def not_exported(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
+    """Return a sentence for each reason why cases are not exported, with two of their ids; ``cases``: the number of all in the file."""
     return [one_line(f"{len(names)} of {cases} cases not exported, {reason}: {few(names, 2)}") for reason, names in untimed.items()]
 
 
-def _trouble(case: Timed) -> str | None:
-    """Say why no other tool can take a case, if so."""
+def _reason_not_to_export(case: Timed) -> str | None:
+    """Return why no other tool can take a case; None if one can."""
     if not case.row.is_ok:
         return case.row.ending
     if not case.measurements:
@@ -103,8 +105,8 @@ def _trouble(case: Timed) -> str | None:
     return None if fits else "a block reads as zero, or as longer than anybody waits"
 
 
-def texts_of(run: RunFile, **paths: str) -> dict[str, str]:
-    """Return the texts of its header at these paths, such as ``environment.identity.os``, as a line each; those that there are."""
+def header_texts(run: RunFile, **paths: str) -> dict[str, str]:
+    """Return the texts that the header has at these paths, such as ``environment.identity.os``, each as one line, by the same names."""
     found = {name: part(run.header, *path.split(".")) for name, path in paths.items()}
     return {name: line for name, value in found.items() if isinstance(value, str) and (line := one_line(value))}
 
@@ -143,15 +145,19 @@ def _metric(value: float, rounds: Sequence[float]) -> dict[str, float]:
 
 
 def _github_action_benchmark(_: RunFile, cases: Sequence[Timed]) -> dict[str, list[dict[str, Any]]]:
-    """Return the entries for github-action-benchmark of each direction, which make a file each.
+    """Return the entries for github-action-benchmark by direction; each direction is a file of its own.
 
-    Times are milliseconds whatever their size, so that a case that grows past a second keeps its unit. The throughput is that
-    of items, or of operations where a workload has no items; a case with neither has none.
+    Times are milliseconds whatever their size, so that a case that grows past a second keeps its unit. The throughput is in items,
+    or in operations where a workload has no items; a case with neither has none.
     """
-    smaller = [_entry(case, "ms", *case.time(MS_PER_S)) for case in cases]
-    rates = [(case, case.rate("items_per_s"), case.rate("flops_per_s")) for case in cases]
-    bigger = [_entry(case, "items/s" if items else "FLOP/s", *rate) for case, items, flops in rates if (rate := items or flops)]
-    return {"smaller-is-better": smaller, "bigger-is-better": bigger}
+    times = [_entry(case, "ms", *case.time(MS_PER_S)) for case in cases]
+    throughputs = []
+    for case in cases:
+        if items := case.rate("items_per_s"):
+            throughputs.append(_entry(case, "items/s", *items))
+        elif operations := case.rate("flops_per_s"):
+            throughputs.append(_entry(case, "FLOP/s", *operations))
+    return {"smaller-is-better": times, "bigger-is-better": throughputs}
 
 
 def _entry(case: Timed, unit: str, value: float, rounds: Sequence[float]) -> dict[str, Any]:
@@ -165,13 +171,13 @@ def _entry(case: Timed, unit: str, value: float, rounds: Sequence[float]) -> dic
 
 
 def _google_benchmark(run: RunFile, cases: Sequence[Timed]) -> Any:
-    """Return output of google-benchmark with ``--benchmark_format=json``: a round's median is a repetition, in nanoseconds.
+    """Return what google-benchmark writes with ``--benchmark_format=json``: each round's median as a repetition, in nanoseconds.
 
-    Google's ``compare.py`` passes over entries without a CPU time. dlbench reads none, so it is the wall time again.
+    Google's ``compare.py`` ignores entries without a CPU time. dlbench measures none, so the wall time is given twice.
     """
     fixed = {"host_name": "", "executable": "dlbench", "library_build_type": "release", "cpu_time": "repeats real_time"}
     return {
-        "context": texts_of(run, date="environment.provenance.utc") | fixed,
+        "context": header_texts(run, date="environment.provenance.utc") | fixed,
         "benchmarks": [
             {
                 "name": case.id,
@@ -201,7 +207,7 @@ def _parquet(results: Results) -> bytes:
 
 def _pyperf(run: RunFile, cases: Sequence[Timed]) -> Any:
     """Return a file of pyperf: a round is a run, with the times of all its blocks."""
-    metadata = texts_of(
+    metadata = header_texts(
         run,
         cpu_model_name="environment.identity.cpu.name",
         python_version="environment.stack.versions.python",
@@ -230,9 +236,9 @@ def export(name: str, file: Path) -> Exported:
         results = table.collect([file])
         return Exported({"": _TABLES[name](results)}, [*results.notes, *not_usable(results)])
     run = table.load(file)
-    timed, untimed = split(run)
+    timed, untimed = timed_and_others(run)
     count = len(timed) + sum(map(len, untimed.values()))
-    notes = [*left_out(run), *incomplete(run, count), *untaken(untimed, count), *not_usable(table.results_of(run, run.path.stem))]
+    notes = [*left_out(run), *incomplete(run, count), *not_exported(untimed, count), *not_usable(table.results_of(run, run.path.stem))]
     if not timed:
         return Exported({}, notes)
     made = DOCUMENTS[name](run, timed)

@@ -50,7 +50,7 @@ _CHANGE = (
 
 
 def _memory(name: str) -> Callable[[CaseVerdict], float | None]:
-    """Return what the peak memory of a case has of that name; None where it can't be compared."""
+    """Return a function for the attribute ``name`` of the change of a case's peak memory; None where that can't be compared."""
     return lambda case: next((getattr(each, name) for each in case.values if each.is_memory), None)
 
 
@@ -130,9 +130,9 @@ _SEVERITIES = {
 
 
 def severity(case: CaseVerdict, report_only: bool) -> str | None:
-    """Return how loud CI has to be about a case: ``error``, ``warning`` or ``notice``; None for not at all.
+    """Return the kind of a case's annotation: ``error``, ``warning`` or ``notice``; None if it needs none.
 
-    ``report_only``: slower says nothing about the program, as the sides are of different machines.
+    ``report_only``: the sides are of different machines, so slower is only a warning.
     """
     left_out = case.verdict is Verdict.NOT_MEASURED and case.lost
     return "warning" if left_out or (report_only and case.verdict is Verdict.SLOWER) else _SEVERITIES.get(case.verdict)
@@ -143,7 +143,7 @@ VERDICT_VERSION = 2
 
 
 def verdict_document(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[str]) -> dict[str, Any]:
-    """Return all that comparisons come to as one object for JSON: the exit code and its name, counts, and every case as in `COLUMNS`."""
+    """Return comparisons as one object for JSON: the exit code and its name, counts, notes, and every case as in `COLUMNS`."""
     return {
         "version": VERDICT_VERSION,
         "dlbench": __version__,
@@ -185,21 +185,22 @@ _TAIL = 400  # bytes kept free in each section for the sentence that counts what
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return workflow commands, a line each, the worst first and at most ten a kind: errors, warnings, notices.
+    """Return a workflow command for each case that needs attention, the worst first: errors, warnings and notices, ten of each at most.
 
-    Slower, failed and missing cases are errors, and so is a comparison that could not have failed; undecided cases are warnings, and so
-    is slower where different machines are only reported on; faster cases are notices.
+    Errors are slower, failed and missing cases, and comparisons that could not have failed. Warnings are undecided cases, and slower ones
+    where different machines are only reported on. Notices are faster cases.
     """
-    found: dict[str, list[tuple[str, str]]] = {"error": [], "warning": [], "notice": []}
-    found["error"] = [(each.title, each.powerless) for each in comparisons if each.powerless and not each.report_only]
-    every = [(case, severity(case, comparison.report_only)) for comparison in comparisons for case in comparison.cases]
-    for case, kind in sorted(every, key=lambda each: attention(each[0])):
+    entries: dict[str, list[tuple[str, str]]] = {"error": [], "warning": [], "notice": []}
+    entries["error"] = [(each.title, each.powerless) for each in comparisons if each.powerless and not each.report_only]
+    kinds = [(case, severity(case, comparison.report_only)) for comparison in comparisons for case in comparison.cases]
+    for case, kind in sorted(kinds, key=lambda each: attention(each[0])):
         if kind:
-            found[kind].append((case.case, _sentence(case)))
-    for each in found.values():
-        if (more := len(each) - ANNOTATIONS_LIMIT) > 0:
-            each[ANNOTATIONS_LIMIT - 1 :] = [("dlbench", f"{more + 1:,} more; the summary of this step names them")]
-    return [_command(kind, one_line(title), text) for kind, each in found.items() for title, text in each]
+            entries[kind].append((case.case, _sentence(case)))
+    for listed in entries.values():
+        left_out = len(listed) - (ANNOTATIONS_LIMIT - 1)
+        if left_out > 1:  # the last place is for their number
+            listed[ANNOTATIONS_LIMIT - 1 :] = [("dlbench", f"{left_out:,} more; the summary of this step names them")]
+    return [_command(kind, one_line(title), text) for kind, listed in entries.items() for title, text in listed]
 
 
 def _sentence(case: CaseVerdict) -> str:

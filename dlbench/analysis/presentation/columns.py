@@ -38,7 +38,7 @@ class _Path:
 
 
 def at(path: str) -> Callable[[Any], Any]:
-    """Return what follows a path of attributes, keys and places of a record: ``at("base.time.median_s")``; None where one is not there."""
+    """Return a function that follows a path of attributes, keys and indices: ``at("base.time.median_s")``; None where one is None."""
 
     def found(record: Any) -> Any:
         for name in path.split("."):
@@ -52,14 +52,14 @@ def at(path: str) -> Callable[[Any], Any]:
 
 
 def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1, *ends: Callable[[Row], object]) -> Column:
-    """Return the column that a field of rows is, for records of one: ``of_row(lambda row: row.time.median_s)``; perhaps with its ends."""
+    """Return the column of a field of rows, for records of a row: ``of_row(lambda row: row.time.median_s)``; ``ends``: of its interval."""
     known = BY_NAME[str(field(cast(Row, _Path())))]
     both = (of_row(ends[0]), of_row(ends[1])) if ends else None
     return replace(known, of=lambda record: field(record.row), heading=heading, priority=priority, ends=both)
 
 
 def of_side(side: str, field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
-    """Return the column of a side of a pair, or of a record of one: ``of_side("base", lambda row: row.time.median_s)``."""
+    """Return the column of a field of one side of pairs, or of records of a pair: ``of_side("base", lambda row: row.time.median_s)``."""
     place, known = ("base", "other").index(side), _KNOWN[str(field(cast(Row, _Path())))]
     named = replace(known, name=f"{side}.{known.attribute}", meaning=f"{side}: {known.meaning}")
     return named.by(lambda record: field(record.sides[place])).headed(heading, priority)
@@ -71,7 +71,7 @@ def value_column(column: Column) -> Column:
 
 
 def value_columns(rows: Iterable[HasRow]) -> list[Column]:
-    """Return those of the numbers that the workloads of these records declare."""
+    """Return the columns of the numbers, not of series, that the workloads of these records declare."""
     found = {column.name: column for each in rows for column in each.row.value_columns if not column.series}
     return [value_column(each) for each in found.values()]
 
@@ -83,7 +83,7 @@ KEY = of_row(lambda row: row.case.id, "case", 0).by(lambda record: record.row.ke
 
 
 def spanned(column: Column, ends: Callable[[Any], Sequence[float | None] | None], stem: str = "") -> Column:
-    """Return a column with the ends of its interval, as records have both; they are called ``stem`` with ``low`` and ``high``."""
+    """Return a column with an interval: ``ends`` gives both ends for a record; their columns are named ``stem`` and ``low`` or ``high``."""
 
     def end(name: str, place: int) -> Column:
         made = Column(f"{stem or f'{column.name}_'}{name}", column.unit, f"{name} end of its 95 % interval")
@@ -93,7 +93,7 @@ def spanned(column: Column, ends: Callable[[Any], Sequence[float | None] | None]
 
 
 def over_rounds(column: Column, rounds: Callable[[Any], Sequence[float]], stem: str = "") -> Column:
-    """Return a column of the median over what each round gave, empty where none did, with its 95 % interval, from six rounds on."""
+    """Return a column of the median over rounds, with its 95 % interval from six rounds on; ``rounds`` gives their values for a record."""
     return spanned(column.by(lambda record: known_median(rounds(record))), lambda record: median_interval(rounds(record)), stem)
 
 
@@ -124,12 +124,12 @@ def place(found: Sequence[HasRow]) -> Column:
 
 
 def others_than(record: HasRow, found: Iterable[HasRow]) -> int:
-    """Return on how many other devices records ran than on that of one."""
+    """Return the number of devices on which these records ran, without the device of ``record``."""
     return len({one_device(each.row) for each in found} - {one_device(record.row)})
 
 
 def columns_of(entries: Iterable[Entry], found: Sequence[Any]) -> list[Column]:
-    """Return the columns that a table declares, those that depend on its records made of them."""
+    """Return the columns of a table; entries that are functions are called with its records."""
     columns = list[Column]()
     for each in entries:
         made = each if isinstance(each, Column) else each(found)
@@ -147,7 +147,7 @@ def with_intervals(columns: Iterable[Column]) -> Iterator[Column]:
 def cells(
     columns: Iterable[Column], found: Iterable[Any], whole: Callable[[Any], Mapping[str, Any]] | None = None
 ) -> tuple[dict[str, ParamValue | None], ...]:
-    """Return records as cells of these columns; in front of them ``whole``, where a program gets more of a record than is shown."""
+    """Return each record as cells of these columns; before them those of ``whole``, which only programs get."""
     known = list(with_intervals(columns))
     return tuple({**(whole(each) if whole else {}), **{column.name: cell(column.value(each)) for column in known}} for each in found)
 
@@ -213,7 +213,7 @@ def pair_frame(pairs: Iterable[Match]) -> "pd.DataFrame":
 
 
 def pair_cells(found: Match | MatchRecord) -> dict[str, ParamValue | None]:
-    """Return a pair, or that of a record of one, as cells; of rows that report values those of a ratio are empty."""
+    """Return a pair, or the pair of a record, as cells; the cells of the ratio are empty where rows report values."""
     pair = found.pair if isinstance(found, MatchRecord) else found
     ratio = of_ratio(pair) if pair.speeds else {}
     return {**dict.fromkeys(PAIR_COLUMNS), **cells(_PAIR, [pair])[0], **ratio, "base.file": pair.base.file, "other.file": pair.other.file}
@@ -279,9 +279,10 @@ def figure(
     band: Sequence[Column] = (),
     **more: Any,
 ) -> Figure:
-    """Return the figure of records, a row each. Axes are x, y and, if any, series and place; ``more`` are other fields of it.
+    """Return the figure of the records ``found``, a row each.
 
-    ``interval``: its two ends, by default those of x or y; ``band``: those of a band.
+    ``axes``: x, y and, if any, series and place. ``interval``: its two ends, by default those of x or y. ``band``: the two ends of a band.
+    ``more``: other fields of `Figure`.
     """
     interval = interval or axes[0].ends or axes[1].ends or ()
     rows = cells([replace(each, ends=None) for each in (*axes, *interval, *band)], found)

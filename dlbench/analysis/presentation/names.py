@@ -47,43 +47,43 @@ def device_label(record: HasRow, with_run: bool) -> str:
 
 
 def noun(row: Row) -> str:
-    """Return what an accelerator is called in a line with little room: ``GPU``, or ``device`` of a kind that others have added."""
+    """Return a short noun for an accelerator: ``GPU``, or ``device`` for a kind that a plugin has added."""
     return "GPU" if kind_of(row.case.device) in ("cuda", "xpu", "mps") else "device"
 
 
 def hardware(row: Row, with_run: bool = False) -> str:
-    """Return what a row was measured on: a CPU with its threads, an accelerator by its maker's name or else as torch calls it.
+    """Return the hardware of a row: a CPU with its threads, an accelerator by its maker's name or else its id.
 
-    With its place, where the name does not say that already: ``NVIDIA H200 (torch 2.13.0)``.
+    ``with_run``: with its place, unless that is the name: ``NVIDIA H200 (torch 2.13.0)``.
     """
     on_cpu = row.is_on_cpu
-    name = described(row) if on_cpu else row.case.device_name or row.case.device
+    name = name_and_threads(row) if on_cpu else row.case.device_name or row.case.device
     if not with_run or row.case.run == row.case.device_name:
         return name
     return f"{name}, {row.case.run}" if on_cpu else f"{name} ({row.case.run})"
 
 
-def described(row: Row) -> str:
-    """Return the maker's name and, on a CPU, the threads."""
+def name_and_threads(row: Row) -> str:
+    """Return the maker's name of a row's device and, of a CPU, the number of threads."""
     name, threads = row.case.device_name or "unnamed", row.case.threads
     return name if threads is None else f"{name}, {plural(threads, 'thread')}"
 
 
 def status(row: Row) -> str:
-    """Return how a case ended: its status, or of a search that was cut short with something found that it is unfinished."""
+    """Return the status of a case as text; ``unfinished`` for a search that was cut short after it had found something."""
     return "unfinished" if row.case.unfinished else str(row.case.status)
 
 
 def most_threads_last(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows of named devices, last those of most threads: each rank on a CPU has a share, and what was refused asks for more."""
+    """Return the rows of named devices, those with most threads last, as each rank on a CPU has only a share of them.
+
+    Unmeasured rows come first: they may ask for more threads than there are.
+    """
     return sorted((row for row in rows if row.case.device_name), key=lambda row: 0 if row.is_unmeasured else row.case.threads or 0)
 
 
 def choice(row: Row) -> str:
-    """Return batch, precision, and the other settings that a side chooses, and the optimizer, where they are not plain.
-
-    ``batch=64 bf16 channels_last``; of numbers and flags with their names.
-    """
+    """Return batch, precision, and those other settings of a row that are not plain: ``batch=64 bf16 channels_last``."""
     found = {name: row.setting(name) for name in ("batch", *STANDARD, *chosen(row))}
     shown = {name: value for name, value in found.items() if value is not None}
     unusual = [name for name in shown if name in ("batch", "dtype") or value_text(shown[name]) != plain_value(row, name)]
@@ -102,7 +102,7 @@ def flat(groups: Mapping[str, list[T]]) -> list[T]:
 
 
 def by_workload(found: Sequence[T], *, by_place: bool = False) -> dict[str, list[T]]:
-    """Return records by the workload of their rows, also ``by_place``, with where those ran where that is one place: ``matmul on cpu``."""
+    """Return records by workload, whose name has the place if all ran in one: ``matmul on cpu``; ``by_place``: each place apart."""
     several = several_runs(found)
     groups = grouped(found, lambda each: (each.row.case.workload, device_label(each, several) if by_place else ""))
     places = {key: {device_label(each, several) for each in alike} for key, alike in groups.items()}
@@ -110,13 +110,13 @@ def by_workload(found: Sequence[T], *, by_place: bool = False) -> dict[str, list
 
 
 def without_folders(text: str, files: Iterable[Path] = ()) -> str:
-    """Return a text for others to read: of an absolute path, and of these files, the last part stays, and ``~`` stands for a home."""
+    """Return a text for other readers: of absolute paths and of ``files`` only the last part is left, and ``~`` stands for a home."""
     for path in sorted(files, key=lambda path: -len(str(path))):
         text = text.replace(shlex.quote(str(path)), shlex.quote(path.name)).replace(str(path), path.name)
     return _FOLDERS.sub("", _HOME.sub("~", text.replace("file:///", "/"))) if "/" in text else text
 
 
 def paths_of(files: Mapping[str, Path]) -> list[str]:
-    """Return the path of each result file that another has the name of: ``quick 2 is b/quick.jsonl``; for a screen, never for a page."""
+    """Return a line for each result file whose name another has, too: ``quick 2 is b/quick.jsonl``. For screens, never for pages."""
     times = Counter(path.stem for path in {*files.values()})
     return [one_line(f"{run} is {path}") for run, path in files.items() if times[path.stem] > 1]

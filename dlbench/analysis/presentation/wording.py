@@ -19,7 +19,7 @@ _NAMELESS = ("true", "false", "none")
 """Words that say nothing without the name of their parameter."""
 _YES_NO = {"true": "yes", "false": "no"}
 _OF_UNIT = {"bytes": units.byte_count, "hz": units.hertz, "w": "{:.0f} W".format, "c": "{:.0f} °C".format}
-"""How what is said of a machine is written, by the unit at the end of its name."""
+"""Text of a fact about a machine, by the unit at the end of its name."""
 _MOST_NAMED = 4
 _NUMBERED = re.compile(r"[ _]?\d+")
 """Number at the end of a name, as in ``seed_0``."""
@@ -35,20 +35,21 @@ def number(value: ParamValue | None) -> float:
 
 
 def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
-    """Return a value, or its cell, with its unit; of a series what `_series` says."""
+    """Return a value, or the cell of one, as text with its unit; empty for None."""
     if value is None:
         return ""
     if column.unit in (Unit.TEXT, Unit.FLAG):
         return _YES_NO.get(str(value).lower()) or short(str(value))
     if isinstance(value, int | float):
         return units.text(value, column.unit)
-    return _series(json.loads(value) if isinstance(value, str) else value, column)
+    return _series_text(json.loads(value) if isinstance(value, str) else value, column)
 
 
-def _series(points: Sequence[float], column: Column) -> str:
-    """Return a few points with their names; of counts the shares of those that are not zero; else two ends and the number of points.
+def _series_text(points: Sequence[float], column: Column) -> str:
+    """Return a series as text: each of a few points with its name, or else a range and the number of points.
 
-    The ends of many points with names, such as seeds, are the least and the greatest.
+    Named counts are shown as shares of their sum, without those that are zero. The range of many points with names, such as seeds, is
+    from the least to the greatest; that of points without names from the first to the last.
     """
     if not points:
         return plural(0, "value")
@@ -65,7 +66,7 @@ def _series(points: Sequence[float], column: Column) -> str:
 
 
 def value_name(column: Column) -> str:
-    """Return what a workload calls a value."""
+    """Return the name that a workload has for a value."""
     return column.name.partition(".")[2]
 
 
@@ -83,7 +84,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def few(names: Iterable[str], most: int = 4, noun: str = "") -> str:
-    """Return the first names, and how many more there are, if need be of what: ``a, b, c, d and 3 more devices``."""
+    """Return the first ``most`` names and the number of the others, with a ``noun`` if given: ``a, b, c, d and 3 more devices``."""
     known = list(names)
     named, more = ", ".join(known[:most]), len(known) - most
     if more <= 0:
@@ -92,7 +93,7 @@ def few(names: Iterable[str], most: int = 4, noun: str = "") -> str:
 
 
 def option(name: str, value: ParamValue) -> str:
-    """Return ``bf16``, ``batch=64``, ``pinned`` or ``no pinned``: a word needs no name, and what is on or off needs no value."""
+    """Return a setting as text: ``bf16``, ``batch=64``, ``pinned`` or ``no pinned``. A word needs no name, and a flag no value."""
     if isinstance(value, bool):
         return name if value else f"no {name}"
     text = value_text(value)
@@ -100,20 +101,22 @@ def option(name: str, value: ParamValue) -> str:
 
 
 def short(label: ParamValue | None, width: float = math.inf, *, device: bool = True) -> str:
-    """Return the name of a case, of its words so long where there is room, and else the shortest.
+    """Return the name of a case for people: in full where it is at most ``width`` long, else in its shortest form.
 
-    ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``, as a word needs no name, or
-    ``train resnet18 b8``; and behind it the ``device``, where there is one: `` on cpu``.
+    ``train_step[model=resnet18,batch=8,dtype=fp32]`` is in full ``train_step resnet18 batch=8 fp32``, and shortest ``train resnet18 b8``.
+    With ``device`` the device stands behind it, if the label has one: `` on cpu``.
     """
-    ours = _LABEL.fullmatch(str(label))
-    parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
-    if not ours or not all(equals for _, equals, _ in parts):
-        return str(label)  # a name that another tool's benchmark has
+    match = _LABEL.fullmatch(str(label))
+    parts = [part.partition("=") for part in match["shown"].split(",") if part] if match else []
+    if not match or not all(equals for _, equals, _ in parts):
+        return str(label)  # a benchmark of another tool
+    on = f" on {match['device']}" if match["device"] and device else ""
     words = [option(name, value) for name, _, value in parts]
-    few = [f"b{word.removeprefix('batch=')}" if word.startswith("batch=") else word for word in words if word != "fp32"]
-    on = f" on {ours['device']}" if ours["device"] and device else ""
-    whole, brief = (" ".join(each) + on for each in ([ours["workload"], *words], [ours["workload"].removesuffix("_step"), *few]))
-    return whole if len(whole) <= width else brief
+    full = " ".join([match["workload"], *words]) + on
+    if len(full) <= width:
+        return full
+    shortest = [f"b{word.removeprefix('batch=')}" if word.startswith("batch=") else word for word in words if word != "fp32"]
+    return " ".join([match["workload"].removesuffix("_step"), *shortest]) + on
 
 
 def brief(label: ParamValue | None, *, device: bool = True) -> str:
@@ -122,7 +125,7 @@ def brief(label: ParamValue | None, *, device: bool = True) -> str:
 
 
 def entry(name: str, value: object) -> tuple[str, str]:
-    """Return what is said of a machine, with the unit that its name ends with: ``memory`` and ``140 GiB`` of ``memory_bytes``."""
+    """Return a fact about a machine as two texts, the unit moved from name to value: ``memory`` and ``140 GiB`` for ``memory_bytes``."""
     stem, _, unit = name.rpartition("_")
     if isinstance(value, bool):
         return name, "yes" if value else "no"

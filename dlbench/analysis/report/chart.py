@@ -36,7 +36,7 @@ WIDE, NARROW = 590, 316
 _MOST_ROWS = 20
 """Names of a categorical axis that can still be read."""
 _MOST_SERIES = 15
-"""Series of a figure that can still be told apart."""
+"""Series of a figure that a reader can still distinguish."""
 _MARKED = 120
 """Points of lines from which on they are no longer marked one by one."""
 _LETTER = 6
@@ -62,34 +62,34 @@ class Chart:
 
     def svg(self) -> list[str]:
         """Return each as an element for a page."""
-        return list(map(_rendered, self.specs))
+        return list(map(_render_svg, self.specs))
 
     def standalone(self) -> str:
         """Return the one for wide pages as a file of its own, with its title on white, or an empty text."""
         if not self.specs:
             return ""
-        drawn = _rendered({**self.specs[0], "title": {"text": shortened(self.figure.title), "limit": WIDE}, "background": "var(--paper)"})
+        drawn = _render_svg({**self.specs[0], "title": {"text": shorten(self.figure.title), "limit": WIDE}, "background": "var(--paper)"})
         light = dict(re.findall(r"--(\w+): (#\w+)", STYLE.partition("@media")[0]))
         return re.sub(r"var\(--(\w+)\)(?=[^<>]*>)", lambda name: light[name[1]], drawn) + "\n"
 
 
 def chart(figure: Figure) -> Chart:
-    """Return the chart of a figure, in as many categories and series as can be told apart."""
+    """Return the chart of a figure, with as many categories and series as a reader can distinguish."""
     points = _points(figure)
-    lacking, left_out = len(figure.rows) - len(points), list[str]()
+    undrawn, left_out = len(figure.rows) - len(points), list[str]()
     for name, axis, most in (("y", figure.y, _MOST_ROWS), ("series", figure.series, _MOST_SERIES)):
         names = _names(points, name)
         if axis and has_words(axis) and len(names) > most:
             left_out.append(f"{len(names) - most} of {len(names)} by {axis.heading}, evenly spread")
             chosen = {names[step * (len(names) - 1) // (most - 1)] for step in range(most)}
             points = [point for point in points if point[name] in chosen]
-    if lacking:
-        left_out.append(f"{plural(lacking, 'row')} without a number to draw")
+    if undrawn:
+        left_out.append(f"{plural(undrawn, 'row')} without a number to draw")
     widths = ((WIDE, NARROW) if figure.series or has_words(figure.y) else (NARROW,)) if points else ()
     return Chart(figure, tuple(left_out), tuple(_spec(figure, points, width) for width in widths))
 
 
-def shortened(words: str) -> str:
+def shorten(words: str) -> str:
     """Return a text as one line without folders of the user's, of a very long one the beginning and the end."""
     line = without_folders(units.one_line(words))
     return line if len(line) <= 90 else f"{line[:60]}…{line[-29:]}"
@@ -100,11 +100,11 @@ def _names(points: Sequence[Spec], field: str) -> list[str]:
 
 
 def _words(row: Cells, axis: Column) -> str:
-    return shortened(cell(row.get(axis.name), axis)) or "none"
+    return shorten(cell(row.get(axis.name), axis)) or "none"
 
 
-def _at(row: Cells, axis: Column, log: bool) -> Any:
-    """Return where a row is on an axis; None where it has no number, or one that a logarithmic axis has no place for."""
+def _position(row: Cells, axis: Column, log: bool) -> Any:
+    """Return the number, or the words, of a row on an axis; None without a number, and for one that a logarithmic axis can't show."""
     value = row.get(axis.name)
     if has_words(axis):
         return _words(row, axis)
@@ -112,34 +112,42 @@ def _at(row: Cells, axis: Column, log: bool) -> Any:
 
 
 def _points(figure: Figure) -> list[Spec]:
-    """Return plain fields for each row that can be drawn; what is of several places has a series for each."""
-    found = list[Spec]()
+    """Return the fields of a point for each row that can be drawn; a series has the place in its name where places differ."""
+    points = list[Spec]()
     distinguishing = [axis for axis in (figure.series, figure.place) if axis and len({_words(row, axis) for row in figure.rows}) > 1]
+    number_axis = "y" if figure.mark == "line" else "x"
     for rank, row in enumerate(figure.rows):
-        point: Spec = {name: _at(row, getattr(figure, name), name in figure.log) for name in "xy"} | {"rank": rank}
+        point: Spec = {name: _position(row, getattr(figure, name), name in figure.log) for name in "xy"} | {"rank": rank}
         if None in point.values():
             continue
         point["hint"] = " · ".join(_words(row, axis) for axis in figure.axes)
         if figure.series:
             point["series"] = " on ".join(_words(row, axis) for axis in distinguishing or [figure.series])
-        for name, ends in (("y" if figure.mark == "line" else "x", figure.interval), ("band", figure.band)):
-            known = [row.get(end.name) for end in ends]
-            point |= {} if None in known else dict(zip((f"{name}_low", f"{name}_high"), known, strict=False))
-        if figure.mark == "bar":  # what it is of stands at its name as well, so that colour never tells alone
-            point |= {"from": figure.reference if "x" in figure.log else 0, "words": _words(row, figure.x)}
+        for name, ends in ((number_axis, figure.interval), ("band", figure.band)):
+            numbers = [row.get(end.name) for end in ends]
+            if None not in numbers:
+                point.update(zip((f"{name}_low", f"{name}_high"), numbers, strict=False))
+        if figure.mark == "bar":
+            point["from"] = figure.reference if "x" in figure.log else 0
             point["end"] = max(point["from"], point["x"], point.get("x_high", 0))
+            point["words"] = _words(row, figure.x)
+            # The series stands in the name of the bar, too, so that no reader has to rely on colour.
             point["y"] = " · ".join([point["y"], *(_words(row, axis) for axis in distinguishing)])
-        found.append(point)
-    return found
+        points.append(point)
+    return points
 
 
 def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
-    """Return points as Vega-Lite, laid out in so many pixels."""
-    axes = {name: _numbers(name, axis, name in figure.log) for name, axis in (("x", figure.x), ("y", figure.y)) if not has_words(axis)}
+    """Return the chart of these points as Vega-Lite, ``width`` pixels wide."""
+    axes = (("x", figure.x), ("y", figure.y))
+    encoding: Spec = {name: _numbers(name, axis, name in figure.log) for name, axis in axes if not has_words(axis)}
     if figure.clip:
-        list(axes.values())[-1]["scale"] |= {"domain": figure.clip, "clamp": True}
-    rows, height, room = _rows(points, width) if has_words(figure.y) else ({}, 220 if figure.series else 150, width)
-    by_series = {"color": _series(points, figure.mark, room)} if figure.series else {}
+        list(encoding.values())[-1]["scale"] |= {"domain": figure.clip, "clamp": True}
+    height, room = 220 if figure.series else 150, width
+    if has_words(figure.y):
+        rows, height, room = _rows(points, width)
+        encoding |= rows
+    encoding["tooltip"] = {"field": "hint"}
     levels = [] if figure.reference is None else [{"at": figure.reference}]
     parts = {
         "dot": figure.mark == "line" and len(points) < _MARKED,
@@ -148,16 +156,18 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
         **dict.fromkeys((figure.mark, *set().union(*points)), True),
     }
     layers = {name: layer for name, layer in _VEGA["layers"].items() if parts.get(name)}
-    for name, channel in (("line", "strokeDash"), ("dot", "shape")):
-        if by_series and name in layers:
-            encoding = layers[name]["encoding"]
-            layers[name] = {**layers[name], "encoding": {channel: {**encoding.get(channel, {}), **by_series["color"]}}}
+    if figure.series:
+        encoding["color"] = _series(points, figure.mark, room)
+        for name, channel in (("line", "strokeDash"), ("dot", "shape")):
+            if name in layers:
+                own = layers[name]["encoding"].get(channel, {})
+                layers[name] = {**layers[name], "encoding": {channel: {**own, **encoding["color"]}}}
     return {
         "data": {"name": "points"},
         "datasets": {"points": points, "levels": levels, "bound": _points(replace(figure, rows=figure.bound))},
         "width": width,
         "height": height,
-        "encoding": {**axes, **rows, "tooltip": {"field": "hint"}, **by_series},
+        "encoding": encoding,
         "layer": list(layers.values()),
         "config": _VEGA["config"],
     }
@@ -168,11 +178,11 @@ def _numbers(name: str, axis: Column, log: bool) -> Spec:
     form, unit = _VEGA["formats"].get(axis.unit.value, ["'.4~s'", axis.unit.value])
     scale: Spec = {"type": "log", "base": 2 if axis.unit is Unit.COUNT else 10} if log else {}
     label = {"labelExpr": _VEGA["label"].format(form, unit)}
-    return {"field": name, "type": "quantitative", "title": shortened(axis.heading), "scale": {**scale, "nice": False}, "axis": label}
+    return {"field": name, "type": "quantitative", "title": shorten(axis.heading), "scale": {**scale, "nice": False}, "axis": label}
 
 
 def _rows(points: Sequence[Spec], width: int) -> tuple[Spec, int, int]:
-    """Return the encoding of an axis of words, its height and the width that it leaves; long names stand above their marks."""
+    """Return the encoding of an axis of words, its height, and the width left for marks in pixels; long names stand above their marks."""
     names, most = _names(points, "y"), width // _LETTER
     is_above = max(map(len, names)) > most // 2
     step = 30 if is_above else 20
@@ -183,7 +193,7 @@ def _rows(points: Sequence[Spec], width: int) -> tuple[Spec, int, int]:
 
 
 def _series(points: Sequence[Spec], mark: Mark, room: int) -> Spec:
-    """Return the encoding of series, by whatever tells them apart; of a stack of those that are more than nothing."""
+    """Return the encoding of series with their legend, ``room`` pixels wide; a stack names only series that are not zero everywhere."""
     drawn = {point.get("series") for point in points if point["x"] or mark != "stack"}
     names, most = [name for name in _names(points, "series") if name in drawn], room // _LETTER - 5
     names = list(_VERDICTS) if names and set(names) <= set(_VERDICTS) else names
@@ -191,7 +201,7 @@ def _series(points: Sequence[Spec], mark: Mark, room: int) -> Spec:
     return {"field": "series", "scale": {"domain": names}, "legend": {**legend, "labelLimit": room}}
 
 
-def _rendered(spec: Spec) -> str:
-    """Return the SVG that Vega makes, without what does not show, and its coordinates to a tenth of a pixel."""
+def _render_svg(spec: Spec) -> str:
+    """Return the SVG that Vega makes, without invisible parts, and with coordinates to a tenth of a pixel."""
     drawn = re.sub(_UNSEEN, "", vl_convert.vegalite_to_svg(spec))
     return re.sub(r"\d+\.\d{2,}(?=[^<>]*>)", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), drawn)

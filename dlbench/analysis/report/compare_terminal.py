@@ -1,4 +1,4 @@
-"""A comparison as text for people: a line a case, and what it comes to in one sentence."""
+"""A comparison as text for people: a line for each case, its reasons, and the number of cases by verdict."""
 
 import math
 from collections import Counter
@@ -48,7 +48,7 @@ def columns(comparison: Comparison) -> list[ScreenColumn]:
 
 
 def title(comparison: Comparison) -> str:
-    """Return what people call a comparison: ``after against before, on cpu``; the device where there is but one."""
+    """Return the title of a comparison, with the device if all cases have the same: ``after against before, on cpu``."""
     devices = _devices(comparison)
     return f"{comparison.title}, on {devices.pop()}" if len(devices) == 1 else comparison.title
 
@@ -58,29 +58,32 @@ def _devices(comparison: Comparison) -> set[str]:
 
 
 def _names(comparison: Comparison) -> dict[str, str]:
-    """Return what people call each case: ``train resnet18 b8``, with its device where there are several; in full where two are alike."""
-    cases, on = [case.case for case in comparison.cases], len(_devices(comparison)) > 1
-    brief = {case: wording.brief(case, device=on) for case in cases}
+    """Return a short name for each case, with its device if there are several: ``train resnet18 b8``; longer names if two are the same."""
+    cases = [case.case for case in comparison.cases]
+    several_devices = len(_devices(comparison)) > 1
+    brief = {case: wording.brief(case, device=several_devices) for case in cases}
     return brief if len({*brief.values()}) == len(brief) else {case: wording.short(case) for case in cases}
 
 
 def reasons(comparison: Comparison) -> list[str]:
-    """Return each reason for the verdicts once, behind its cases: ``5 cases: 14…20 rounds a side would probably decide …``.
+    """Return a line for each reason for the verdicts, after its cases: ``5 cases: 14…20 rounds a side would probably decide …``.
 
-    What the sentence on all cases says already is left out.
+    Reasons of tested cases that differ in numbers alone are one. A reason that the sentence on all cases says already is left out.
     """
     names = _names(comparison)
     summed_up = comparison.unseen.sentence if comparison.unseen else ""
     reasoned = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
     alike = grouped(reasoned, lambda each: wording.numberless(each[1]) if each[0].tests else each[1])  # the words of a fault stay
-    of_cases = grouped(alike.values(), lambda group: tuple(names[case.case] for case, _ in group))
-    texts = {cases: "; ".join(wording.merged(reason for _, reason in group) for group in groups) for cases, groups in of_cases.items()}
-    counts = {cases: f"{'all ' if len(cases) == len(comparison.cases) else ''}{len(cases):,} cases" for cases in texts}
-    return [units.one_line(f"{', '.join(cases) if len(cases) <= _NAMED else counts[cases]}: {text}") for cases, text in texts.items()]
+    lines = []
+    for cases, groups in grouped(alike.values(), lambda group: tuple(names[case.case] for case, _ in group)).items():
+        count = f"{'all ' if len(cases) == len(comparison.cases) else ''}{len(cases):,} cases"
+        text = "; ".join(wording.merged(reason for _, reason in group) for group in groups)
+        lines.append(units.one_line(f"{', '.join(cases) if len(cases) <= _NAMED else count}: {text}"))
+    return lines
 
 
 def _reasons(case: CaseVerdict) -> list[str]:
-    """Return why the verdict is as it is, then why a slowdown may hide in it, as far as that is another reason."""
+    """Return the reasons for the verdict, then further ones why a slowdown may not be seen."""
     hiding = (case.unseen or "").split("; ")
     return [*case.reasons, *(each for each in hiding if each not in case.note)]
 
@@ -92,13 +95,13 @@ def count(cases: Iterable[CaseVerdict]) -> str:
 
 
 def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
-    """Return a line of the table, a text for each of the headings.
+    """Return a row of the table, a text for each of `HEADINGS`.
 
-    The change is the shift that was tested; a time of new that does not fit it is left out. A case without times has those of the value
-    that decides it.
+    The change is the shift that was tested; a time of new that does not fit it is left out. A case without times shows the value that
+    decides it.
     """
-    if by_value := _by_value(case):
-        return (case.case, *_of_value(by_value), "", word(case))
+    if by_value := _deciding_value(case):
+        return (case.case, *_value_texts(by_value), "", word(case))
     change, interval, p = "", "", ""
     if shown := case.shown:
         change = units.relative_change(shown.change)
@@ -109,10 +112,10 @@ def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
 
 def word(case: CaseVerdict) -> str:
     """Return the verdict for people: a value is not slower or faster, but worse or better."""
-    return WORDS.get(case.verdict, case.verdict.value) if _by_value(case) else case.verdict.value
+    return WORDS.get(case.verdict, case.verdict.value) if _deciding_value(case) else case.verdict.value
 
 
-def _by_value(case: CaseVerdict) -> ValueChange | None:
+def _deciding_value(case: CaseVerdict) -> ValueChange | None:
     """Return the value that decides a case without times; None of any other."""
     return next((each for each in case.values if each.verdict is case.verdict and not (case.tests or each.is_memory)), None)
 
@@ -128,13 +131,13 @@ def times_s(case: CaseVerdict) -> tuple[float | None, float | None]:
     return base_s, new_s if fits else None
 
 
-def _of_value(found: ValueChange) -> tuple[str, str, str, str]:
-    """Return a value on both sides, its change, and the interval of that where seeds give one of 95 %."""
+def _value_texts(found: ValueChange) -> tuple[str, str, str, str]:
+    """Return a value on both sides, its change, and, where seeds were compared one by one, the 95 % interval of the change."""
     sides = wording.cell(found.base, found.column), wording.cell(found.new, found.column)
     if found.test and found.test.paired:
-        text = partial(wording.amount, unit=found.column.unit)
-        change, interval = wording.difference(found.test.shift, None, found.column.unit), found.test.interval
-        return *sides, change, wording.span(interval.low, interval.high, text) if interval else "too few"
+        unit, interval = found.column.unit, found.test.interval
+        change = wording.difference(found.test.shift, None, unit)
+        return *sides, change, wording.span(interval.low, interval.high, partial(wording.amount, unit=unit)) if interval else "too few"
     return *sides, "" if found.change is None else units.relative_change(found.change), ""
 
 
@@ -152,8 +155,8 @@ def _time(row: Row | None, seconds: float | None) -> str:
     return "" if seconds is None else units.seconds(seconds)
 
 
-def occasions(calibration: Calibration, path: Path | None) -> str:
-    """Name the calibration that verdicts allow for."""
+def calibration_note(calibration: Calibration, path: Path | None) -> str:
+    """Return the note on the calibration that verdicts allow for."""
     when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
     return units.one_line(f"verdicts allow for the noise between sessions in {path}: {calibration.pooled.occasions} sessions{when}")
 

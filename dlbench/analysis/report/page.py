@@ -28,7 +28,7 @@ from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import compare_terminal, sentences, tables, terminal
-from dlbench.analysis.report.chart import STYLE, Chart, chart, shortened
+from dlbench.analysis.report.chart import STYLE, Chart, chart, shorten
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
 from dlbench.core.files import __version__
 from dlbench.core.stats import fences, known
@@ -63,28 +63,26 @@ _BAND = (
 )
 
 
-def rounds_drawn(results: Results, found: Iterable[Answer | Missing]) -> list[Figure]:
-    """Return the figure of the rounds of some cases, those that most answers rest on; none where nothing was timed."""
-    answered = Counter(case for each in found if isinstance(each, Answer) for case in each.cases)
+def rounds_figures(results: Results, found: Iterable[Answer | Missing]) -> list[Figure]:
+    """Return the figure of the rounds of the cases that most answers use, `MOST_CASES` at most; none where nothing was timed."""
+    times_used = Counter(case for each in found if isinstance(each, Answer) for case in each.cases)
     timed = [row for row in results.rows if row.rounds.median_s and (row.time.median_s or 0) > 0]
-    drawn, several = sorted(timed, key=lambda row: -answered[row.case.id])[:MOST_CASES], several_runs(timed)
-    if not drawn:
+    if not timed:
         return []
-    rounds = [
-        (
-            f"{short(row.key)} on {device_label(row, several)}",
-            *(end and end / median for end in (seconds, row.time.ci_low_s, row.time.ci_high_s)),
-        )
-        for row in drawn
-        if (median := row.time.median_s)
-        for seconds in row.rounds.median_s
-    ]
+    drawn = sorted(timed, key=lambda row: -times_used[row.case.id])[:MOST_CASES]
+    several = several_runs(timed)
+    rounds = []
+    for row in drawn:
+        name = f"{short(row.key)} on {device_label(row, several)}"
+        median_s = wording.number(row.time.median_s)
+        ends = [end_s and end_s / median_s for end_s in (row.time.ci_low_s, row.time.ci_high_s)]
+        rounds += [(name, seconds / median_s, *ends) for seconds in row.rounds.median_s]
     about = f"{_ABOUT} Drawn are the {len(drawn)} of {len(timed)} cases that most answers rest on." if len(timed) > len(drawn) else _ABOUT
     return [figure("Rounds and their interval", about, "dot", rounds, *_ROUNDS, reference=1.0, clip=_clip(rounds))]
 
 
 def _clip(rounds: Iterable[tuple[Any, ...]]) -> tuple[float, float]:
-    """Return the ends of what is drawn: all, or less where some numbers of a case are far beyond its others, and would flatten these."""
+    """Return the ends of the axis of rounds; outliers, which would flatten all others, are beyond it."""
     cases = [sorted(map(itemgetter(1), alike)) for alike in grouped(rounds, itemgetter(0)).values()]
     lows, highs = zip(_NEAR, *map(fences, cases), strict=True)
     return max(min(cases)[0], min(lows)), min(max(each[-1] for each in cases), max(highs))
@@ -125,14 +123,15 @@ class Page:
 def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> Page:
     """Return the page on result files: answers, plots, every case with the command that measures it again, environment and warnings.
 
-    ``made_from``: the names of the files, which the page says for the next one to replace it.
+    ``notes``: warnings of the command. ``made_from``: a key of the files, by which a later page on them knows that it may replace this one.
     """
     results = merged(results)
-    found, marks = every_answer(results), sentences.marks(results.rows, results)
-    drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    charts = _charts([*drawn, *(("samples", each) for each in rounds_drawn(results, found))])
+    found = every_answer(results)
+    marks = sentences.marks(results.rows, results)
+    figures = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
+    charts = _charts([*figures, *(("samples", each) for each in rounds_figures(results, found))])
     views = iter([_plot(name, drawing) for name, drawing in charts.items()])
-    html = _rendered(
+    html = _render(
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
         lead=[" · ".join(terminal.run_in_words(results)), *sentences.devices(results.rows, _NAMED)],
@@ -141,7 +140,12 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
         claims=_view(claims_table(results)),
         samples=list(views),
         cases=_cases(results),
-        warnings=[*_for_others(notes, results), *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
+        warnings=[
+            *_without_folders(notes, results),
+            *results.circumstances,
+            *sentences.flag_reasons(results.rows),
+            *sentences.missing_rates(results),
+        ],
         **_measured(results),
     )
     return Page(html, charts)
@@ -164,11 +168,11 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
         }
         for number, (each, plot) in enumerate(zip(comparisons, plots, strict=True), 1)
     ]
-    html = _rendered(
+    html = _render(
         head=_head((each.title for each in comparisons), (side.case.device_name for side in sides), results),
         lead=[conclusion],
         comparisons=views,
-        warnings=_for_others((note for note in notes if note not in measured["not_usable"]), results),
+        warnings=_without_folders((note for note in notes if note not in measured["not_usable"]), results),
         **measured,
     )
     return Page(html, charts)
@@ -183,7 +187,7 @@ def _template() -> jinja2.Template:
 
 
 def _harmless(value: object) -> object:
-    """Return what stands on the page for a value: text without control characters and without folders of the user's, nothing for None."""
+    """Return a value as the page shows it: text without control characters and the user's folders, nothing for None."""
     if isinstance(value, str) and not hasattr(value, "__html__"):  # escaped text has it
         return names.without_folders(one_line(value))
     return "" if value is None else value
@@ -200,7 +204,7 @@ _PARTS = {
 """Parts of a page, apart from comparisons: the id and the heading of each."""
 
 
-def _rendered(**content: Any) -> str:
+def _render(**content: Any) -> str:
     content = {**dict.fromkeys((*_PARTS, "comparisons", "made_from", "left_open"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
@@ -218,11 +222,14 @@ def _charts(figures: Iterable[tuple[str, Figure]]) -> dict[str, Chart]:
     return charts
 
 
-def _head(what: Iterable[str], device_names: Iterable[str | None], results: Results) -> dict[str, Any]:
-    """Return what tells a page from others: suites, or sides of a comparison, and devices; then when and with what it was measured."""
-    shown = wording.few(dict.fromkeys(map(shortened, what)), _NAMED)
-    devices = wording.few(dict.fromkeys(shortened(name) for name in device_names if name), _NAMED, "device")
-    return {"title": " on ".join(filter(None, (shown, devices))) or "Results", "facts": sentences.measured(results.files.environments)}
+def _head(subjects: Iterable[str], device_names: Iterable[str | None], results: Results) -> dict[str, Any]:
+    """Return the title of a page, from its suites or comparisons and its devices, and the facts below: dates and versions."""
+    shown = wording.few(dict.fromkeys(map(shorten, subjects)), _NAMED)
+    devices = wording.few(dict.fromkeys(shorten(name) for name in device_names if name), _NAMED, "device")
+    return {
+        "title": " on ".join(filter(None, (shown, devices))) or "Results",
+        "facts": sentences.dates_and_versions(results.files.environments),
+    }
 
 
 def _measured(results: Results) -> dict[str, Any]:
@@ -233,16 +240,16 @@ def _measured(results: Results) -> dict[str, Any]:
     }
 
 
-def _for_others(notes: Iterable[str], results: Results) -> list[str]:
+def _without_folders(notes: Iterable[str], results: Results) -> list[str]:
     return [names.without_folders(note, results.files.paths.values()) for note in notes]
 
 
 def _view(table: Table) -> dict[str, Any] | None:
     """Return a table of data as words; None where it has no rows."""
-    return _of_columns(table.title, columns_of(table), table.notes)
+    return _columns_view(table.title, columns_of(table), table.notes)
 
 
-def _of_columns(title: str, columns: Sequence[ScreenColumn], notes: Sequence[str] = ()) -> dict[str, Any] | None:
+def _columns_view(title: str, columns: Sequence[ScreenColumn], notes: Sequence[str] = ()) -> dict[str, Any] | None:
     rows = list(zip(*(each.texts for each in columns), strict=True))
     return {"title": title, "headings": [(each.heading, each.number) for each in columns], "rows": rows, "notes": notes} if rows else None
 
@@ -274,8 +281,8 @@ def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Map
 
 
 def _cases(results: Results) -> dict[str, Any] | None:
-    rows = tables.ordered(results.rows)
-    table = _of_columns(f"{wording.plural(len(rows), 'case')} as a table", tables.case_columns(rows))
+    rows = tables.order_rows(results.rows)
+    table = _columns_view(f"{wording.plural(len(rows), 'case')} as a table", tables.case_columns(rows))
     environments = results.files.environments
     return table and {
         **table,
@@ -287,4 +294,4 @@ def _cases(results: Results) -> dict[str, Any] | None:
 
 
 def _verdicts(comparison: Comparison) -> dict[str, Any] | None:
-    return _of_columns(comparison.title, compare_terminal.columns(comparison), compare_terminal.reasons(comparison))
+    return _columns_view(comparison.title, compare_terminal.columns(comparison), compare_terminal.reasons(comparison))

@@ -32,7 +32,10 @@ class ScreenColumn:
 
 
 def columns_of(table: "Table") -> list[ScreenColumn]:
-    """Return the columns of a table of data: what it is about goes last, numbers behind texts; else texts stay longer, as they fold."""
+    """Return a table of data as columns of a screen. Columns of priority 0 are left out last, and then texts before numbers.
+
+    Among the others numbers are left out first, as texts can be folded.
+    """
     columns, shown = dict(table.columns), list[ScreenColumn]()
     for heading, texts in table.cells():
         column = columns[heading]
@@ -75,23 +78,27 @@ class ScreenTable:
 
 
 def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[ScreenColumn, int]:
-    """Return the columns that there is room for and how wide each is; what is left of the room goes to the narrowest."""
-    whole = {each: max(map(cell_len, found)) for each, found in texts.items()}
-    if _left(whole, room) >= 0:
-        return whole
-    name, *others = texts
-    widths = {name: min(whole[name], max(5, min(22, room // 5)))}  # enough to read the name of a case
+    """Return the columns that have room and their widths; the rest of the room goes to the narrowest.
+
+    ``texts``: those of each column, its heading included. ``room``: the columns of the screen.
+    """
+    unfolded = {each: max(map(cell_len, found)) for each, found in texts.items()}
+    if _left(unfolded, room) >= 0:
+        return unfolded
+    first, *others = texts
+    widths = {first: min(unfolded[first], max(5, min(22, room // 5)))}  # enough to read the name of a case
     for each in others:
-        longest = min(whole[each], max(12, min(30, room // 2)))  # a longer word is broken
-        words = (cell_len(word.strip()) for text in texts[each] for word in fold(text, 1))
-        widths[each] = whole[each] if each.number else min(longest, max(words, default=0))
+        longest_word = max((cell_len(word.strip()) for text in texts[each] for word in fold(text, 1)), default=0)
+        most = min(unfolded[each], max(12, min(30, room // 2)))  # a longer word is broken
+        widths[each] = unfolded[each] if each.number else min(most, longest_word)
     while len(widths) > 1 and _left(widths, room) < 0:
         del widths[max(reversed([*widths][1:]), key=lambda each: each.priority)]
-    limits = ({each: min(whole[each], max(width, limit)) for each, width in widths.items()} for limit in range(room, 0, -1))
-    return next((wider for wider in limits if _left(wider, room) >= 0), widths)
+    widened = ({each: min(unfolded[each], max(width, limit)) for each, width in widths.items()} for limit in range(room, 0, -1))
+    return next((each for each in widened if _left(each, room) >= 0), widths)
 
 
 def _left(widths: Mapping[ScreenColumn, int], room: int) -> int:
+    """Return the room that columns of these widths leave; below 0 they don't fit."""
     return room + 1 - sum(width + _GAP for width in widths.values())
 
 
@@ -121,7 +128,7 @@ class Note:
 
 
 def fitting(console: Console, table: Callable[[int], ScreenTable], most: int, room: int) -> tuple[int, ScreenTable]:
-    """Return how many rows of a table, ``most`` at most and one at least, take no more lines than there is room for; and the table."""
+    """Return the number of rows, from one to ``most``, with which a table takes at most ``room`` lines, and the table with them."""
     count = max(1, min(most, room))
     while (lines := lines_of(console, found := table(count))) > room and count > 1:
         count = min(count - 1, 1 + count * room // lines)  # a name is folded, and a reason has a line of its own
@@ -129,5 +136,5 @@ def fitting(console: Console, table: Callable[[int], ScreenTable], most: int, ro
 
 
 def lines_of(console: Console, part: RenderableType) -> int:
-    """Return how many lines something takes on a screen."""
+    """Return the number of lines that a part takes on a screen."""
     return len(console.render_lines(part, pad=False))

@@ -30,14 +30,17 @@ _RECORDED = ("identity", "stack", "side", "provenance", "state", "state_after")
 _PROVENANCE = ("dlbench", "utc", "git")
 
 
-def measured(environments: Environments) -> list[str]:
-    """Return when files were measured, by UTC, and with which versions: ``2026-11-24 23:10 UTC``, ``torch 2.13.0``, ``dlbench 0.2.0``.
+def dates_and_versions(environments: Environments) -> list[str]:
+    """Return when files were measured and with which versions: ``2026-11-24 23:10 UTC``, ``torch 2.13.0``, ``dlbench 0.2.0``.
 
-    Of files of several days the first day and the last; what no file says is left out.
+    Files that began at different times give the first day and the last. A fact that no file has is left out.
     """
     times = sorted(filter(None, map(began, environments.values())))
-    days = dict.fromkeys(time[:10] for time in (*times[:1], *times[-1:]))
-    found = [f"{times[0][:10]} {times[0][11:16]} UTC" if len({*times}) == 1 else " to ".join(days)] if times else []
+    found = list[str]()
+    if times:
+        first, last = times[0], times[-1]
+        days = dict.fromkeys((first[:10], last[:10]))
+        found.append(f"{first[:10]} {first[11:16]} UTC" if first == last else " to ".join(days))
     for name, path in (("torch", ("stack", "versions", "torch")), ("dlbench", ("provenance", "dlbench"))):
         versions = dict.fromkeys(str(version) for each in environments.values() if (version := part(each, *path)))
         found += [f"{name} {few(versions, 3)}"] if versions else []
@@ -74,7 +77,7 @@ SHARES: Mapping[str, Callable[[Row], tuple[float | None, object, str]]] = {
     "peak": lambda row: (row.rate.peak_fraction, row.rate.peak, row.rate.peak.of if row.rate.peak else ""),
     "ceiling": lambda row: (row.rate.ceiling_fraction, row.rate.ceiling, row.rate.ceiling.kind if row.rate.ceiling else ""),
 }
-"""Headings of shares: how large that of a row is, of what, and whether that is ``arithmetic`` or ``memory``."""
+"""Functions by the heading of a share. Each returns a row's share, the rate that it is a share of, and ``arithmetic`` or ``memory``."""
 _OF_SHARES = {
     "peak": "share of the published peak of arithmetic, or of memory where it says so. ",
     "ceiling": "share of the most that any case in the same precision, or moves of memory where it says so, reached there. ",
@@ -93,7 +96,7 @@ _COPIES = (
 
 
 def extent(results: Results) -> str:
-    """Return suites, cases and how they ended, rounds and time of what was measured: ``quick, 14 cases (1 oom), 7 rounds, 1:01``."""
+    """Return the extent of a run: suites, cases and those that did not end well, rounds, duration: ``quick, 14 cases (1 oom), 1:01``."""
     rows, files = results.rows, results.files
     ended = Counter(names.status(row) for row in rows if row.case.status and row.case.status is not Status.OK)
     outcomes = f" ({', '.join(f'{count} {status}' for status, count in ended.items())})" if ended else ""
@@ -104,10 +107,10 @@ def extent(results: Results) -> str:
 
 
 def devices(rows: Sequence[Row], most: int | None = None) -> list[str]:
-    """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and place; of more than ``most`` how many more."""
+    """Return a line for each device and place, such as ``cpu: AMD EPYC 7B13, 2 threads``; after ``most`` lines the number of the rest."""
     several = names.several_runs(rows)
     named = {names.device_label(row, several): row for row in names.most_threads_last(rows)}
-    lines = [units.one_line(f"{label}: {names.described(row)}") for label, row in named.items()]
+    lines = [units.one_line(f"{label}: {names.name_and_threads(row)}") for label, row in named.items()]
     return [*lines[:most], *([f"and {len(lines) - most} more"] if most and len(lines) > most else [])]
 
 
@@ -127,7 +130,7 @@ def not_usable(results: Results) -> list[str]:
 
 
 def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_id: str | None = None) -> str:
-    """Return the command that measures the cases of one run again, or one of them, with the options of the run, quoted for a shell."""
+    """Return the command that measures the cases of one run again, quoted for a shell, with the run's options; or one case, by its id."""
     recorded = part(environment, "provenance", "command")
     words = [list(map(str, each)) for each in recorded if each and isinstance(each, list)] if isinstance(recorded, list) else []
     command = words or [["run", *dict.fromkeys(row.case.suite for row in rows)]]
@@ -150,13 +153,13 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
 
 
 def shared_marks(rows: Sequence[Row]) -> set[str]:
-    """Return the marks that all of several timed rows have, and that say the same of each."""
+    """Return the marks that all of several timed rows have; not that of a tail, which has a number of its own in each."""
     of_rows = [{*tags_of(row)} - {Tag.TAIL} for row in rows if row.time.median_s is not None]
     return {*set.intersection(*of_rows)} if len(of_rows) > 1 else set()
 
 
 def legends(rows: Sequence[Row]) -> dict[str, str]:
-    """Return what the columns of the table of these rows mean, by heading."""
+    """Return the meanings of columns of the table of these rows, by heading."""
     kinds = {spread(row)[0] for row in rows}
     found = {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
     for what, sentence in _OF_SHARES.items():
@@ -167,15 +170,14 @@ def legends(rows: Sequence[Row]) -> dict[str, str]:
     return found
 
 
-def many_alike(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
-    """Return a line for each `Row.ending` of several cases, whose rows would say no more: ``26 cases unsupported, such as …: why``.
+def common_endings(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
+    """Return a line for each `Row.ending` that several cases share, by that ending: ``26 cases unsupported, such as …: why``.
 
-    Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short; or of
-    those that ``failed``, whose rows stay and need not repeat the reason.
+    Counts cases that could not be measured here, which then need no rows; with ``failed`` only failures, whose rows stay in the table.
     """
     lines = dict[str, str]()
-    found = (row for row in rows if (row.is_failure if failed else row.is_unmeasured and not row.case.unfinished))
-    for ending, alike in grouped(found, lambda row: row.ending).items():
+    counted = (row for row in rows if (row.is_failure if failed else row.is_unmeasured and not row.case.unfinished))
+    for ending, alike in grouped(counted, lambda row: row.ending).items():
         if len(alike) >= (_MANY if failed else _NAMED):
             first = alike[0]
             one = f", such as {wording.short(first.key)}" if first.has_device else ""  # else its name says nothing
@@ -183,8 +185,8 @@ def many_alike(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
     return lines
 
 
-def reasons(rows: Sequence[Row]) -> list[str]:
-    """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took 0.2…0.8 CPUs' time in 2 of 7 rounds``."""
+def flag_reasons(rows: Sequence[Row]) -> list[str]:
+    """Return a line for each reason of a flag, with its number of cases: ``12 cases: other processes took 0.2…0.8 CPUs' time``."""
     alike = grouped((reason for row in rows if (reason := row.flag.reason)), wording.numberless)
     groups = sorted(alike.values(), key=len, reverse=True)
     lines = [units.one_line(f"{wording.plural(len(each), 'case')}: {wording.merged(each)}") for each in groups[:_REASONS]]
@@ -201,9 +203,9 @@ def unpaired(rows: Iterable[Unmatched]) -> list[str]:
     ]
 
 
-def unstated(results: Results) -> list[str]:
-    """Return a line for each reason why workloads that could have a rate have none; those that measure dlbench need none."""
-    found = [
+def missing_rates(results: Results) -> list[str]:
+    """Return a line for each reason why timed workloads have no rate, with their names; ceilings and self-tests need none."""
+    without_rate = [
         row
         for row in results.rows
         if row.time.median_s is not None
@@ -211,7 +213,7 @@ def unstated(results: Results) -> list[str]:
         and not (row.declared.ceiling or "self" in row.declared.tags)
     ]
     lines = []
-    for reason, alike in grouped(found, lambda row: row.rate.reason or NOTHING_STATED).items():
+    for reason, alike in grouped(without_rate, lambda row: row.rate.reason or NOTHING_STATED).items():
         named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike), _NAMED)
         remedy = "; give Work flops=, bytes= or both" if reason == NOTHING_STATED else ""
         lines.append(units.one_line(f"{named}: {reason}, so rate, peak and ceiling stay empty{remedy}"))
@@ -219,7 +221,7 @@ def unstated(results: Results) -> list[str]:
 
 
 def spread(row: Row) -> tuple[str, str]:
-    """Return what kind of interval or spread there is, and it; two empty texts where nothing was timed."""
+    """Return the kind of a row's interval or spread, and its range; two empty texts where nothing was timed."""
     time, medians = row.time, row.rounds.median_s
     if time.ci_low_s is not None and time.ci_high_s is not None:
         kind, ends = wording.INTERVAL, (time.ci_low_s, time.ci_high_s)
@@ -234,7 +236,7 @@ def spread(row: Row) -> tuple[str, str]:
 
 def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     """Return the marks of a row, without those that it shares with all others."""
-    # Of one without a time what was found is its value.
+    # Without a time, the result of a search is shown as a value.
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
     found += [f"bus {units.byte_rate(row.rate.bus_bytes_per_s)}"] if row.rate.bus_bytes_per_s is not None else []
     mean_over_median = units.relative_change((row.time.mean_s or 0.0) / (row.time.median_s or math.nan) - 1)
@@ -249,6 +251,6 @@ def share_of(what: str, row: Row) -> str:
 
 
 def common_rounds(rows: Sequence[Row]) -> int | None:
-    """Return the number of rounds if all ok rows have the same, for then one word does for a column."""
+    """Return the number of rounds if all ok rows have the same; it then needs no column."""
     counts = {row.time.rounds for row in rows if row.is_ok}
     return counts.pop() if len(counts) == 1 else None

@@ -41,7 +41,7 @@ _ERRORS: tuple[ValueRole, ...] = ("error", "product_error")
 
 
 def projection(found: Sequence[Projection]) -> Table:
-    """Return the table of what was projected, with what it assumes and how far off it was; no rows where nothing was."""
+    """Return the table of projected steps, with notes on assumptions and on the error where a step was measured, too."""
     notes = [_ASSUMPTIONS] if found else []
     if any(each.projected_copies_s is not None for each in found):
         notes.append(_COPIES)
@@ -77,16 +77,19 @@ def slowest_layers(results: Results) -> Table:
 
 
 def value_notes(row: Row) -> list[str]:
-    """Return for example ``p99 12.3 ms``: of many values a few, first those that can be better or worse and are not zero, and ``…``.
+    """Return the values of a row as texts such as ``p99 12.3 ms``, without the series of a product.
 
-    Of a product, all of which have errors and scales, it has no series.
+    Of more than `_FEW` values only some are shown, and ``…``: first those that are not zero, then those that can be better or worse.
     """
-    found = {each: row.values[value_name(each)] for each in row.value_columns if not (each.series and _errors(row))}
-    shown, more = list(found), len(found) > _FEW
-    if more:
-        zero = {each for each, value in found.items() if not (any(value) if isinstance(value, Sequence) else value)}
-        shown = sorted(found, key=lambda each: (each in zero, each.better is None))[: _FEW - any(each.series for each in found)]
-    return [*(f"{wording.value_words(each)} {wording.cell(found[each], each)}" for each in shown), *["…"] * more]
+    values = {each: row.values[value_name(each)] for each in row.value_columns if not (each.series and _errors(row))}
+    shown = list(values)
+    omission = []
+    if len(values) > _FEW:
+        zero = {each for each, value in values.items() if not (any(value) if isinstance(value, Sequence) else value)}
+        room = _FEW - any(each.series for each in values)  # a series is long
+        shown = sorted(values, key=lambda each: (each in zero, each.better is None))[:room]
+        omission = ["…"]
+    return [*(f"{wording.value_words(each)} {wording.cell(values[each], each)}" for each in shown), *omission]
 
 
 def values(results: Results) -> list[Table]:
@@ -113,37 +116,38 @@ _TEXT_HEADINGS = frozenset({"case", "device", "file", "notes"})
 """Headings of columns without numbers."""
 
 
-def ordered(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, what is asked for most first; devices that ran the same work stand one below the other.
+def order_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows in the order of the table; devices that ran the same work stand one below the other.
 
-    Steps of networks, what else networks do, products and convolutions, transfers and storage, small things.
+    First come steps of networks, then other work of networks, products and convolutions, transfers and storage, and small things.
     """
-    return names.flat(grouped(sorted(rows, key=_place), lambda row: row.key))
+    return names.flat(grouped(sorted(rows, key=_rank), lambda row: row.key))
 
 
-def _place(row: Row) -> int:
+def _rank(row: Row) -> int:
+    """Return the place of a row's group in the table, from 0 on."""
     declared, tags = row.declared, row.declared.tags
     moves = "copy" in tags or "supply" in tags or declared.parameter("collective_op") is not None
     return [declared.is_step, "model" in row.params, "compute" in tags, moves, True].index(True)
 
 
 def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, explained: bool = False) -> list[ScreenColumn]:
-    """Return the columns of the table of cases. One with nothing to show is left out, and so are marks that all rows share.
+    """Return the columns of the table of cases, without those that have nothing to show.
 
-    ``explained``: with a note on what a heading means.
+    ``shared``: marks that all rows have, which the notes leave out. ``explained``: columns have a note on the meaning of their heading.
     """
     several = names.several_runs(rows)
-    spreads = list(map(sentences.spread, rows))
-    kinds = {kind for kind, _ in spreads if kind}
-    interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
     labels = [names.device_label(row, several) for row in rows]
     files = [row.file for row in rows]
-    found = {
+    spreads = list(map(sentences.spread, rows))
+    kinds = {kind for kind, _ in spreads if kind}
+    interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL  # of several kinds each cell names its own
+    texts_by_heading = {
         "case": [wording.short(row.key) for row in rows],
         "device": labels if len(set(labels)) > 1 else [],
         "file": files if files != [row.case.run for row in rows] else [],
         "time": list(map(_time, rows)),
-        interval: [span if kind == interval else f"{kind} {span}".strip() for kind, span in spreads],
+        interval: [ends if kind == interval else f"{kind} {ends}".strip() for kind, ends in spreads],
         "rounds": [str(row.time.rounds or "") for row in rows] if sentences.common_rounds(rows) is None else [],
         "items/s": [_shown(row.rate.items_per_s, units.item_rate).removesuffix("/s") for row in rows],
         "FLOP/s": [_shown(row.rate.flops_per_s, units.flop_rate).removesuffix("FLOP/s") for row in rows],
@@ -153,22 +157,23 @@ def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, explained
         "notes": [", ".join([*sentences.notes(row, shared), *value_notes(row)]) for row in rows],
     }
     legends = {heading: f"{heading}: {meaning}" for heading, meaning in sentences.legends(rows).items()} if explained else {}
-    numbers = found.keys() - _TEXT_HEADINGS  # they go first from a narrow screen, but for the time
-    return [
-        ScreenColumn(heading, texts, heading in numbers, -1 if heading == "time" else int(heading in numbers), legends.get(heading, ""))
-        for heading, texts in found.items()
-        if heading == "case" or any(texts)
-    ]
+    columns = []
+    for heading, texts in texts_by_heading.items():
+        if heading == "case" or any(texts):
+            number = heading not in _TEXT_HEADINGS
+            priority = -1 if heading == "time" else int(number)  # a narrow screen leaves out numbers first, and the time last
+            columns.append(ScreenColumn(heading, texts, number, priority, legends.get(heading, "")))
+    return columns
 
 
 def cases_table(
     rows: Sequence[Row], shared: Collection[str] = (), reasons_below: Container[str] = (), *, explained: bool = False
 ) -> ScreenTable:
-    """Return the table of cases; devices that ran the same work stand one below the other.
+    """Return the table of cases, in the order of `order_rows`.
 
-    ``shared``: marks that no row needs; ``reasons_below``: how cases ended that stands below the table.
+    ``shared``: as in `case_columns`, like ``explained``. ``reasons_below``: endings whose reason is below the whole table.
     """
-    rows = ordered(rows)
+    rows = order_rows(rows)
     troubled = {at: row for at, row in enumerate(rows) if row.case.status and not row.is_ok}
     styles = {at: "red" if row.is_failure else "yellow" for at, row in troubled.items()}
     below = {at: text for at, row in enumerate(rows) if row.ending not in reasons_below and (text := trouble(row))}
@@ -176,7 +181,7 @@ def cases_table(
 
 
 def trouble(row: Row) -> str:
-    """Return what stands below a case: why it did not go well, or can't be true; else an empty text."""
+    """Return the line below a case: why it did not go well or is implausible; else an empty text."""
     if row.case.status and not row.is_ok:
         return row.reason
     return (row.flag.implausible_reason or "") if row.flag.implausible else ""

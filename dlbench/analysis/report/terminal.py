@@ -47,12 +47,12 @@ _HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 
 
 def run_in_words(results: Results) -> list[str]:
-    """Return what was measured on, what and for how long, and whether the numbers are usable: a part each of one line."""
+    """Return the parts of the line on a run: its machines, its extent, and whether its numbers are usable."""
     return [one_line(each) for each in (_machines(results), sentences.extent(results), standing(results)) if each]
 
 
-def packed(parts: Sequence[str], width: int) -> list[str]:
-    """Return parts with a dot between them, on as few lines as they fit on."""
+def join_parts(parts: Sequence[str], width: int) -> list[str]:
+    """Return parts with a dot between them, on as few lines of this width as possible."""
     lines = list[str]()
     for each in parts:
         if lines and len(longer := f"{lines[-1]} · {each}") <= width:
@@ -63,10 +63,10 @@ def packed(parts: Sequence[str], width: int) -> list[str]:
 
 
 def _machines(results: Results) -> str:
-    """Return what was measured on, with the reason where there is no accelerator: ``RTX 4090 against Ryzen 7950X, 16 threads``."""
+    """Return the devices of a run, with the reason where there is no accelerator: ``RTX 4090 against Ryzen 7950X, 16 threads``."""
     devices = {(row.case.run, row.case.device): row for row in names.most_threads_last(results.rows)}
     cpus, accelerators = (
-        Counter(names.described(row) if on_cpu else str(row.case.device_name) for row in devices.values() if row.is_on_cpu is on_cpu)
+        Counter(names.name_and_threads(row) if on_cpu else str(row.case.device_name) for row in devices.values() if row.is_on_cpu is on_cpu)
         for on_cpu in (True, False)
     )
     counted = [few([name if count == 1 else f"{count} × {name}" for name, count in each.items()], _NAMED) for each in (accelerators, cpus)]
@@ -78,7 +78,7 @@ def _machines(results: Results) -> str:
 
 
 def _no_accelerator(environment: Mapping[str, Any]) -> str:
-    """Return why torch had no accelerator; empty where a file does not say, or there is one that nobody asked for."""
+    """Return why torch had no accelerator; empty where the environment does not say, or the machine has one that was not measured."""
     versions, hidden = part(environment, "stack", "versions"), part(environment, "stack", "environ") or {}
     if not versions or part(environment, "identity", "accelerators"):
         return ""
@@ -89,8 +89,8 @@ def _no_accelerator(environment: Mapping[str, Any]) -> str:
     return "torch finds none" if part(environment, "stack", "driver") else "no driver"
 
 
-def _hanging(text: str, width: int) -> list[str]:
-    """Return what is left open behind its label, folded below itself where that leaves most of the screen."""
+def _open_lines(text: str, width: int) -> list[str]:
+    """Return the lines on what is left open: ``text`` behind its label, or on a narrow screen behind ``open:``."""
     if text and width < 3 * LABEL:
         return fold(f"open: {text}", width)
     return [f"{'' if number else 'open':<{LABEL}}{line}" for number, line in enumerate(fold(text, max(1, width - LABEL), cell=True))]
@@ -114,43 +114,45 @@ def most_wanted(lacking: Sequence[Missing]) -> str:
 
 
 def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
-    """Return label and text of each line that is answered, together at most as wide as the screen where that is wider than a label.
+    """Return the label and the text of each line of the answers, on a screen ``width`` columns wide.
 
-    A line says as much as it has room for with all its tags, but for those that all cases have (``shared``), then without the last of
-    them. Its doubts stay at any width, or the worst run would have the cleanest lines. A label stands once; an answer under the label of
-    the one before goes on in its line where there is room.
+    The first line of an answer has its tags, except those that all cases share (``shared``), and on a narrow screen only its doubts. A
+    label stands once; an answer with the label of the one before continues its line where there is room.
     """
-    room, found_lines = max(1, width - LABEL), list[tuple[str, str]]()
-    before = ""
-    for each in found:
-        if not isinstance(each, Answer):
+    room = max(1, width - LABEL)
+    labelled = list[tuple[str, str]]()
+    label_before = ""
+    for answer in found:
+        if not isinstance(answer, Answer):
             continue
-        label = each.label or each.question.topic
-        for number, texts in enumerate(each.lines):
-            tags = [] if number else [tag for tag in each.tags if tag in DOUBTS or (tag not in shared and width >= _WITH_TAGS)]
-            text = _fitting(texts, tags, room)
-            if found_lines and label == before and not number and len(joined := f"{found_lines[-1][1]}; {text}") <= room:
-                found_lines[-1] = found_lines[-1][0], joined
+        label = answer.label or answer.question.topic
+        tags = [tag for tag in answer.tags if tag in DOUBTS or (tag not in shared and width >= _WITH_TAGS)]
+        for number, texts in enumerate(answer.lines):
+            text = _longest_fitting(texts, [] if number else tags, room)
+            is_repeated = label == label_before
+            if is_repeated and not number and len(joined := f"{labelled[-1][1]}; {text}") <= room:
+                labelled[-1] = labelled[-1][0], joined
             else:
-                found_lines.append(("" if label == before else label, text))
-            before = label
-    return found_lines
+                labelled.append(("" if is_repeated else label, text))
+            label_before = label
+    return labelled
 
 
-def _fitting(texts: Sequence[str], tags: Sequence[Tag], room: int) -> str:
-    """Return the text, with the most tags behind it, and its doubts at least, that says the most of those with room; else the last, cut.
+def _longest_fitting(texts: Sequence[str], tags: Sequence[Tag], room: int) -> str:
+    """Return the first of some ever shorter texts that has room with its tags; if none has, the last one, cut and without tags.
 
-    Tags stand in their order, doubts first.
+    Tags are left out from the last, but never doubts, or the worst run would have the cleanest lines. Doubts come first among tags.
     """
-    ends = [", ".join(tags[:most]) for most in range(len(tags), sum(tag in DOUBTS for tag in tags) - 1, -1)]
-    made = [*("  ".join(filter(None, (text, end))) for text in texts for end in ends), texts[-1]]
-    return next((text for text in made if len(text) <= room), cut(made[-1], room))
+    doubts = sum(tag in DOUBTS for tag in tags)
+    endings = [", ".join(tags[:count]) for count in range(len(tags), doubts - 1, -1)]
+    lines = [*("  ".join(filter(None, (text, ending))) for text in texts for ending in endings), texts[-1]]
+    return next((line for line in lines if len(line) <= room), cut(lines[-1], room))
 
 
 def explanations(used: Container[str], marks: Mapping[str, str], shared: Container[str] = ()) -> list[str]:
-    """Return a line for each tag that is ``used``, and for each of the ``marks`` of cases: its meaning, and what to do about it.
+    """Return a line for each tag that is ``used`` and for each of the ``marks`` of cases: its meaning, and what to do about it.
 
-    ``shared``: marks that all cases have, which no line repeats.
+    ``marks``: meanings by mark. ``shared``: marks that all cases have, which the tables don't repeat.
     """
     gain = {"gain": GAIN} if "(gain " in used or "gain: " in used else {}
     meanings: dict[str, str] = gain | {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in used} | dict(marks)
@@ -170,46 +172,57 @@ def overview(
     more: str = "--topic details",
     left_open: str = "",
 ) -> RenderableType:
-    """Return what result files say to a person: the cases, and behind them the run in one line with a line for each answer.
+    """Return the screen of result files: the table of cases, then the run in one line and a line for each answer.
 
-    ``found``: the answers, where they are known already. ``left_open``: what was not asked, and the command for it.
-    With ``details`` all tables stand between them. On a screen of ``height`` lines there are as many cases as leave the end on it, and
-    notes on how they were measured are left to ``more``.
+    ``found``: the answers, if they are known already. ``details``: with all other tables, too. ``height``: lines of the screen, on which
+    the end has to stay; cases and notes that have no room are counted, with ``more``, the command that shows them. ``left_open``: what
+    was not asked, and the command for it.
     """
     results = merged(results)
     found = every_answer(results) if found is None else found
-    answered = [each for each in found if isinstance(each, Answer)]
-    detailed = list[Table]()
+    rows = results.rows
+    most_lines = None if details else height
+    endings, shared = sentences.common_endings(rows), sentences.shared_marks(rows)
+    shown = tables.order_rows([row for row in rows if row.ending not in endings])
+    failures = sentences.common_endings(shown, failed=True)
+    above = _notes(sentences.not_usable(results), "bold red")
+    below = _notes([*failures.values(), *endings.values()], "yellow")
+    notes = [*sentences.flag_reasons(rows), *sentences.missing_rates(results), *results.circumstances]
+    if not most_lines:
+        above += _notes(sentences.devices(rows))
+        below += _notes(notes)
     if details:
-        detailed = [
-            *(table for each in answered for table in each.tables),
-            tables.slowest_layers(results),
-            tables.projection(project_steps(scaling(results), results)),
-            *tables.values(results),
-        ]
-    rows, folded = results.rows, None if details else height
-    many, shared = sentences.many_alike(rows), sentences.shared_marks(rows)
-    shown = tables.ordered([row for row in rows if row.ending not in many])
-    failures = sentences.many_alike(shown, failed=True)
-    above = [*_notes(sentences.not_usable(results), "bold red"), *([] if folded else _notes(sentences.devices(rows)))]
-    notes = [*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
-    below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(detailed)]
-    below += [End(results, found, sentences.marks(shown, results), shared, left_open, folded) if rows else Note("No cases.", "")]
+        below += _drawn(_detail_tables(results, found))
+    below.append(End(results, found, sentences.marks(shown, results), shared, left_open, most_lines) if rows else Note("No cases.", ""))
 
-    def chosen(rows: Sequence[Row]) -> ScreenTable:
-        return tables.cases_table(rows, shared, failures, explained=not folded)
+    def cases_table(rows: Sequence[Row]) -> ScreenTable:
+        return tables.cases_table(rows, shared, failures, explained=not most_lines)
 
-    if not (folded and shown):
-        return Group(*above, *([chosen(shown)] if shown else []), *below)
-    console, first = Console(), sorted(shown, key=lambda row: not tables.trouble(row))
-    room = max(_TABLE_LINES, folded - sum(lines_of(console, part) for part in (*above, *below)) - 1)
-    count, table = fitting(console, lambda count: chosen([row for row in shown if row in first[:count]]), len(first), room)
-    hidden = [*([f"{left} more"] if (left := len(first) - count) else []), *([wording.plural(len(notes), "note")] if notes else [])]
+    if not shown:
+        return Group(*above, *below)
+    if not most_lines:
+        return Group(*above, cases_table(shown), *below)
+    console = Console()
+    trouble_first = sorted(shown, key=lambda row: not tables.trouble(row))
+    room = max(_TABLE_LINES, most_lines - sum(lines_of(console, part) for part in (*above, *below)) - 1)
+    count, table = fitting(console, lambda count: cases_table([row for row in shown if row in trouble_first[:count]]), len(shown), room)
+    hidden = [f"{len(shown) - count} more"] if count < len(shown) else []
+    hidden += [wording.plural(len(notes), "note")] if notes else []
     return Group(*above, table, *_notes([f"{', '.join(hidden)}: {more}"] if hidden else []), *below)
 
 
+def _detail_tables(results: Results, found: Sequence[Answer | Missing]) -> list[Table]:
+    """Return the tables of all answers, and those that belong to none."""
+    return [
+        *(table for each in found if isinstance(each, Answer) for table in each.tables),
+        tables.slowest_layers(results),
+        tables.projection(project_steps(scaling(results), results)),
+        *tables.values(results),
+    ]
+
+
 def reasoning(results: Results, topic: str | None = None) -> RenderableType:
-    """Return the devices and the reasoning of each answer, or of that on one topic with the tables that it stands on."""
+    """Return the screen of the reasoning of all answers with the devices, or of the answer on one topic with its tables, too."""
     results = merged(results)
     found = [each for each in every_answer(results) if topic in (None, each.question.topic)]
     tables = [table for each in found if topic and isinstance(each, Answer) for table in each.tables]
@@ -217,15 +230,18 @@ def reasoning(results: Results, topic: str | None = None) -> RenderableType:
 
 
 def more_devices(results: Results) -> RenderableType:
-    """Return what more devices bring, the table behind it, and what it would be on more of them than were measured."""
+    """Return the screen on scaling: the answer, its table, and the projection to more devices than were measured."""
     found, steps = answer_to(devices, results.usable), scaling(results)
     answer = _reasons(results, found) if isinstance(found, Answer) else []
     projection = tables.projection(project_steps(steps, results))
     return _screen(results, answer, [devices.table(steps), projection])
 
 
-def paired(results: Results, pairs: Matches, values: Table) -> RenderableType:
-    """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
+def pairs_screen(results: Results, pairs: Matches, values: Table) -> RenderableType:
+    """Return the screen of pairs of rows that differ in one column; by device it is that of the answer on speed-up.
+
+    ``values``: the table of pairs whose rows report values and no times.
+    """
     where = _notes(sentences.devices(results.rows))
     if not (pairs.rows or values.rows):
         return Group(*where, Note("No two ok rows differ in that column alone.", ""))
@@ -235,12 +251,12 @@ def paired(results: Results, pairs: Matches, values: Table) -> RenderableType:
 
 
 def claims(results: Results) -> RenderableType:
-    """Return what others claim, and the measured rows that test it."""
+    """Return the screen of claims of others, with the measured rows that test them."""
     return _screen(results, [], [claims_table(results)])
 
 
 def verdicts(comparison: "Comparison", several: bool) -> RenderableType:
-    """Return the verdict on each case, why it is so, and, where it is one of ``several``, what the comparison comes to."""
+    """Return the verdicts of a comparison with their reasons; of one of ``several`` also the number of cases by verdict."""
     from dlbench.analysis.report import compare_terminal  # other screens need not wait for it
 
     table = ScreenTable(compare_terminal.columns(comparison))
@@ -250,7 +266,7 @@ def verdicts(comparison: "Comparison", several: bool) -> RenderableType:
 
 
 def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[Table]) -> RenderableType:
-    """Return the parts and the tables behind a line for each run that is not usable."""
+    """Return a line for each run that is not usable, then the parts and the tables."""
     return Group(*_notes(sentences.not_usable(results), "bold red"), *parts, *_drawn(tables))
 
 
@@ -258,7 +274,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?: ?[×%])?(?!\w)")
 
 
 def answer_lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> Iterator[Text]:
-    """Yield each line that is answered on a screen of this width, with its first number in colour."""
+    """Yield the lines of the answers on a screen of this width, the first number of each in colour."""
     for label, text in lines(found, width, shared):
         line = Text(f"{label:<{LABEL}}{text}", no_wrap=True, overflow="crop")
         if number := _NUMBER.search(line.plain):
@@ -268,12 +284,12 @@ def answer_lines(found: Sequence[Answer | Missing], width: int, shared: Containe
 
 @dataclass(frozen=True)
 class End:
-    """The end of a screen: the run in one line, what it answers, what is open, and its words of trouble as far as there is room."""
+    """The end of a screen: the run in one line, the answers, what is open, and the meaning of tags as far as there is room."""
 
     results: Results
     found: Sequence[Answer | Missing]
     marks: Mapping[str, str] | None = None
-    """Those of the cases above; None where no word is explained."""
+    """Meanings of the marks of the cases above; None where none is explained."""
     shared: Container[str] = ()
     left_open: str = ""
     height: int | None = None
@@ -281,9 +297,9 @@ class End:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         lines = [
-            *(Text(each, style="bold") for each in packed(run_in_words(self.results), width)),
+            *(Text(each, style="bold") for each in join_parts(run_in_words(self.results), width)),
             *answer_lines(self.found, width, self.shared),
-            *map(Text, _hanging(self.left_open, width)),
+            *map(Text, _open_lines(self.left_open, width)),
         ]
         yield from lines
         room = None if self.height is None else min(self.height, MOST) - len(lines)
@@ -296,11 +312,11 @@ class End:
 
 
 def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]:
-    """Return the headline of each answer, its sentences, and what weakens it, or why there is none; and what their tags mean."""
+    """Return each answer's headline, sentences and weaknesses, or why it is missing, and at the end the meaning of all tags."""
     parts = list[RenderableType]()
     for each in found:
-        limits = [", ".join(each.tags)] if isinstance(each, Answer) else []
-        about = "".join(f"  {part}" for part in (each.qualifier, *limits) if part)
+        tags = ", ".join(each.tags) if isinstance(each, Answer) else ""
+        about = "".join(f"  {part}" for part in (each.qualifier, tags) if part)
         parts.append(Text(f"{each.question.topic}: {each.headline}", style="bold").append(about, style="not bold"))
         if isinstance(each, Missing):
             command = f"; measure it with: {each.command}" if each.command else ""
@@ -314,7 +330,7 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
 
 
 def _drawn(tables: Iterable[Table]) -> Iterator[RenderableType]:
-    """Yield each table of data behind an empty line, and what a reader has to know of it."""
+    """Yield an empty line, title, rows and notes of each table that has rows."""
     for table in tables:
         if columns := columns_of(table):
             yield from (Text(), Note(table.title, "bold"), ScreenTable(columns), *_notes(table.notes))

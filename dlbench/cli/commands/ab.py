@@ -52,19 +52,27 @@ _SAME = "same"
 """Stands for nothing in which b differs."""
 
 
-def _side(name: str, given: Sequence[str]) -> tuple[Side, str | None]:
-    """Return a side without its plugins, and its git reference, from its options. Raises UsageError for what makes no sense."""
+def _parse_side(name: str, given: Sequence[str]) -> tuple[Side, str | None]:
+    """Return the side ``a`` or ``b`` without its plugins, and its git reference if any, from the values of its option.
+
+    Raises UsageError for a value of no known kind, one that is given twice, and a Python that does not exist.
+    """
     single: dict[str, str] = {}
     environ: dict[str, str] = {}
-    for words in given:
-        kind, _, value = words.partition("=")
+    for text in given:
+        option = f"--{name} {text}"
+        kind, _, value = text.partition("=")
         if kind not in _KINDS or not value:
-            raise UsageError(f"--{name} {words}: write {', '.join(_KINDS.values())}")
-        key, value = _variable(f"--{name} {words}", value) if kind == "env" else (kind, value)
-        known = environ if kind == "env" else single
-        if key in known:
-            raise UsageError(f"--{name} {words}: {key} is given twice; give it once")
-        known[key] = value
+            raise UsageError(f"{option}: write {', '.join(_KINDS.values())}")
+        if kind == "env":
+            settings = environ
+            key, value = _parse_variable(option, value)
+        else:
+            settings = single
+            key = kind
+        if key in settings:
+            raise UsageError(f"{option}: {key} is given twice; give it once")
+        settings[key] = value
     python = single.get("python")
     found = Interpreter().python if python is None else shutil.which(python)
     if found is None:
@@ -74,7 +82,8 @@ def _side(name: str, given: Sequence[str]) -> tuple[Side, str | None]:
     return Side(name=name, interpreter=interpreter), single.get("ref")
 
 
-def _variable(option: str, text: str) -> tuple[str, str]:
+def _parse_variable(option: str, text: str) -> tuple[str, str]:
+    """Return name and value of an environment variable from ``NAME=VALUE``. Raises UsageError for one that may not be set."""
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key) or "\0" in value:
         raise UsageError(f"{option}: write env=NAME=VALUE")
@@ -86,17 +95,18 @@ def _variable(option: str, text: str) -> tuple[str, str]:
     return key, value
 
 
-def _sides(a: Sequence[str], b: Sequence[str]) -> tuple[tuple[Side, str | None], ...]:
+def _parse_sides(a: Sequence[str], b: Sequence[str]) -> tuple[tuple[Side, str | None], ...]:
+    """Return both sides, each with its git reference. Raises UsageError where nothing says in what they differ."""
     if not (a or b):
         apart = ", ".join(f"--b {each}" for each in _KINDS.values())
         raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--b {_SAME} measures the same code twice)")
-    return _side("a", a), _side("b", () if tuple(b) == (_SAME,) else b)
+    return _parse_side("a", a), _parse_side("b", () if tuple(b) == (_SAME,) else b)
 
 
 _DIFFERS = "in python=PATH, env=NAME=VALUE, or ref=REF of the checkout of FILE.py. Repeatable."
 _side_options = option_group(
     "sides",
-    _sides,
+    _parse_sides,
     click.option(
         "--b", multiple=True, metavar="KIND=VALUE", help=f"Side b, which is judged, differs from what is here {_DIFFERS} Or: same."
     ),
@@ -161,8 +171,9 @@ def _named(side: Side, folder: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _code_in_place(side: Side, reference: str | None, interruption: Interruption) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
-    """Write the side's git reference, if any, into a temporary folder, which is removed even at an abrupt exit.
+    """Check a side's git reference out into a temporary folder. Yield the side that imports from there, the folder, and its revision.
 
+    The folder is removed even at an abrupt exit. Without a reference the side is yielded unchanged, with no folder and no revision.
     Raises UsageError where no plugin lies in a checkout, or the reference does not have it.
     """
     if reference is None:
@@ -189,31 +200,32 @@ def _code_in_place(side: Side, reference: str | None, interruption: Interruption
                 if not files[plugin].is_file():
                     raise UsageError(f"{option}: this reference has no {path.relative_to(root)}")
         here = Path.cwd()
-        at = folder / here.relative_to(root) if here.is_relative_to(root) else folder
-        interpreter = replace(side.interpreter, folder=at if at.is_dir() else folder, imports_from_folder=True)
+        there = folder / here.relative_to(root) if here.is_relative_to(root) else folder
+        interpreter = replace(side.interpreter, folder=there if there.is_dir() else folder, imports_from_folder=True)
         side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=root)
         yield side, folder, {"ref": reference, "commit": commit}
 
 
 def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple[Suite, ...]:
-    """Leave out benches that need a workload, parameter or kind of device which only the other side's code has.
+    """Return the suites without benches that need a workload, parameter or kind of device which only the other side's code has.
 
-    Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.
+    ``own`` and ``other``: the hello of each side's worker. Cases that are left out are measured on the other side alone, and get a verdict
+    for that. A bench that neither side's code can run stays, as a mistake to report. Where no bench would be left, all stay.
     """
-    here, there = ((signatures_of(side), side["kinds"]) for side in (own, other))
+    own_code, other_code = ((signatures_of(hello), hello["kinds"]) for hello in (own, other))
 
-    def fits(suite: Suite, bench: Bench, code: tuple[Signatures, Sequence[str]]) -> bool:
+    def can_run(code: tuple[Signatures, Sequence[str]], suite: Suite, bench: Bench) -> bool:
         try:
             check([replace(suite, benches=(bench,))], *code)
         except SuiteError:
             return False
         return True
 
-    left = tuple(
-        replace(suite, benches=tuple(bench for bench in suite.benches if fits(suite, bench, here) or not fits(suite, bench, there)))
-        for suite in suites
-    )
-    return left if any(suite.benches for suite in left) else suites
+    kept = []
+    for suite in suites:
+        benches = [each for each in suite.benches if can_run(own_code, suite, each) or not can_run(other_code, suite, each)]
+        kept.append(replace(suite, benches=tuple(benches)))
+    return tuple(kept) if any(suite.benches for suite in kept) else suites
 
 
 @click.command("ab")
@@ -252,9 +264,12 @@ def ab_command(
     suites = tuple(replace(each, thresholds=overridden(each.thresholds, given)) for each in suites)  # so the file has them
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        given_sides = [(replace(side, plugins=planning.plugins), reference) for side, reference in sides]
-        opened = [stack.enter_context(open_ab_side(*each, suites, settings, interruption)) for each in given_sides]
-        plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
+        opened = []
+        for side, reference in sides:
+            own = replace(side, plugins=planning.plugins)
+            opened.append(stack.enter_context(open_ab_side(own, reference, suites, settings, interruption)))
+        a, b = opened
+        plans = a.plan(suites, b, planning), b.plan(suites, a, planning)
         session, alike = _session(opened, plans, settings, measuring)
         goes_on = measuring.rounds is None or measuring.budget is not None
         with record(session, interruption) as recording:
@@ -272,7 +287,7 @@ def ab_command(
 def _session(
     sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettings, measuring: MeasureOptions
 ) -> tuple[sessions.Session, bool]:
-    """Return the session of both sides, and whether nothing differs between them; side a's suites say how to measure."""
+    """Return the session of both sides, by the policy of side a's suites, and whether nothing that is recorded differs between them."""
     tasks = [task for side, plan in zip(sides, plans, strict=True) for task in side.opened.tasks(plan)]
     policy = sessions.policy_for(plans[0], measuring.policy, gate_rounds(len({task.case.id for task in tasks})))
     header = {str(side.opened.side.name): side.to_json(plan) for side, plan in zip(sides, plans, strict=True)}
@@ -282,12 +297,12 @@ def _session(
 
 
 def gate_rounds(cases: int) -> int:
-    """Return the rounds a side that so many cases are measured in at first."""
+    """Return the number of rounds a side in which so many cases are measured at first."""
     return rounds_for_gate(PAIRED_SHARES * cases, least=LEAST_ROUNDS, paired=True)
 
 
 def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None) -> None:
-    """Measure the cases that were called slower or faster in fresh rounds: as many as the user said, or as these few need to be seen."""
+    """Measure the cases that were called slower or faster in fresh rounds: ``rounds``, or by default as many as these few need."""
     flagged = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
     if not flagged:
         return
@@ -310,7 +325,7 @@ def _judge(results: "Results") -> "Comparison":
 
 
 def _end(recording: Recording, output: OutputOptions) -> ExitCode:
-    """Write the verdicts; after a fault or an interruption only the results, as a test that was cut short is none."""
+    """Write the verdicts and return the exit code; after a fault or an interruption write results only, as the test is unfinished."""
     from dlbench.analysis.compare.provenance import side_notes
     from dlbench.cli.output import write_results
     from dlbench.cli.verdicts import conclude

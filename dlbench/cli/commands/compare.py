@@ -59,7 +59,7 @@ def compare_command(
     elif by:
         comparisons, notes = [compare_by(results, by, given=given)], []
     else:
-        comparisons, notes = _across_files(results, given, calibration, across_machines, output.strict)
+        comparisons, notes = _compare_with_first(results, given, calibration, across_machines, output.strict)
         notes += fleet_notes(results) if any(path.is_dir() for path in new) else []
     return conclude(comparisons, notes, output, results)
 
@@ -78,29 +78,37 @@ def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, cali
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
 
 
-def _across_files(
+def _compare_with_first(
     results: "Results", given: ThresholdSettings, calibration: Path | None, across_machines: bool, strict: bool
 ) -> tuple[list["Comparison"], list[str]]:
-    """Return the verdicts of each file against the first, and notes on where the files come from."""
+    """Compare each further file with the first. Return a comparison for each, and notes on where and when the files were measured.
+
+    Raises UsageError for a file of an A/B, and for one of another machine without ``across_machines``.
+    """
     from dlbench.analysis.compare import provenance
     from dlbench.analysis.compare.sides import any_sides, compare
-    from dlbench.analysis.report.compare_terminal import occasions
+    from dlbench.analysis.report.compare_terminal import calibration_note
 
     if any_sides(results):
         raise UsageError("a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run")
     first, *others = results.environments
-    different, notes = provenance.compare_machines(results, first, others, across_machines)
-    here = [name for name in others if name not in different]
-    noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if here else (None, None)
-    other_sessions, unproven = (set[str](), [occasions(noise, path)]) if noise else provenance.uncalibrated(results, first, here)
+    on_other_machine, notes = provenance.compare_machines(results, first, others, across_machines)
+    on_same_machine = [name for name in others if name not in on_other_machine]
+    noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if on_same_machine else (None, None)
+    if noise:
+        on_other_occasion = set[str]()  # the calibration allows for it
+        notes.append(calibration_note(noise, path))
+    else:
+        on_other_occasion, doubts = provenance.uncalibrated(results, first, on_same_machine)
+        notes += doubts
     base = results.of_run(first)
-    comparisons = [
-        compare(base, results.of_run(name), across_machines=True, given=given)
-        if name in different
-        else replace(
-            compare(base, results.of_run(name), given=given, calibration=noise, insist=strict),
-            other_occasion=provenance.OTHER_OCCASION if strict and name in other_sessions else None,
-        )
-        for name in others
-    ]
-    return comparisons, [*notes, *unproven]
+
+    def compare_file(name: str) -> "Comparison":
+        new = results.of_run(name)
+        if name in on_other_machine:
+            return compare(base, new, across_machines=True, given=given)
+        comparison = compare(base, new, given=given, calibration=noise, insist=strict)
+        undecided = strict and name in on_other_occasion
+        return replace(comparison, other_occasion=provenance.OTHER_OCCASION) if undecided else comparison
+
+    return list(map(compare_file, others)), notes

@@ -25,7 +25,7 @@ _LOOK_S = 0.3
 
 
 def write_first_screen() -> None:
-    """Write it to stdout."""
+    """Write the screen of a bare ``dlbench`` to stdout."""
     programs, began = OtherPrograms(shortest_s=_LOOK_S), time.monotonic()
     torch = versions()
     cpu, gpus = describe_cpu(), Gpus.found(torch)
@@ -34,7 +34,7 @@ def write_first_screen() -> None:
 
 
 def _first_screen(cpu: Processor, gpus: Gpus, torch: str | None, busy: str | None) -> "Iterator[RenderableType]":
-    """Yield a line on the machine, one on who takes its CPUs, and the commands."""
+    """Yield a line on the machine, one on the programs that use its CPUs (``busy``), and a table of commands."""
     threads = cpu.usable_threads()
     facts = [cpu.name or "CPU", f"{threads} core{'s' * (threads > 1)}", *([byte_count(cpu.memory_bytes)] if cpu.memory_bytes else ())]
     cards = ", ".join(f"{name}, {byte_count(memory)}" for name, memory in gpus.visible)
@@ -46,15 +46,15 @@ def _first_screen(cpu: Processor, gpus: Gpus, torch: str | None, busy: str | Non
         gpu = f"torch {torch}; dlbench devices shows whether it uses a GPU"
     yield Note(f"{', '.join(facts)} · {gpu}", "")
     yield Note(f"busy: {busy}; times would be too long, so stop them first" if busy else "idle", "")
-    what = "what this CPU trains, and where the time goes" if gpus.why_none else "is the GPU worth it, and where the time goes"
-    commands = {
-        "dlbench run": (DEFAULT_SUITE, what),
+    question = "what this CPU trains, and where the time goes" if gpus.why_none else "is the GPU worth it, and where the time goes"
+    commands = {  # suite, whose time is forecast, and purpose
+        "dlbench run": (DEFAULT_SUITE, question),
         "dlbench run mine.py": (NETWORK_SUITE, "the same for your network, which dlbench new mine.py begins"),
         "dlbench ab --help": (None, "is b slower than a? with an exit code for CI"),
     }
-    takes = [f"{minutes(load(suite), gpus.ids)} min" if suite else "" for suite, _ in commands.values()]
-    abouts = [about for _, about in commands.values()]
-    yield ScreenTable([ScreenColumn("", list(commands), priority=0), ScreenColumn("", takes), ScreenColumn("", abouts, priority=0)])
+    times = [f"{minutes(load(suite), gpus.ids)} min" if suite else "" for suite, _ in commands.values()]
+    purposes = [purpose for _, purpose in commands.values()]
+    yield ScreenTable([ScreenColumn("", list(commands), priority=0), ScreenColumn("", times), ScreenColumn("", purposes, priority=0)])
 
 
 @click.command("devices")
@@ -85,7 +85,7 @@ def devices_command(plugins: tuple[str, ...], form: str) -> None:
 
 
 def _parts(device: Json) -> "Iterator[RenderableType]":
-    """Yield what is drawn of one device, a field a row."""
+    """Yield the heading and the table of a device, a field a row."""
     from dlbench.analysis.report.screen import Note, ScreenColumn, ScreenTable
 
     labels, values = zip(*rows(device), strict=True)
@@ -95,7 +95,7 @@ def _parts(device: Json) -> "Iterator[RenderableType]":
 
 
 def rows(device: Json) -> Iterator[tuple[str, str]]:
-    """Yield label and value with its unit, or why that is not known."""
+    """Yield label and text of each field of a device: the value with its unit, or why it is not known."""
     for name, value in device.items():
         if name not in ("id", "reasons") and not (value is None and device.get("unusable")):
             label, text = entry(name, value)

@@ -81,7 +81,8 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
         plan = plan_suites(suites, opened.hello, planning)
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
         findings = [] if selftest else examine(plan.devices)
-        tasks, policy = (_selftest if selftest else _twice)(plan, opened.side.on(plan.devices), rounds)
+        side = opened.side.on(plan.devices)
+        tasks, policy = _selftest_tasks(plan, side, rounds) if selftest else _two_sides(plan, side, rounds)
         session = sessions.start(plan, tasks, settings, policy, path, sides=None if selftest else {"a": {}, "b": {}})
         with record(session, interruption) as recording:
             recording.measure(session, {session.tasks[0].side.name: opened.worker}, opened.programs)
@@ -90,29 +91,29 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
             return interruption.exit_code
         run = load(path)
         findings += judge_selftest(run.measurements) if selftest else checks.judge(run, settings.threads)
-    code = report(findings, form, selftest)
+    code = write_findings(findings, form, selftest)
     if recording.fault:
         raise recording.fault
     return code
 
 
-def _twice(plan: Plan, here: Side, rounds: int | None) -> tuple[list[Task], Policy]:
-    """Return tasks and policy of an A/A: every case on two identical sides."""
+def _two_sides(plan: Plan, side: Side, rounds: int | None) -> tuple[list[Task], Policy]:
+    """Return tasks and policy of an A/A: every case whose device is here, on two identical sides."""
     rounds = rounds or ROUNDS
-    sides = [replace(here, name=name) for name in ("a", "b")]
+    sides = [replace(side, name=name) for name in ("a", "b")]
     tasks = [task for case in plan.cases for side in sides if (task := Task(case, side)).has_device]
     return tasks, sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds})
 
 
-def _selftest(plan: Plan, here: Side, rounds: int | None) -> tuple[list[Task], Policy]:
+def _selftest_tasks(plan: Plan, side: Side, rounds: int | None) -> tuple[list[Task], Policy]:
     """Return tasks and policy of the self-test."""
     from dlbench.harness.plan import cases
 
     policy = replace(cases.SELFTEST_POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else cases.SELFTEST_POLICY
-    return [Task(case, here) for case in cases.selftest_cases(plan.signatures)], policy
+    return [Task(case, side) for case in cases.selftest_cases(plan.signatures)], policy
 
 
-def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> ExitCode:
+def write_findings(findings: Sequence[Finding], form: str, selftest: bool = False) -> ExitCode:
     """Write findings to stdout, the worst first, and the conclusion; return the exit code."""
     from dlbench.analysis.doctor import checks
     from dlbench.analysis.export import tabular
@@ -152,7 +153,7 @@ def calibrate_command(planning: PlanOptions) -> ExitCode:
 
     with Interruption() as interruption:
         latest = _measure(planning, interruption)
-    failed = _conclude(latest.path)
+    failed = _estimate_noise(latest.path)
     if latest.fault:
         raise latest.fault
     return interruption.exit_code or (ExitCode.CASES_FAILED if failed else ExitCode.OK)
@@ -170,21 +171,26 @@ def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
         return recording
 
 
-def _conclude(latest: Path) -> bool:
-    """Estimate the noise from the occasions that are like the latest, write and keep it; return whether a case of the latest failed."""
+def _estimate_noise(latest: Path) -> bool:
+    """Estimate the noise from all sessions of the latest one's machine and software, write and save it.
+
+    Return whether a case of the latest session failed.
+    """
     from dlbench.analysis.compare import calibration
     from dlbench.analysis.read.table import collect
     from dlbench.analysis.report import compare_terminal
 
     every = collect(sorted(CALIBRATIONS.glob("*.jsonl")))
     here = every.environments[latest.stem]
-    keys = "machine_key", "stack_key"
-    like = [name for name, each in every.environments.items() if "side" not in each and all(each.get(key) == here.get(key) for key in keys)]
-    results = every.of_run(*like)
+    alike = []
+    for name, each in every.environments.items():
+        if "side" not in each and all(each.get(key) == here.get(key) for key in ("machine_key", "stack_key")):
+            alike.append(name)
+    results = every.of_run(*alike)
     found = calibration.estimate(here["machine_key"], results)
     draw(compare_terminal.noise([*found.cases.items()] if found else []))
     notes = [*every.notes]
-    if left_out := len(every.environments) - len(like):
+    if left_out := len(every.environments) - len(alike):
         notes.append(f"left out, as of another machine or other software: {left_out} of {len(every.environments)} files in {CALIBRATIONS}")
     if found is None:
         notes.append("no case was measured in two sessions yet, so their noise is not known; call dlbench calibrate again at another time")

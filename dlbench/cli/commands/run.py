@@ -102,7 +102,7 @@ def run_command(
             return _take_part(node, planning, measuring, interruption)
         machines = _other_machines(node, stack) if node else ()
         if unfinished:
-            suites, settings, side = sessions.as_recorded(unfinished, measuring.policy)
+            suites, settings, side = sessions.recorded_setup(unfinished, measuring.policy)
         else:
             suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
             side = Side(plugins=planning.plugins, machines=machines)
@@ -135,7 +135,7 @@ def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | 
 
 
 def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, interruption: Interruption) -> ExitCode:
-    """Start ranks on this machine for the first of several, which plans, measures and writes."""
+    """Start ranks on this machine for the first of several machines, which plans, measures and writes. Return the exit code."""
     from dlbench.harness.probe import devices, fingerprint
 
     settings = sessions.settings_for(measuring.seed, measuring.isolation)
@@ -158,7 +158,8 @@ def _new_session(
     plan: Plan, opened: sessions.OpenSide, settings: RunSettings, measuring: MeasureOptions, gate: ThresholdSettings | None
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
-    tasks, rounds = opened.tasks(plan), None
+    tasks = opened.tasks(plan)
+    rounds = None
     if gate is not None:
         require_sight(plan.suites, ACROSS_RUNS, gate)
         cases = sum(task.has_device for task in tasks)  # no test is made of one that is skipped on both sides
@@ -168,11 +169,12 @@ def _new_session(
 
 
 def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str, prices: Prices) -> ExitCode:
-    """Write the results of a run that a plain --resume has nothing to measure of, say how to go on, and return its exit code."""
+    """Write the results of a run in which --resume has nothing left to measure, say how to go on, and return the exit code."""
     from dlbench.analysis.read.table import collect
     from dlbench.cli.output import write_results
 
-    results, file = replace(collect((run.path,)), prices=prices), shlex.quote(str(run.path))
+    results = replace(collect((run.path,)), prices=prices)
+    file = shlex.quote(str(run.path))
     write_results(results, form, [run.path])
     say(f"{run.path} is complete; for more rounds: dlbench run --resume {file} --rounds N, or --budget TIME")
     return _conclude(results, gate, file)
@@ -181,25 +183,26 @@ def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str, pri
 def _measure(
     session: sessions.Session, opened: sessions.OpenSide, interruption: Interruption, form: str, prices: Prices, goes_on: bool
 ) -> ExitCode:
-    """Run the rounds, of a baseline that ``goes_on`` also those that it lacks, write the results, and return the exit code."""
+    """Run the rounds, write the results, and return the exit code. A baseline that ``goes_on`` gets the rounds that it lacks, too."""
     with record(session, interruption) as recording:
         gate = session.gate if goes_on else None
         if gate is not None:
             announce_gate(session, goes_on=True)
         recording.measure(replace(session, answered=True), {None: opened.worker}, opened.programs)
         if gate is not None:
-            measure_until_seen(recording, session, partial(_with_itself, gate))
+            measure_until_seen(recording, session, partial(_compare_with_itself, gate))
     from dlbench.analysis.presentation.wording import plural
     from dlbench.cli.output import write_results  # not before the rounds, whose budget it would take from
 
-    results, file = replace(recording.results(), prices=prices), shlex.quote(str(recording.path))
-    nothing = all(row.case.status is Status.SKIPPED for row in results.rows)
-    if interruption.requested and nothing and not recording.fault and form == "table":
+    results = replace(recording.results(), prices=prices)
+    file = shlex.quote(str(recording.path))
+    measured_nothing = all(row.case.status is Status.SKIPPED for row in results.rows)
+    if interruption.requested and measured_nothing and not recording.fault and form == "table":
         say(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}")
         return interruption.exit_code
-    share = max((row.time.lost_share or 0.0 for row in results.rows if row.flag.not_usable), default=0.0)
-    others = (opened.programs.found or opened.programs.named(share)) if share else None
-    write_results(results, form, [recording.path], [others] if others else [], saved=True)
+    lost_share = max((row.time.lost_share or 0.0 for row in results.rows if row.flag.not_usable), default=0.0)
+    other_programs = (opened.programs.found or opened.programs.named(lost_share)) if lost_share else None
+    write_results(results, form, [recording.path], [other_programs] if other_programs else [], saved=True)
     skipped = sum(row.case.status is Status.SKIPPED and row.has_device for row in results.rows)
     if recording.out_of_budget and skipped:
         say(f"note: the budget left out {plural(skipped, 'case')}; go on with: dlbench run --resume {file} --budget TIME")
@@ -209,24 +212,24 @@ def _measure(
     if interruption.requested:
         say(f"interrupted; go on with: dlbench run --resume {file}")
         return interruption.exit_code
-    if nothing and recording.out_of_budget:
+    if measured_nothing and recording.out_of_budget:
         return ExitCode.UNDECIDABLE
-    if nothing and not any(row.has_device for row in results.rows):
+    if measured_nothing and not any(row.has_device for row in results.rows):
         why = why_none(opened.hello["versions"])
         raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}{f'; {why}' if why else ''}")
     return _conclude(results, session.gate, file)
 
 
-def _with_itself(gate: ThresholdSettings, results: "Results") -> "Comparison":
-    """Compare a baseline as if the other side were like it."""
+def _compare_with_itself(gate: ThresholdSettings, results: "Results") -> "Comparison":
+    """Compare a baseline with itself, which shows what a comparison with a run like it could detect."""
     from dlbench.analysis.compare.sides import compare
 
     return compare(results, results, given=gate, insist=True)
 
 
 def _conclude(results: "Results", gate: ThresholdSettings | None, file: str) -> ExitCode:
-    """Return the exit code of a complete run. Of a baseline, say what it could not have shown in a run like it."""
-    undecidable = _with_itself(gate, results).undecidable if gate is not None else None
+    """Return the exit code of a complete run, and of a baseline say what a comparison with a run like it could not show."""
+    undecidable = _compare_with_itself(gate, results).undecidable if gate is not None else None
     if undecidable:
         say(f"note: compared with a run like this one, {undecidable}")
         say(f"note: more rounds go to the same file with: dlbench run --resume {file} --rounds N")

@@ -13,9 +13,9 @@ from dlbench.core.prices import Prices
 _PARTS = {"all": ("table", "md", "json"), "claims": ("table", "csv", "json", "md"), "card": ("table", "md"), "details": ("table",)}
 """Topics that are no single answer, and the formats of each; a single one has those of all."""
 _PRICED = ("cost", "serving", "speed-up")
-"""The answers that tell prices."""
+"""The answers that use prices."""
 _ANSWERED = {"convergence": "precision", "scaling": "devices"}
-"""Suites that are called otherwise than the answer that they are for."""
+"""Answers by suites that have another name than their answer."""
 
 
 def _topics() -> list[str]:
@@ -78,7 +78,7 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
 
 
 def _check(topic: str | None, by: str | None, form: str) -> None:
-    """Raise UsageError for a topic that there is not, and where options ask for things that do not go together."""
+    """Raise UsageError for an unknown topic, and for options that exclude each other."""
     if topic and topic not in (known := _topics()):
         near = f"; its answer is '{_ANSWERED[topic]}'" if topic in _ANSWERED else did_you_mean(topic, known)
         raise UsageError(f"there is no topic '{topic}'{near}; the topics are {', '.join(known)}")

@@ -90,7 +90,7 @@ def judged(folder, one, other):
     for name, seconds in (("a", one), ("b", other)):
         path = made_up.write(folder / f"{name}.jsonl", made_up.rounds_of(CASE, made_up.flat(seconds)))
         sides.append(collect((path,)))
-    (finding,) = checks.compared(*sides)
+    (finding,) = checks.same_code_findings(*sides)
     assert (finding.check, finding.device, finding.case) == ("same code", "cpu", CASE.id)
     return finding
 
@@ -132,5 +132,5 @@ def test_too_few_rounds_say_so(tmp_path):
 def test_a_case_that_failed_is_unfit(tmp_path):
     ended = made_up.ended(CASE, made_up.Status.FAILED, "no such thing")
     sides = [collect((made_up.write(tmp_path / f"{side}.jsonl", [ended]),)) for side in "ab"]
-    (finding,) = checks.compared(*sides)
+    (finding,) = checks.same_code_findings(*sides)
     assert (finding.fitness, finding.found) == (Fitness.UNFIT, "matmul n=512: failed: no such thing; in the base it was failed")

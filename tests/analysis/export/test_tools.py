@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.export.formats import DOCUMENTS, Timed, split, untaken
+from dlbench.analysis.export.formats import DOCUMENTS, Timed, not_exported, timed_and_others
 from dlbench.analysis.export.tabular import NEEDS_NAME
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Status
@@ -26,7 +26,7 @@ def run_of(measurements: list[Measurement], header: Mapping[str, Any] = MappingP
 
 
 def timed(measurements: list[Measurement]) -> list[Timed]:
-    return split(run_of(measurements))[0]
+    return timed_and_others(run_of(measurements))[0]
 
 
 ONE_FILE = [document for name, document in DOCUMENTS.items() if name not in NEEDS_NAME]
@@ -40,7 +40,7 @@ def exported(to: str, measurements: list[Measurement]) -> Any:
     return DOCUMENTS[to](run_of(measurements), timed(measurements))
 
 
-def test_what_a_header_does_not_say_is_untaken() -> None:
+def test_what_a_header_does_not_say_is_left_out() -> None:
     assert exported("google-benchmark", made_up.rounds_of(CASE, [[0.5]]))["context"] == {
         "host_name": "",
         "executable": "dlbench",
@@ -98,7 +98,7 @@ def test_only_ok_cases_with_times_are_exported_in_the_order_of_the_table() -> No
         *made_up.rounds_of(bad, [[0.5]]),
         made_up.ended(bad, Status.OOM, "out of\nmemory", 1),
     ]
-    found, untimed = split(run_of(measurements))
+    found, untimed = timed_and_others(run_of(measurements))
     assert [case.id for case in found] == ["matmul[n=8]@cpu", "matmul[n=16]@cpu"]
     assert list(untimed.items()) == [
         ("oom: out of\nmemory", ["matmul[n=32]@cpu"]),
@@ -106,7 +106,7 @@ def test_only_ok_cases_with_times_are_exported_in_the_order_of_the_table() -> No
         ("a block reads as zero, or as longer than anybody waits", ["matmul[n=128]@cpu"]),
     ]
     first, second, _ = untimed.items()
-    assert untaken(dict([first, (second[0], [*second[1], "x"])]), 5) == [
+    assert not_exported(dict([first, (second[0], [*second[1], "x"])]), 5) == [
         "1 of 5 cases not exported, oom: out of memory: matmul[n=32]@cpu",
         "2 of 5 cases not exported, it reports values, not times: matmul[n=64]@cpu, x",
     ]
@@ -127,9 +127,9 @@ json_values = st.recursive(
     parameter=st.floats() | st.text(max_size=5),
     environment=st.dictionaries(st.sampled_from(["identity", "stack", "state", "provenance"]), json_values, max_size=4),
 )
-def test_whatever_a_file_holds_is_exported_as_json_or_untaken(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
+def test_whatever_a_file_holds_is_exported_as_json_or_named(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
     run = run_of(made_up.rounds_of(made_up.case("w", p=parameter), blocks, items=items), {"environment": environment, "dlbench": parameter})
-    cases, _ = split(run)
+    cases, _ = timed_and_others(run)
     exports = [document(run, cases) for document in ONE_FILE]
     for data in (*exports, both_directions(cases)):
         json.dumps(data, allow_nan=False)

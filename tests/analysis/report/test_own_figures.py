@@ -5,7 +5,7 @@ import pytest
 
 from dlbench.analysis.answers import answers
 from dlbench.analysis.read.table import collect
-from dlbench.analysis.report.page import rounds_drawn
+from dlbench.analysis.report.page import rounds_figures
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def drawn(tmp_path):
 
     def draw(measurements, name="run", **header):
         results = collect([made_up.write(tmp_path / f"{name}.jsonl", measurements, **header)])
-        return rounds_drawn(results, answers(results))
+        return rounds_figures(results, answers(results))
 
     return draw
 

@@ -141,8 +141,8 @@ def test_many_reasons_of_flags_are_told_by_the_most_common_ones():
     def flagged(*reasons):
         return [Row(Identity(), {}, flag=Flags(reason=reason)) for reason in reasons]
 
-    assert sentences.reasons(flagged("a", None, "b", "b", "c", "d")) == ["2 cases: b", "1 case: a", "1 case: c", "1 case: d"]
-    assert sentences.reasons(flagged("a", "b", "c", "c", "d", "e")) == [
+    assert sentences.flag_reasons(flagged("a", None, "b", "b", "c", "d")) == ["2 cases: b", "1 case: a", "1 case: c", "1 case: d"]
+    assert sentences.flag_reasons(flagged("a", "b", "c", "c", "d", "e")) == [
         *("2 cases: c", "1 case: a", "1 case: b", "1 case: d"),
         "1 case more, each with a reason of its own: flag.reason of --format json",
     ]
@@ -166,9 +166,9 @@ def test_what_is_asked_for_most_stands_first(tmp_path: Path) -> None:
     declared = {name: Declaration(tags=tags) for name, tags in kinds.items()}
     params = {"largest": {"model": "resnet18"}, "step": {"model": "resnet18"}}
     rows = [Row(Identity(workload=name, id=f"{name}@cpu"), params.get(name, {}), declared=each) for name, each in declared.items()]
-    assert [row.case.workload for row in tables.ordered(rows)] == ["step", "largest", "product", "copies", "tiny"]
+    assert [row.case.workload for row in tables.order_rows(rows)] == ["step", "largest", "product", "copies", "tiny"]
 
 
 def test_reasons_that_differ_in_numbers_are_one() -> None:
     rows = [Row(Identity(), {}, flag=Flags(reason=f"measured again in 1 of {rounds} rounds")) for rounds in (10, 14, 12)]
-    assert sentences.reasons(rows) == ["3 cases: measured again in 1 of 10…14 rounds"]
+    assert sentences.flag_reasons(rows) == ["3 cases: measured again in 1 of 10…14 rounds"]
