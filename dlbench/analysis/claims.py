@@ -8,7 +8,7 @@ from functools import partial
 from statistics import median
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import devices_of, estimates
+from dlbench.analysis.answers.engine.costs import devices_of, training_estimates
 from dlbench.analysis.answers.engine.pairs import best
 from dlbench.analysis.answers.engine.question import Table, detail, table
 from dlbench.analysis.answers.precision import trainings
@@ -130,7 +130,7 @@ def _settings(row: Row) -> dict[str, object]:
 def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
     """Yield all that rows say to a claim."""
     if test.measure == "training":
-        published = (each for each in estimates(results) if each.schedule.source)
+        published = (each for each in training_estimates(results) if each.schedule.source)
         yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
     elif test.measure == "accuracy_gap":
         for each in trainings(results.rows):

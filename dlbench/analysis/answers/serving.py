@@ -5,7 +5,7 @@ from collections.abc import Hashable
 from operator import mul
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import of_samples
+from dlbench.analysis.answers.engine.costs import estimate_samples
 from dlbench.analysis.answers.engine.question import Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import KEY, RATIO, THROUGHPUT, place, spanned, value_columns
 from dlbench.analysis.ratios.matching import BATCH, chosen, grouped, settings_named
@@ -76,7 +76,7 @@ class Serving(NamedTuple):
     @property
     def paid(self) -> str | None:
         """What 1,000 requests cost at least."""
-        return of_samples(self.row, self.prices).paid
+        return estimate_samples(self.row, self.prices).paid
 
 
 def servings(results: Results) -> list[Serving]:

@@ -6,7 +6,7 @@ from itertools import chain, product
 from operator import attrgetter
 from typing import NamedTuple, get_args
 
-from dlbench.analysis.answers.engine.costs import of_samples
+from dlbench.analysis.answers.engine.costs import estimate_samples
 from dlbench.analysis.answers.engine.pairs import (
     OWN_BEST,
     SAME,
@@ -194,7 +194,7 @@ class OnCard(NamedTuple):
     @property
     def worth(self) -> float | None:
         """The price of an hour of the card below which its samples cost less than here, at the least ratio."""
-        here = min(of_samples(self.row, self.measured.prices).hour.amounts.values(), default=None)
+        here = min(estimate_samples(self.row, self.measured.prices).hour.amounts.values(), default=None)
         return None if here is None else here * self.ratio_low
 
 
