@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
-from dlbench.analysis.answers.engine.pairs import foremost, medians
+from dlbench.analysis.answers.engine.pairs import foremost, median_cases
 from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, Figure, figure, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
@@ -315,7 +315,7 @@ QUESTION = Question(
                 shown("batch.fits", "count", "fits", "the largest batch that went well", lambda sweep: sweep.sides[-1].batch),
                 shown("batch.too_large", "count", "too large", "the smallest batch that ran out of memory"),
             ],
-            foremost=medians,
+            foremost=median_cases,
             by=lambda sweep: sweep.outcome,
             headline={
                 "no gain": "no gain shown from batch {smallest} to {enough}",

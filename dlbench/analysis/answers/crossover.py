@@ -7,10 +7,10 @@ from itertools import chain, product, takewhile
 from operator import itemgetter
 
 from dlbench.analysis.answers.engine.pairs import (
+    accelerator_order,
     machines_of,
     no_accelerator,
     sides_of,
-    standing,
     with_own_base,
 )
 from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag, detail, shown
@@ -96,7 +96,7 @@ def races(results: Results) -> list[Race]:
     alike = grouped(points, lambda point: (point.case, machines_of(point), _operands(point.other))).values()
     found = [Race(points[-1], points) for points in alike]
     of_machines = grouped(found, lambda race: machines_of(race.pair)).values()
-    return [*chain.from_iterable(sorted(of_machines, key=lambda alike: standing(_of_one_work(alike)[0].pair), reverse=True))]
+    return [*chain.from_iterable(sorted(of_machines, key=lambda alike: accelerator_order(_of_one_work(alike)[0].pair), reverse=True))]
 
 
 def _points(work: Sequence[Row]) -> Iterator[Match]:

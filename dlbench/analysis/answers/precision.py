@@ -10,7 +10,7 @@ from dlbench.analysis.answers.engine.costs import series
 from dlbench.analysis.answers.engine.pairs import (
     SAME,
     by_kind,
-    medians,
+    median_cases,
     same_columns,
     span_of,
 )
@@ -322,7 +322,7 @@ QUESTION = Question(
             ],
             notes=("95 % interval: of the fastest it allows for choosing the best of several",),
             whole=lambda step: cells(step.row) | pair_cells(step),
-            foremost=lambda found: medians([step for step in found if step.is_fastest]),
+            foremost=lambda found: median_cases([step for step in found if step.is_fastest]),
             by=lambda step: "open" if step.ratio.is_undecided else "gain" if max(map(speedup_of, step.pairs)) > 1 else "loss",
             headline={
                 "gain": (
