@@ -8,8 +8,8 @@ from functools import partial
 from statistics import median
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import devices_of, estimates
-from dlbench.analysis.answers.engine.pairs import best
+from dlbench.analysis.answers.engine.costs import devices_of, training_estimates
+from dlbench.analysis.answers.engine.pairs import best_pairs
 from dlbench.analysis.answers.engine.question import Table, detail, table
 from dlbench.analysis.answers.precision import trainings
 from dlbench.analysis.presentation import wording
@@ -130,7 +130,7 @@ def _settings(row: Row) -> dict[str, object]:
 def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
     """Yield all that rows say to a claim."""
     if test.measure == "training":
-        published = (each for each in estimates(results) if each.schedule.source)
+        published = (each for each in training_estimates(results) if each.schedule.source)
         yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
     elif test.measure == "accuracy_gap":
         for each in trainings(results.rows):
@@ -173,7 +173,7 @@ def _pairs(test: ClaimTest, results: Results) -> Sequence[Match]:
     speeds = partial(_SPEEDS[test.measure], prices=results.prices)
     known = results.where(lambda row: min(speeds(row), default=0) > 0)
     if test.best:
-        return best(known, ((speeds, lambda row: median(speeds(row))),))
+        return best_pairs(known, ((speeds, lambda row: median(speeds(row))),))
     with suppress(UsageError):  # no row that went well has the base
         found = (pair for timed in (True, False) for pair in match_rows(known, test.by or "", test.base, timed=timed).rows)
         return [replace(pair, speeds=(speeds(pair.base), speeds(pair.other))) for pair in found]

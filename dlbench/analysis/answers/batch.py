@@ -1,4 +1,4 @@
-"""Batch size: what a small one costs, how large a one is needed, what each sample takes of the memory, and the largest that fits."""
+"""Batch size: the cost of a small one, the smallest of full throughput, the memory of a sample, and the largest that fits."""
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
-from dlbench.analysis.answers.engine.pairs import foremost, medians
+from dlbench.analysis.answers.engine.pairs import foremost, median_cases
 from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, Figure, figure, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
@@ -22,47 +22,47 @@ from dlbench.core.units import percent
 
 
 class Training(NamedTuple):
-    """A training at one batch."""
+    """A training at one batch size."""
 
     row: Row
     case: str
-    """The training, whatever its batch."""
+    """The training without its batch size."""
     batch: int
     largest: int
     """The largest batch of the same training."""
     ratio: Ratio
-    """How many times as long as at that a sample takes."""
+    """Time of a sample over that at the largest batch."""
 
 
 def trainings(results: Results) -> list[Training]:
     """Return each training at each of its batches, the smallest first."""
-    trained = [row for row in results.rows if row.declared.value("sample") and row.is_sound]
-    found = [each for rows in grouped(trained, lambda row: row.differing_from({BATCH})).values() for each in _of_one(rows)]
+    rows = [row for row in results.rows if row.declared.value("sample") and row.is_sound]
+    found = [each for alike in grouped(rows, lambda row: row.differing_from({BATCH})).values() for each in _batches(alike)]
     return flat(by_device(found))
 
 
-def _of_one(rows: Sequence[Row]) -> list[Training]:
-    """Return a training at its batches; nothing where there is only one."""
+def _batches(rows: Sequence[Row]) -> Iterator[Training]:
+    """Yield one training at its batches; nothing if it has only one."""
     by_batch = {batch: row for row in rows if (batch := row.batch) and min(row.each_round("sample"), default=0.0) > 0}
-    # A training that diverged ended early, and its numbers were no longer those of others.
-    whole = [batch for batch, row in by_batch.items() if row.in_role("diverged") is None]
-    largest = max(whole or by_batch, default=0)
-    return [
-        Training(
-            row, label(row, (BATCH.name,)), batch, largest, speed_ratio(by_batch[largest].each_round("sample"), row.each_round("sample"))
-        )
-        for batch, row in sorted(by_batch.items() if len(by_batch) > 1 else ())
-    ]
+    if len(by_batch) < 2:
+        return
+    # A training that diverged ended early, so its time is no measure for others.
+    converged = [batch for batch, row in by_batch.items() if row.in_role("diverged") is None]
+    largest = max(converged or by_batch)
+    base = by_batch[largest].each_round("sample")
+    for batch, row in sorted(by_batch.items()):
+        yield Training(row, label(row, (BATCH.name,)), batch, largest, speed_ratio(base, row.each_round("sample")))
 
 
 def _foremost(found: Sequence[Training]) -> list[Training]:
-    """Return the median training at the smallest batch, of those that did not diverge, which were timed over few samples."""
-    alike = foremost(found)
-    smallest = [each for each in alike if each.batch == min(each.batch for each in alike)]
+    """Return the median training at the smallest batch, if possible of those that did not diverge after few samples."""
+    of_headline = foremost(found)
+    smallest_batch = min(each.batch for each in of_headline)
+    smallest = [each for each in of_headline if each.batch == smallest_batch]
     return [median_by_ratio([each for each in smallest if each.row.in_role("diverged") is None] or smallest)]
 
 
-SECTION = Section(
+SMALL_BATCHES = Section(
     records=trainings,
     title="Training by batch size",
     columns=[
@@ -92,20 +92,20 @@ SECTION = Section(
 
 
 ENOUGH = 0.9
-"""Share of the best throughput from which on a larger batch is not worth its memory and its latency."""
+"""Share of the best throughput that is enough: a larger batch is not worth its memory and its latency."""
 _FREE = {BATCH, *MACHINE} - {DEVICE, RUN}
-"""In which the rows of a sweep may differ: of what ran out of memory nobody knows more of the machine."""
+"""Settings in which the rows of a sweep may differ. A row that ran out of memory lacks other settings of the machine."""
 
 
 class BatchSweep(NamedTuple):
-    """Work at several batches."""
+    """Work at several batch sizes."""
 
     case: str
-    """The work, whatever its batch."""
+    """The work without its batch size."""
     sides: Sequence[Row]
-    """What went well, the smallest batch first."""
+    """Rows with a throughput, the smallest batch first."""
     row: Row
-    """Of the smallest batch near the best throughput."""
+    """Row of the smallest batch that is enough."""
     ratio: Ratio
     """Its throughput over that of the smallest batch."""
     share: float
@@ -115,43 +115,43 @@ class BatchSweep(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """Whether it gains anything, and whether a batch larger than any that was measured may give more."""
+        """``no gain`` over the smallest batch, ``more`` if a batch larger than all measured may give more, or ``enough``."""
         if self.ratio.is_undecided:
             return "no gain"
         return "more" if self.row is self.sides[-1] and not self.too_large else "enough"
 
     @property
     def less(self) -> str | None:
-        """Its share where that is not all."""
+        """Its share of the best throughput as text; None if it is the best, or not enough."""
         return percent(self.share) if self.share < 1 and self.outcome == "enough" else None
 
 
 @dataclass(frozen=True)
 class MemoryDemand:
-    """Memory that work takes by its batch: of a sweep of batches, or of a search for the largest and what that tried."""
+    """Memory of some work by its batch size: from a sweep of batches, or from a search for the largest and its tries."""
 
     row: Row
     fits: Sequence[Row]
-    """What went well, the smallest batch first."""
+    """Rows that fit into memory, the smallest batch first."""
     tries: Sequence[Row] = ()
-    """Of a search, the smallest batch first."""
+    """All tries of a search, the smallest batch first."""
     limit: str | None = None
-    """Of a search, the parameter that limits its memory, a number of GiB."""
+    """Parameter of a search that limits its memory, in GiB."""
 
     @property
     def case(self) -> str:
-        """The id without device, batch and limit."""
+        """The work without its batch size and limit."""
         return label(self.row, filter(None, (BATCH.name, self.limit)))
 
     @property
     def limit_bytes(self) -> float | None:
-        """Memory that it had to fit into; None where none was set."""
+        """Memory that it had to fit into; None without a limit."""
         limit = self.row.params.get(self.limit or "")
         return limit * 2**30 if isinstance(limit, int | float) and 0 < limit < 2**30 else None
 
     @property
     def beyond(self) -> int | None:
-        """The smallest batch that did not fit, not even in a second try after one that failed by chance."""
+        """The smallest batch that did not fit in any of its tries, as one may fail by chance."""
         failed = {row.batch for row in self.tries if row.case.status in (Status.OOM, Status.CRASHED)} - {row.batch for row in self.fits}
         return min(filter(None, failed), default=None)
 
@@ -163,69 +163,75 @@ class MemoryDemand:
 
     @property
     def ended(self) -> str | None:
-        """Why a search is unfinished, with what fits so far, or found nothing that fits."""
+        """Reason why a search is unfinished, or found nothing that fits; None if it went well."""
         return None if self.row.is_ok else self.row.case.reason or str(self.row.case.status)
 
     @cached_property
     def peaks(self) -> list[tuple[float, float]]:
-        """Batches and what each took."""
+        """Batch and peak bytes of each row that fits."""
         return [(batch, peak) for row in self.fits if (batch := row.batch) and (peak := row.peak_bytes)]
 
     @cached_property
     def line(self) -> Line | None:
-        """Line through the peaks of three batches or more; None where they don't rise, or are too far off it."""
+        """Line through the peaks of three batches or more; None if they don't rise, or are too far off it."""
         rising = len({peak for _, peak in self.peaks}) > 1
         return line if rising and (line := fit(self.peaks)) and line.off(self.peaks) < MOST_OFF else None
 
     @property
     def sample_bytes(self) -> float | None:
-        """What each sample adds."""
+        """Memory of each further sample."""
         return self.line.slope if self.line else None
 
     @property
     def fixed_bytes(self) -> float | None:
-        """What it takes without a sample; None where that does not show."""
+        """Memory without any sample; None if it is too small to show."""
         return self.line.fixed if self.line and self.line.shows_fixed(self.peaks[0][0], self.line.off(self.peaks)) else None
 
 
-def _sweep(group: Sequence[Row]) -> Iterator[BatchSweep]:
-    """Yield work that differs in its batch alone, where two or more went well and have a throughput."""
-    timed = {batch: row for row in group if (batch := row.batch) and row.has_throughput}
-    if len(timed) > 1:
-        rows = [timed[batch] for batch in sorted(timed)]
-        smallest, most = rows[0].rounds.items_per_s, max(row.throughput for row in rows)
-        row = next(row for row in rows if row.throughput >= ENOUGH * most)
-        ratio = ratio_to_itself(len(smallest)) if row is rows[0] else speed_ratio(smallest, row.rounds.items_per_s, among=len(rows) - 1)
-        too_large = min((batch for row in group if (batch := row.batch) and row.case.status is Status.OOM), default=None)
-        yield BatchSweep(label(row, (BATCH.name,)), rows, row, ratio, row.throughput / most, too_large)
+def _sweep(rows: Sequence[Row]) -> Iterator[BatchSweep]:
+    """Yield the sweep of rows that differ in their batch size alone; nothing if fewer than two have a throughput."""
+    timed = {batch: row for row in rows if (batch := row.batch) and row.has_throughput}
+    if len(timed) < 2:
+        return
+    sides = [timed[batch] for batch in sorted(timed)]
+    most = max(row.throughput for row in sides)
+    enough = next(row for row in sides if row.throughput >= ENOUGH * most)
+    base = sides[0].rounds.items_per_s
+    ratio = ratio_to_itself(len(base)) if enough is sides[0] else speed_ratio(base, enough.rounds.items_per_s, among=len(sides) - 1)
+    too_large = min((batch for row in rows if (batch := row.batch) and row.case.status is Status.OOM), default=None)
+    yield BatchSweep(label(enough, (BATCH.name,)), sides, enough, ratio, enough.throughput / most, too_large)
 
 
 def sweeps(results: Results) -> list[BatchSweep]:
-    """Return the works that were measured at several batches, accelerators first."""
+    """Return all work that was measured at several batch sizes, accelerators first."""
     groups = grouped((row for row in results.rows if row.batch and row.is_single_rank), lambda row: row.differing_from(_FREE))
     return flat(by_device([*chain.from_iterable(map(_sweep, groups.values()))]))
 
 
-def demands(results: Results) -> list[MemoryDemand]:
-    """Return the searches for the largest batch, of a published file without their tries, then the sweeps whose peaks follow a line."""
+def memory_demands(results: Results) -> list[MemoryDemand]:
+    """Return the searches for the largest batch, then the sweeps whose peaks follow a line.
 
-    def search(row: Row) -> Hashable:  # of its case nobody knows more before it has ended
+    Published files have no tries, so their searches have no line.
+    """
+
+    def search(row: Row) -> Hashable:  # precision and mode are not known before a case has ended
         return row.file, row.differing_from(_FREE | {DTYPE, MODE})
 
-    found, tries = list[MemoryDemand](), grouped((row for row in results.tries if row.batch), search)
+    tries = grouped((row for row in results.tries if row.batch), search)
+    searches = list[MemoryDemand]()
     for row in results.rows:
         declared = row.declared
         if declared.value("largest") and declared.searched == (BATCH.name,) and declared.searches(row.params):
             tried = sorted(tries.get(search(row), ()), key=lambda each: each.batch or 0)
             if (tried or row.case.found) and row.case.status is not Status.UNSUPPORTED:
-                found.append(MemoryDemand(row, [each for each in tried if each.is_ok], tried, declared.parameter("limit")))
-    found.sort(key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
+                searches.append(MemoryDemand(row, [each for each in tried if each.is_ok], tried, declared.parameter("limit")))
+    searches.sort(key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
     of_sweeps = (MemoryDemand(sweep.sides[0], sweep.sides) for sweep in sweeps(results))
-    return [*found, *(each for each in of_sweeps if each.line)]
+    return [*searches, *(each for each in of_sweeps if each.line)]
 
 
 def _by_batch(found: Sequence[BatchSweep]) -> Iterator[Figure]:
-    """Yield throughput, latency and memory against the batch, of each workload a figure each, with a line a sweep and device."""
+    """Yield three figures for each workload: throughput, latency and memory by batch size, with a line for each sweep."""
     rows = [row for sweep in found for row in sweep.sides]
     about = "One line a network or shape; further right is a larger batch. The vertical lines are 95 % intervals over rounds."
     line = detail(
@@ -245,13 +251,14 @@ def _by_batch(found: Sequence[BatchSweep]) -> Iterator[Figure]:
 
 
 def _cautions(found: Sequence[MemoryDemand]) -> Iterator[str]:
+    """Yield the searches that are unfinished."""
     for each in found:
         if each.ended:
             yield f"the search for the largest batch of {short(each.case)}: {each.ended}"
 
 
 _MEMORY: Section[MemoryDemand] = Section(
-    records=demands,
+    records=memory_demands,
     title="Memory by batch size",
     columns=[
         CASE.headed("work"),
@@ -315,7 +322,7 @@ QUESTION = Question(
                 shown("batch.fits", "count", "fits", "the largest batch that went well", lambda sweep: sweep.sides[-1].batch),
                 shown("batch.too_large", "count", "too large", "the smallest batch that ran out of memory"),
             ],
-            foremost=medians,
+            foremost=median_cases,
             by=lambda sweep: sweep.outcome,
             headline={
                 "no gain": "no gain shown from batch {smallest} to {enough}",
@@ -327,6 +334,6 @@ QUESTION = Question(
             figures=[_by_batch],
         ),
         _MEMORY,
-        SECTION,
+        SMALL_BATCHES,
     ],
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import THOUSAND, Cost, Estimate, devices_of, estimates, inference, sustained
+from dlbench.analysis.answers.engine.costs import THOUSAND, Cost, Estimate, devices_of, inference_estimates, sustained, training_estimates
 from dlbench.analysis.answers.engine.question import CONVERGENCE, CPU_ONLY, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.wording import few
@@ -23,64 +23,78 @@ _UNMETERED = "nothing metered these steps: dlbench run sustained"
 
 
 class Costs(NamedTuple):
-    """What rows say of costs: trainings on samples that are asked for, and the published ones, their money, plans, and inference."""
+    """Records of the five sections: trainings, their costs in money, offers to rent or buy, and inference."""
 
     wanted: Sequence[Estimate]
+    """Trainings on the samples that were asked for."""
     published: Sequence[Estimate]
+    """Trainings as published."""
     money: Sequence[Cost]
     plans: Sequence[Estimate]
+    """Estimates whose devices can be rented or bought."""
     forward: Sequence[Estimate]
 
 
 def _read(results: Results) -> Costs:
-    """Return networks of one's own first, then the most familiar, and then those that were measured on the most devices."""
-    every = list(estimates(results))
-    alone = Counter(each.model for each in every if each.row.is_single_rank)
-    every.sort(key=lambda each: (each.model in PARAMETERS, familiarity(each.model), -alone[each.model]))
-    wanted, published = ([each for each in every if bool(each.schedule.source) is known] for known in (False, True))
-    plans = [each for each in every if each.hour.rent is not None and each.hour.price is not None]
-    # Networks differ in nothing but the power that they take here, so one line is enough where that is not known.
-    once = [alike[0] for alike in grouped(plans, lambda each: (each.row.case.run, devices_of(each.row), each.hour)).values()]
-    forward = sorted(inference(results), key=lambda each: -each.row.paid_rate)
-    return Costs(wanted, published, [cost for each in (*every, *forward) for cost in each.costs], once, forward)
+    """Return all costs: networks of the user's first, then the most familiar ones, then those measured on the most devices."""
+    trainings = list(training_estimates(results))
+    on_one_device = Counter(each.model for each in trainings if each.row.is_single_rank)
+    trainings.sort(key=lambda each: (each.model in PARAMETERS, familiarity(each.model), -on_one_device[each.model]))
+    forward = sorted(inference_estimates(results), key=lambda each: -each.row.paid_rate)
+    plans = [each for each in trainings if each.hour.rent is not None and each.hour.price is not None]
+    # Plans of two networks differ in their power alone, so they are the same plan where that is not known.
+    same_plans = grouped(plans, lambda each: (each.row.case.run, devices_of(each.row), each.hour)).values()
+    return Costs(
+        wanted=[each for each in trainings if not each.schedule.source],
+        published=[each for each in trainings if each.schedule.source],
+        money=[cost for each in (*trainings, *forward) for cost in each.costs],
+        plans=[same[0] for same in same_plans],
+        forward=forward,
+    )
 
 
 def _cautions(results: Results) -> Iterator[str]:
+    """Yield what the times leave out, and what is not known of energy and money."""
     found = _read(results)
-    every = [*found.wanted, *found.published]
-    yield from (_LEFT_OUT, CONVERGENCE) if every else ("no training step of a published network was measured: dlbench run cnn",)
-    yield from _what_stays_open(every or found.forward, results.prices)
+    trainings = [*found.wanted, *found.published]
+    yield from (_LEFT_OUT, CONVERGENCE) if trainings else ("no training step of a published network was measured: dlbench run cnn",)
+    yield from _unknowns(trainings or found.forward, results.prices)
 
 
-def _what_stays_open(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
-    """Yield what stays open of energy and money, and the command or the options that would tell it."""
-    if not any(each.joules is not None for each in found):
-        yield f"energy is open: {next((_unmetered(each) for each in found if sustained(each.row)), _UNMETERED)}"
+def _unknowns(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
+    """Yield a sentence on each part of energy and money that is not known, with the command or option that gives it."""
+    if all(each.joules is None for each in found):
+        reasons = (_why_unmetered(each) for each in found if sustained(each.row))
+        yield f"energy is open: {next(reasons, _UNMETERED)}"
     if not prices.has_amounts:
         yield _NO_MONEY
         return
     yield _ONLY_DEVICES
-    if unspread := dict.fromkeys(each.row.case.device for each in found if each.hour.price is not None and each.hour.spread is None):
-        yield f"what {few(unspread, 3)}, bought, costs an hour is open: say for how long it is used, --price cuda=1600/4y/8h"
+    without_use = [each for each in found if each.hour.price is not None and each.hour.spread is None]
+    if bought := dict.fromkeys(each.row.case.device for each in without_use):
+        yield f"what {few(bought, 3)}, bought, costs an hour is open: say for how long it is used, --price cuda=1600/4y/8h"
+    # Rent includes electricity; who owns a device pays for it.
     owned = [each for each in found if each.hour.price is not None or (each.hour.rent is None and prices.per_kwh is not None)]
-    for why, alike in grouped((each for each in owned if each.hour.electricity is None), _unmetered).items():
+    for why, alike in grouped((each for each in owned if each.hour.electricity is None), _why_unmetered).items():
         networks = dict.fromkeys(f"{each.model} on {each.row.case.device}" for each in alike)
         yield f"electricity is left out for {few(networks, 2)}: {why if prices.per_kwh is not None else 'give --price kwh=AMOUNT'}"
-    every = dict.fromkeys(device for each in found for device in devices_of(each.row))
-    unpriced = [each for each in every if prices.per_kwh is None and prices.per_hour.of(each) is None and prices.price.of(each) is None]
+    if prices.per_kwh is not None:
+        return
+    devices = dict.fromkeys(device for each in found for device in devices_of(each.row))
+    unpriced = [device for device in devices if prices.per_hour.of(device) is None and prices.price.of(device) is None]
     if unpriced:
         yield f"without a price: {few(unpriced, 3)}; give --price {unpriced[0]}=AMOUNT/h"
 
 
-def _unmetered(each: Estimate) -> str:
-    """Return why the energy of an estimate is not known."""
+def _why_unmetered(each: Estimate) -> str:
+    """Return the reason why the energy of an estimate is not known."""
     if each.devices > 1 and each.row.energy.watts is not None:
         return "of several devices only the first was metered"
     return (sustained(each.row) and each.row.energy.reason) or _UNMETERED
 
 
 def _foremost(found: Sequence[Estimate]) -> list[Estimate]:
-    """Return of the first network the shortest time on one device, that on a CPU, and that on several devices."""
+    """Return the fastest estimates of the first network: on one device, on a CPU, and on several devices."""
     alike = [each for each in found if each.model == found[0].model]
     alone = [each for each in alike if each.row.is_single_rank] or alike
     groups = (alone, [each for each in alone if each.row.is_on_cpu], [each for each in alike if each.devices > 1])
@@ -88,35 +102,38 @@ def _foremost(found: Sequence[Estimate]) -> list[Estimate]:
     return [best, *(each for each in others if each is not best)]
 
 
-def _step(of: str) -> list[Column]:
-    """Return the columns of a step, of training or of inference."""
-    joules = shown(f"{of}.joules_1000", "J", "energy of 1000", "energy of 1000 samples, gross", lambda each: each.joules_of_1000[0])
+def _step_columns(prefix: str) -> list[Column]:
+    """Return the columns of a step; ``prefix`` starts their names: ``train`` or ``inference``."""
+    joules = shown(f"{prefix}.joules_1000", "J", "energy of 1000", "energy of 1000 samples, gross", lambda each: each.joules_of_1000[0])
     return [
-        shown(f"{of}.choice", "text", "at", "batch, precision and other settings at which it was sustained, or else fastest"),
-        shown(f"{of}.items_per_s", "items/s", "samples/s", "over the time of all calls; if sustained the steady rate", _rate),
+        shown(f"{prefix}.choice", "text", "at", "batch, precision and other settings at which it was sustained, or else fastest"),
+        shown(
+            f"{prefix}.items_per_s",
+            "items/s",
+            "samples/s",
+            "over the time of all calls; if sustained the steady rate",
+            attrgetter("row.paid_rate"),
+        ),
         spanned(joules, lambda each: each.joules_of_1000[1:]),
     ]
-
-
-def _rate(each: Estimate) -> float:
-    return each.row.paid_rate
 
 
 def _label(found: Sequence[Estimate]) -> str:
     return CPU_ONLY if all(each.row.is_on_cpu for each in found) else "your data"
 
 
-def _training(records: str) -> Section[Estimate]:
-    """Return the section of times on one set of samples: ImageNet with its published schedules, or another."""
+def _training_section(field: str) -> Section[Estimate]:
+    """Return the section of the trainings in one field of `Costs`: ``wanted`` or ``published``."""
+    # Names in braces are filled in by the engine, from columns and properties of an estimate.
     text, short = "{model:15} trains at {rate}: {what} in {seconds}{span}", "{seconds}{span} for {what}, {model}"
     return Section(
-        records=records,
+        records=field,
         title=lambda found: f"Time to train on {found[0].what}: an estimate",
         columns=[
             _MODEL,
             place,
             _RANKS,
-            *_step("train"),
+            *_step_columns("train"),
             detail("train.epochs", "count", "epochs", "passes over its samples", lambda each: each.schedule.epochs),
             spanned(shown("train.seconds", "s", "time to train", "all steps at that rate"), lambda each: each.ends, "train."),
             shown("train.joules", "J", "energy", "of all steps"),
@@ -125,7 +142,7 @@ def _training(records: str) -> Section[Estimate]:
         notes=_sources,
         foremost=_foremost,
         by=lambda each: "paid" if each.paid else "",
-        headline={
+        headline={  # "" where neither money nor energy is known
             "paid": (f"{text}, {{paid}}{{more}}", f"{short}, {{paid}}", "{seconds}{span}, {paid} for {what}"),
             "": (f"{text}{{more}}", short),
         },
@@ -138,20 +155,21 @@ def _training(records: str) -> Section[Estimate]:
 
 
 def _sources(found: Sequence[Estimate]) -> Iterator[str]:
-    """Yield where epochs, and the times of authors, come from."""
-    chosen = list({each.model: each.schedule for each in found if each.schedule.source}.values())
-    for source, family in grouped(chosen, lambda each: each.source).items():
+    """Yield the source of the epochs of each published schedule, and of the time that its authors took."""
+    schedules = list({each.model: each.schedule for each in found if each.schedule.source}.values())
+    for source, family in grouped(schedules, lambda each: each.source).items():
         yield f"epochs of {', '.join(each.model for each in family)}, of {family[0].images:,} {family[0].items}: {source}"
-    yield from dict.fromkeys(f"{each.took}: {each.took_source}" for each in chosen if each.took)
+    yield from dict.fromkeys(f"{each.took}: {each.took_source}" for each in schedules if each.took)
 
 
 def _amount(name: str, heading: str, samples: Callable[[Cost], float]) -> Column:
-    """Return the column of what so many samples cost, with its interval."""
+    """Return the column of the cost of so many samples, with its interval."""
     column = detail(f"cost.{name}", "money", heading, f"of {heading}", lambda each: each.of(samples(each)))
     return spanned(column, lambda each: each.ends(samples(each)))
 
 
 def _samples(each: Cost) -> str:
+    """Return what an amount is for: ``ImageNet``, ``inference on 1,000 images``."""
     return f"{'inference on ' * ('inference' in each.row.declared.tags)}{each.estimate.what}"
 
 
@@ -176,7 +194,7 @@ QUESTION = Question(
     read=_read,
     cautions=_cautions,
     sections=[
-        *map(_training, ("wanted", "published")),
+        *map(_training_section, ("wanted", "published")),
         Section(
             records="money",
             title=lambda found: f"What it costs{found[0].estimate.prices.heading}",
@@ -199,7 +217,12 @@ QUESTION = Question(
         Section(
             records="forward",
             title="Inference on 1000 samples",
-            columns=[_MODEL, place, *_step("inference"), shown("inference.paid", "text", "cost", "the least price of 1000, else energy")],
+            columns=[
+                _MODEL,
+                place,
+                *_step_columns("inference"),
+                shown("inference.paid", "text", "cost", "the least price of 1000, else energy"),
+            ],
             headline={"": ("{paid} for 1000 samples of inference", "{paid} for 1000 samples")},
             qualifier=("{model} {at}{where}", "{at}{where}"),
             tags={Tag.ESTIMATE: lambda _: True},

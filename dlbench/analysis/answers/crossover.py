@@ -1,4 +1,4 @@
-"""Crossover: from what size on an accelerator stays ahead of the CPU, by how operands get there."""
+"""Crossover: the size from which on an accelerator stays ahead of the CPU, with and without copies of its operands."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, product, takewhile
 from operator import itemgetter
 
-from dlbench.analysis.answers.engine.pairs import (
-    machines_of,
-    no_accelerator,
-    sides_of,
-    standing,
-    with_own_base,
-)
+from dlbench.analysis.answers.engine.pairs import accelerator_order, machines_of, no_accelerator, sides_of, with_own_base
 from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, pair_cells, place
 from dlbench.analysis.presentation.names import noun
@@ -24,22 +18,22 @@ from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.units import Column, Unit
 
 _MOST_FIGURES = 12
-"""A page has one for each of as many works; the table has all."""
+"""Most figures of a page, one for each work; the table has all."""
 _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no crossover in this range"
 
 
 @dataclass(frozen=True, slots=True)
 class Race(MatchRecord):
-    """An accelerator against a CPU at all sizes of one work, with one way to get its operands."""
+    """An accelerator against a CPU at all sizes of one work, with operands that get there in the same way."""
 
     pair: Match
-    """That at the largest size."""
+    """The pair at the largest size."""
     points: Sequence[Match]
-    """One for each size, the smallest first."""
+    """A pair for each size, the smallest first."""
 
     @property
     def device(self) -> str:
-        """What the accelerator is called where there is little room."""
+        """Short name of the accelerator."""
         return noun(self.row)
 
     @property
@@ -49,21 +43,21 @@ class Race(MatchRecord):
 
     @property
     def operands(self) -> str | None:
-        """How they get to the accelerator."""
+        """How operands get to the accelerator: ``copies=pinned``."""
         return _operands(self.row)
 
     @property
     def copied(self) -> str | None:
-        """The same of operands that are copied; None of those that are there, as those of the CPU are."""
+        """The same if they are copied; None if they are there already, as those of the CPU are."""
         return None if self.operands == _operands(self.pair.base) else self.operands
 
     @property
     def size(self) -> float | None:
-        """The smallest from which on it is ahead at all larger ones, too; None where it is not at the largest."""
+        """The crossover: the smallest size that is ahead with all larger ones; None if the largest is not ahead."""
         return self.ahead_from(speedup_of)
 
     def ahead_from(self, speedup: Callable[[Match], float | None]) -> float | None:
-        """Return the smallest size from which on a speed-up is above 1 at all larger sizes, too."""
+        """Return the smallest size whose speed-up is above 1 with those of all larger sizes."""
         ahead = takewhile(lambda point: (speedup(point) or 0) > 1, reversed(self.points))
         return min((_size(point.other) for point in ahead), default=None)
 
@@ -74,83 +68,89 @@ class Race(MatchRecord):
 
     @property
     def low(self) -> float | None:
-        """From where on it may be ahead; None of too few rounds, too."""
+        """The smallest crossover that intervals allow; None also for too few rounds."""
         return None if self.few else self.ahead_from(lambda point: point.ratio.high)
 
     @property
     def high(self) -> float | None:
-        """From where on it surely is; None of too few rounds, too."""
+        """The largest crossover that intervals allow; None also for too few rounds."""
         return None if self.few else self.ahead_from(lambda point: point.ratio.low)
 
     @property
     def result(self) -> str:
         """Whether there is a crossover in this range."""
-        return _NONE if self.size is None else _THROUGHOUT if self.size == _size(self.points[0].other) else _CROSSES
+        if self.size is None:
+            return _NONE
+        return _THROUGHOUT if self.size == _size(self.points[0].other) else _CROSSES
 
 
 def races(results: Results) -> list[Race]:
-    """Return each accelerator in each work and way against the CPU of its machine, or else each CPU; the fastest accelerator first."""
-    fit = [row for row in results.rows if _size(row) and row.unfit(across_devices=True) is None]
-    works = grouped(fit, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
+    """Return a race for each work, accelerator and way of its operands; the fastest accelerator first.
+
+    An accelerator races with the CPU of its own machine, or with each CPU if that was not measured.
+    """
+    with_size = [row for row in results.rows if _size(row) and row.unfit(across_devices=True) is None]
+    works = grouped(with_size, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
     points = with_own_base([*chain.from_iterable(map(_points, works.values()))])
-    alike = grouped(points, lambda point: (point.case, machines_of(point), _operands(point.other))).values()
-    found = [Race(points[-1], points) for points in alike]
-    of_machines = grouped(found, lambda race: machines_of(race.pair)).values()
-    return [*chain.from_iterable(sorted(of_machines, key=lambda alike: standing(_of_one_work(alike)[0].pair), reverse=True))]
+    by_race = grouped(points, lambda point: (point.case, machines_of(point), _operands(point.other))).values()
+    found = [Race(points[-1], points) for points in by_race]
+    by_machines = grouped(found, lambda race: machines_of(race.pair)).values()
+    fastest_first = sorted(by_machines, key=lambda alike: accelerator_order(_typical_work(alike)[0].pair), reverse=True)
+    return [*chain.from_iterable(fastest_first)]
 
 
 def _points(work: Sequence[Row]) -> Iterator[Match]:
-    """Yield each accelerator against each CPU at each size of one work, first with operands that are where the CPU has its own.
+    """Yield pairs of each accelerator and each CPU at each size of one work that both have, if they have two or more.
 
-    One for each size that both were measured at, if there are two or more.
+    Accelerators whose operands need no copies come first.
     """
-    devices = grouped(work, lambda row: (one_device(row), _operands(row))).values()
-    cpus = [alike for alike in devices if alike[0].is_on_cpu]
-    resident = {_operands(cpu[0]) for cpu in cpus}
-    accelerators = sorted((alike for alike in devices if not alike[0].is_on_cpu), key=lambda alike: _operands(alike[0]) not in resident)
+    by_device = grouped(work, lambda row: (one_device(row), _operands(row))).values()
+    cpus = [rows for rows in by_device if rows[0].is_on_cpu]
+    resident = {_operands(rows[0]) for rows in cpus}
+    accelerators = sorted((rows for rows in by_device if not rows[0].is_on_cpu), key=lambda rows: _operands(rows[0]) not in resident)
     for sides in product(cpus, accelerators):
-        bases, raced = ({_size(row): row for row in side} for side in sides)
-        sizes = sorted(bases.keys() & raced.keys())
-        yield from (match(bases[size], raced[size], DEVICE, *_names(work[0])) for size in sizes if len(sizes) > 1)
+        base, other = ({_size(row): row for row in side} for side in sides)
+        sizes = sorted(base.keys() & other.keys())
+        if len(sizes) > 1:
+            yield from (match(base[size], other[size], DEVICE, *_names(work[0])) for size in sizes)
 
 
 def _names(row: Row) -> tuple[str, ...]:
-    """Return the parameter that is the size of a row's work, and the one that says how operands get there, if there is one."""
+    """Return the parameter that is the size of a row's work, and then, if there is one, that for the way of its operands."""
     return row.declared.having("sweep") + row.declared.having("copies")
 
 
 def _size(row: Row) -> float:
-    """Return how large the work of a row is, zero where it does not say; an edited file may hold any value."""
+    """Return the size of a row's work; zero if there is none, or an edited file holds an impossible value."""
     value = row.params.get(row.declared.parameter("sweep") or "")
     return value if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**53 else 0
 
 
 def _operands(row: Row) -> str | None:
-    """Return how operands get to where a row was measured, such as ``copies=pinned``; None where it does not say."""
+    """Return how operands get to the device of a row: ``copies=pinned``; None if it has no such parameter."""
     return next((f"{name}={row.params[name]}" for name in _names(row)[1:] if row.params.get(name) is not None), None)
 
 
-def _of_one_work(found: Iterable[Race]) -> list[Race]:
-    """Return the races of one work of an accelerator, with operands that need no copies first, of the others the one that is ahead first.
+def _typical_work(found: Iterable[Race]) -> list[Race]:
+    """Return the races of the typical work of an accelerator: first that without copies, then those ahead at the smallest size.
 
-    Of the workload that was measured in the most ways, or else first, it is the work with the median speed-up at the largest size, in
-    fp32 if that was measured.
+    It is the work of median speed-up, in fp32 if possible, of the workload with the most ways of its operands.
     """
     workloads = grouped(found, lambda race: race.row.case.workload).values()
-    most = max(workloads, key=lambda alike: len({race.operands for race in alike}))
-    works = grouped([race for race in most if race.row.case.dtype == "fp32"] or most, lambda race: race.case)
-    first, *copied = works[median_by_ratio(alike[0] for alike in works.values()).case]
+    workload = max(workloads, key=lambda races: len({race.operands for race in races}))
+    works = grouped([race for race in workload if race.row.case.dtype == "fp32"] or workload, lambda race: race.case)
+    first, *copied = works[median_by_ratio(races[0] for races in works.values()).case]
     return [first, *sorted(copied, key=lambda race: race.size or math.inf)]
 
 
 def _foremost(found: Sequence[Race]) -> list[Race]:
-    """Return the races of one work of the first accelerator; with operands that are copied alone, and never ahead, the first."""
-    first, *copied = _of_one_work([race for race in found if machines_of(race.pair) == machines_of(found[0].pair)])
-    return [first, *copied] if first.size is not None and not first.copied else [first]
+    """Return the races of the typical work of the first accelerator; only the first of them if that has copies, or is never ahead."""
+    first, *others = _typical_work([race for race in found if machines_of(race.pair) == machines_of(found[0].pair)])
+    return [first, *others] if first.size is not None and not first.copied else [first]
 
 
 def _figures(found: Sequence[Race]) -> Iterator[Figure]:
-    """Yield the speed-up against the size, with a line a device and way, of the first works."""
+    """Yield a figure of the speed-up by size for each of the first works, with a line for each device and way of its operands."""
     about = "Above 1 the accelerator is faster than the CPU; the vertical lines are 95 % intervals over rounds."
     for case, alike in [*grouped(found, lambda race: race.case).items()][:_MOST_FIGURES]:
         yield figure(

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, starmap
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.pairs import foremost, medians, of_ratios, sides_of
+from dlbench.analysis.answers.engine.pairs import figure_of_ratios, foremost, median_cases, sides_of
 from dlbench.analysis.answers.engine.question import CONVERGENCE, Lack, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
@@ -151,7 +151,7 @@ def _foremost_effects(found: Sequence[Tuned]) -> list[Tuned]:
 def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
     """Yield what each option brings alone, a row a value of it."""
     for where, alike in by_workload([each for each in found if each.alone], by_place=True).items():
-        yield of_ratios(f"What each tuning option brings alone: {where}", "the default", alike, _SET_TO, _DEFAULT)
+        yield figure_of_ratios(f"What each tuning option brings alone: {where}", "the default", alike, _SET_TO, _DEFAULT)
 
 
 def _cautions(results: Results) -> Iterator[str]:
@@ -197,8 +197,8 @@ QUESTION = Question(
                 detail("default.searched", "flag", "searched", "whether a search chose that, not only the best of what a suite planned"),
                 RATIO,
             ],
-            foremost=lambda found: medians(found, _preferred),
-            figures=[lambda found: [of_ratios(_AT_BEST, "the default", found, CASE.headed("work"), place(found))]],
+            foremost=lambda found: median_cases(found, _preferred),
+            figures=[lambda found: [figure_of_ratios(_AT_BEST, "the default", found, CASE.headed("work"), place(found))]],
         ),
         _section(
             records="effects",

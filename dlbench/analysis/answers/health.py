@@ -26,18 +26,18 @@ from dlbench.core.units import one_line, percent, ratio
 
 
 def _sustained_figures(found: Sequence[Sustained]) -> Iterator[Figure]:
-    """Yield throughput and, where the machine tells it, the clock of these over their windows, each over its beginning."""
+    """Yield the figure of throughput and, if it was read, the clock over the window of each step, relative to their first values."""
     roles: Sequence[ValueRole] = ("pace", "clock")
+    points = list[tuple[Sustained, str, float, float]]()
+    for each, role in product(found, roles):
+        line = brief(each.row.key) + (": clock" if role == "clock" else "")
+        values = series(each.row, role)
+        points += [(each, line, at / len(values), value / values[0]) for at, value in enumerate(values, 1)]
     yield figure(
         "Sustained throughput and clock",
         "Throughput and the device's clock over their first values, in the course of the window.",
         "line",
-        [
-            (each, brief(each.row.key) + ": clock" * (role == "clock"), at / len(points), point / points[0])
-            for each, role in product(found, roles)
-            for points in [series(each.row, role)]
-            for at, point in enumerate(points, 1)
-        ],
+        points,
         detail("sustained.at", "fraction", "of the window", "of the window that had passed", itemgetter(2)),
         detail("sustained.share", "ratio", "over its beginning", "over the first value", itemgetter(3)),
         detail("sustained.line", "text", "what", "which step, and of it what", itemgetter(1)),
@@ -68,12 +68,12 @@ SUSTAINED = Section(
 
 
 NORMAL = 1.25
-"""Factor within which a case is as on the same hardware elsewhere: room, memory and drivers of two machines of one kind make 10 % often,
-and a wrong setting costs more than a quarter, as a rule."""
+"""Factor within which a case is normal for the same hardware: two machines of a kind often differ by 10 % in cooling, memory and drivers,
+while a wrong setting costs more than a quarter, as a rule."""
 _ISA = ("identity", "cpu", "isa")
-"""Where an environment tells the vector and matrix units of a CPU; hypervisors give different processors the same name."""
+"""Path in an environment to the vector and matrix units of a CPU; hypervisors give different processors the same name."""
 _MOST_MACHINES = 4
-"""Machines that are held against references; more are a fleet, which is held against itself."""
+"""Most machines to compare with references; more are a fleet, whose machines are compared with each other."""
 
 
 @dataclass(frozen=True)
@@ -82,79 +82,89 @@ class SameCase:
 
     place: str
     row: Row
-    """Here."""
+    """Row measured here."""
     there: Row
+    """Row of the reference run."""
     about: Sequence[str]
-    """Which reference it is."""
+    """Notes on the reference run."""
 
     @property
     def case(self) -> str:
-        """The case."""
+        """Key of the case."""
         return self.row.key
 
     @cached_property
     def ratio(self) -> Ratio:
-        """How many times as fast it is here."""
+        """Speed here over that of the reference."""
         return match(self.there, self.row, RUN).ratio
 
     @property
     def is_off(self) -> bool:
-        """Whether it is beyond what is normal on the same hardware, all of its interval."""
+        """Whether the whole interval of the ratio is beyond `NORMAL`."""
         ratio = self.ratio
         return (ratio.high or ratio.speedup) < 1 / NORMAL or (ratio.low or ratio.speedup) > NORMAL
 
 
-def against_references(results: Results) -> tuple[list[SameCase], list[Row]]:
-    """Return the cases that a reference run on a device of the same name has, too, and a row of each device that none has a case of."""
+def match_references(results: Results) -> tuple[list[SameCase], list[Row]]:
+    """Match the cases of each device with those of reference runs on a device of the same name.
+
+    Return the matched cases, and the first row of each device without any.
+    """
     if len(results.environments) > _MOST_MACHINES or not results.references:
         return [], []
-    own = {origin(environment) for environment in results.files.environments.values()} - {None}
-    themselves = {run.machine for run in reference_runs() if origin(run.environment) in own}
-    others = [run for run in reference_runs() if run.machine not in themselves]
+    own_origins = {origin(environment) for environment in results.files.environments.values()} - {None}
+    own_machines = {run.machine for run in reference_runs() if origin(run.environment) in own_origins}
+    other_runs = [run for run in reference_runs() if run.machine not in own_machines]
     found, alone = list[SameCase](), list[Row]()
-    for where, alike in by_device(results.rows).items():
-        if rows := [row for row in alike if row.has_times]:
-            same = _of_same(where, rows, others, results)
+    for where, on_device in by_device(results.rows).items():
+        rows = [row for row in on_device if row.has_times]
+        if not rows:
+            continue
+        if same := _match_device(where, rows, other_runs, results):
             found += same
-            alone += [] if same else rows[:1]
+        else:
+            alone.append(rows[0])
     return found, alone
 
 
-def _of_same(where: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> list[SameCase]:
-    """Return the cases of the first machine with the same device that has any of these."""
-    kind, environment = kind_of(mine[0].case.device), results.environments[mine[0].case.run]
-    threads = max(row.case.threads or 1 for row in mine)
-    workloads = frozenset(row.case.workload for row in mine)
-    alike = [run for run in runs if run.has_any(workloads) and _is_same(run, mine[0], threads, environment)]
+def _match_device(where: str, here: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> list[SameCase]:
+    """Match the rows of one device with the first reference machine that has the device and any of their cases."""
+    kind = kind_of(here[0].case.device)
+    environment = results.environments[here[0].case.run]
+    threads = max(row.case.threads or 1 for row in here)
+    workloads = frozenset(row.case.workload for row in here)
+    alike = [run for run in runs if run.has_any(workloads) and _has_same_device(run, here[0], threads, environment)]
     for machine in grouped(alike, lambda run: run.machine).values():
-        # Of a case that the reference has several times its last.
-        theirs = {row.key: row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind}
-        device = ", ".join([machine[0].name_of(kind) or "", *([plural(threads, "thread")] if kind == "cpu" else [])])
-        about = _notes(device, machine, environment)
-        both = [(row, there) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
+        # Later rows of a case replace earlier ones.
+        there = {row.key: row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind}
+        both = [(row, there[row.key]) for row in here if row.key in there and there[row.key].case.found == row.case.found]
         if both:
-            return [SameCase(where, row, there, about) for row, there in both]
+            device = ", ".join([machine[0].name_of(kind) or "", *([plural(threads, "thread")] if kind == "cpu" else [])])
+            about = _notes(device, machine, environment)
+            return [SameCase(where, row, reference, about) for row, reference in both]
     return []
 
 
-def _is_same(run: ReferenceRun, here: Row, threads: int, environment: object) -> bool:
-    """Whether a reference was measured on a device of that name, on a CPU with as many threads and the same units."""
+def _has_same_device(run: ReferenceRun, here: Row, threads: int, environment: object) -> bool:
+    """Whether a reference was measured on a device of the same name; on a CPU with as many threads and the same units, too."""
     name = run.name_of(kind_of(here.case.device))
     is_cpu_like = not here.is_on_cpu or ((run.threads or 1) == threads and part(run.environment, *_ISA) == part(environment, *_ISA))
     return name is not None and is_cpu_like and name_words(name) == name_words(here.case.device_name or "")
 
 
 def _notes(device: str, machine: Sequence[ReferenceRun], environment: object) -> list[str]:
-    """Say which reference it is and of when, and where torch or dlbench is another."""
+    """Return notes on a reference machine: its device, files and days, and the versions of torch and dlbench that differ from here."""
     names, first = ", ".join(each.path.stem for each in machine), machine[0]
     days = " and ".join(sorted({began[1][:10] for each in machine if (began := origin(each.environment))}))
-    versions = {
-        path[-1]: [part(each, *path) or "unknown" for each in (first.environment, environment)]
-        for path in (("stack", "versions", "torch"), ("provenance", "dlbench"))
-    }
-    apart = "; ".join(f"{name} {there} there and {here} here" for name, (there, here) in versions.items() if there != here)
-    notes = (f"there: {device}, {first.machine} ({names}), measured {days or 'on an unknown day'}", apart and f"another version: {apart}")
-    return [one_line(note) for note in notes if note]
+    notes = [f"there: {device}, {first.machine} ({names}), measured {days or 'on an unknown day'}"]
+    different = list[str]()
+    for path in (("stack", "versions", "torch"), ("provenance", "dlbench")):
+        there, here = (part(each, *path) or "unknown" for each in (first.environment, environment))
+        if there != here:
+            different.append(f"{path[-1]} {there} there and {here} here")
+    if different:
+        notes.append(f"another version: {'; '.join(different)}")
+    return [one_line(note) for note in notes]
 
 
 _SAME_HARDWARE: Section[SameCase] = Section(
@@ -175,7 +185,7 @@ _SAME_HARDWARE: Section[SameCase] = Section(
         ),
     ],
     notes=lambda found: dict.fromkeys(note for case in found for note in case.about),
-    # A middle of all would depend on the suites that ran.
+    # The median over all kinds of work would depend on the suites that ran.
     foremost=lambda found: [median_by_ratio(kind) for kind in by_kind(found).values()],
     headline={"": "{speedup} as fast as the reference{span}"},
 )
@@ -190,44 +200,45 @@ _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
     "unexpected": lambda row: row.flag.unexpected,
     "noisy": lambda row: row.is_noisy,
 }
-"""Signs of trouble by the words behind a number of cases, the gravest first; the first is of all cases of a run."""
+"""Signs of trouble and their conditions, the gravest first; the first holds for whole runs."""
 _GRAVE = ("failed", "implausible", "throttled")
 _MINOR = ("throttled", "disturbed", "noisy")
-"""Signs that the numbers of a run survive where at most half of its cases show them."""
+"""Signs that leave the numbers of a run usable; they are a reservation where more than half of its cases show them."""
 
 
 class Trouble(NamedTuple):
-    """A sign of trouble, and the cases that show it, of all or of a device."""
+    """A sign of trouble, and the cases that show it."""
 
     sign: str
     rows: Sequence[Row]
-    """Those that show it."""
+    """Cases that show it."""
     tried: Sequence[Row]
-    """Cases there."""
+    """All cases."""
     verdict: str = ""
-    """Of the first what is said of the machine, in one line, and of what that is."""
+    """Verdict on the machine, of the first sign only."""
     about: str = ""
-    is_standing: bool = False
-    """Whether that is its `standing` alone, with which a screen begins."""
+    """The case, file or device that the verdict is about."""
+    is_usability: bool = False
+    """Whether the verdict is the `usability`, which a screen shows elsewhere."""
 
     @property
     def row(self) -> Row:
-        """The first of these."""
+        """The first case that shows it, or else the first of all."""
         return (*self.rows, *self.tried)[0]
 
     @property
     def sides(self) -> tuple[Row, ...]:
-        """None, as flags are what it tells."""
+        """No rows: their flags are the verdict itself, and no limit of it."""
         return ()
 
 
 class Health(NamedTuple):
-    """What rows say of a machine."""
+    """Records of the five sections, and what cautions need."""
 
     trouble: Sequence[Trouble]
     outliers: Sequence[Outlier]
     peaks: Sequence[Row]
-    """Of each device the case with the largest share of its published peak, the lowest first."""
+    """For each device the case with the largest share of its published peak; the device with the lowest share first."""
     bursts: Sequence[Sustained]
     same: Sequence[SameCase]
     alone: Sequence[Row]
@@ -236,73 +247,87 @@ class Health(NamedTuple):
 
 
 def _read(results: Results) -> Health:
-    tried, machines = _tried(results), kinds(results.files) if len(results.files.environments) > 1 else []
-    held = (row for row in tried if not (row.is_set_aside or row.flag.implausible) and row.rate.peak_fraction is not None)
-    peaks = sorted((max(found, key=_share) for found in by_device([*held]).values()), key=_share)
-    same, alone = against_references(results)
-    trouble = [Trouble(sign, showing, tried) for sign, shows in _SIGNS.items() if (showing := list(filter(shows, tried)))]
-    outliers = [each for kind in machines for each in kind.outliers]
-    bursts = sorted(filter(None, (sustained(row) for row in results.rows if row.is_sound)), key=lambda each: each.kept)
-    found = Health(trouble or [Trouble("no trouble", (), tried)], outliers, peaks, bursts, same, alone, machines)
-    return found._replace(trouble=[_judged(found, results), *found.trouble[1:]] if tried else [])
+    """Return the health of the machines of these results; the first trouble has the verdict."""
+    tried = _tried(results)
+    machine_kinds = kinds(results.files) if len(results.files.environments) > 1 else []
+    with_peak = [row for row in tried if not (row.is_set_aside or row.flag.implausible) and row.rate.peak_fraction is not None]
+    same, alone = match_references(results)
+    by_sign = ((sign, list(filter(shows, tried))) for sign, shows in _SIGNS.items())
+    trouble = [Trouble(sign, rows, tried) for sign, rows in by_sign if rows]
+    found = Health(
+        trouble=trouble or [Trouble("no trouble", (), tried)],
+        outliers=[each for kind in machine_kinds for each in kind.outliers],
+        peaks=sorted((max(rows, key=_share) for rows in by_device(with_peak).values()), key=_share),
+        bursts=sorted(filter(None, (sustained(row) for row in results.rows if row.is_sound)), key=lambda each: each.kept),
+        same=same,
+        alone=alone,
+        kinds=machine_kinds,
+    )
+    return found._replace(trouble=[_judge(found, results), *found.trouble[1:]] if tried else [])
 
 
 def _share(row: Row) -> float:
     return row.rate.peak_fraction or 0.0
 
 
-def standing(results: Results) -> str:
-    """Return whether the numbers of results are usable, and what most of the doubtful cases are: ``usable; 4 of 17 cases noisy``."""
+def usability(results: Results) -> str:
+    """Return whether the numbers of results are usable, with the sign that most cases show: ``usable; 4 of 17 cases noisy``."""
     tried = _tried(results)
-    counts, measured = {sign: sum(map(bool, map(shows, tried))) for sign, shows in _SIGNS.items()}, plural(len(tried), "case")
+    counts = {sign: sum(map(bool, map(shows, tried))) for sign, shows in _SIGNS.items()}
+    measured = plural(len(tried), "case")
     if unusable := counts["not usable"]:
-        most = max(("disturbed", "throttled"), key=counts.__getitem__)
-        return f"not usable: {unusable} of {f'{len(tried)} {most}' if all(row.flag.not_usable for row in tried) else measured}"
+        sign = max(("disturbed", "throttled"), key=counts.__getitem__)
+        return f"not usable: {unusable} of {f'{len(tried)} {sign}' if all(row.flag.not_usable for row in tried) else measured}"
     if len(tried) == counts["failed"]:
         return "nothing measured"
-    minor = max(_MINOR, key=counts.__getitem__)
-    but = ";" if 2 * counts[minor] <= len(tried) else ", but"
-    return f"usable{but} {counts[minor]} of {measured} {minor}" if counts[minor] else "usable"
+    sign = max(_MINOR, key=counts.__getitem__)
+    if not counts[sign]:
+        return "usable"
+    return f"usable{';' if 2 * counts[sign] <= len(tried) else ', but'} {counts[sign]} of {measured} {sign}"
 
 
 def _tried(results: Results) -> list[Row]:
     return [row for row in (*results.rows, *results.set_aside) if row.is_ok or row.is_failure]
 
 
-def _judged(found: Health, results: Results) -> Trouble:
-    """Return the first sign with the gravest trouble of all, how many cases show it, and its worst case where there is one."""
-    first, showing = found.trouble[0], {each.sign: each.rows for each in found.trouble}
-    measured, of_machine = plural(len(first.tried), "case"), _of_machine(found)
-    off = sorted((each for each in found.same if each.is_off), key=speedup_of)
-    if unusable := showing.get("not usable"):
-        whole = all(row.flag.not_usable for row in first.tried)
-        about = of_machine if whole else few(dict.fromkeys(row.file for row in unusable), 1)
-        return first._replace(verdict=standing(results), about=about, is_standing=True)
-    if grave := next(filter(showing.get, _GRAVE), None):
-        worst = showing[grave][0]
+def _judge(found: Health, results: Results) -> Trouble:
+    """Return the first trouble with the verdict on the machine: the gravest of all there is, and the case, file or device it is about."""
+    first = found.trouble[0]
+    by_sign = {each.sign: each.rows for each in found.trouble}
+    measured = plural(len(first.tried), "case")
+    if unusable := by_sign.get("not usable"):
+        is_whole = all(row.flag.not_usable for row in first.tried)
+        about = _peak_or_reference(found) if is_whole else few(dict.fromkeys(row.file for row in unusable), 1)
+        return first._replace(verdict=usability(results), about=about, is_usability=True)
+    if sign := next(filter(by_sign.get, _GRAVE), None):
+        worst = by_sign[sign][0]
         reason = f": {worst.case.reason}" if worst.is_failure and worst.case.reason else ""
-        return first._replace(verdict=f"{len(showing[grave])} of {measured} {grave}", about=f"{brief(worst.key)}{reason}")
-    if off and off[0].ratio.speedup < 1:
-        return first._replace(verdict=f"{off[0].ratio.brief} as fast as this hardware elsewhere", about=brief(off[0].row.key))
+        return first._replace(verdict=f"{len(by_sign[sign])} of {measured} {sign}", about=f"{brief(worst.key)}{reason}")
+    slowest = min((each for each in found.same if each.is_off), key=speedup_of, default=None)
+    if slowest and slowest.ratio.speedup < 1:
+        return first._replace(verdict=f"{slowest.ratio.brief} as fast as this hardware elsewhere", about=brief(slowest.row.key))
     if slow := next((each for each in found.outliers if each.change > 0), None):
         return first._replace(verdict=f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind", about=slow.row.case.run)
-    usable = standing(results)
-    return first._replace(verdict=f"usable; no trouble in {measured}" if usable == "usable" else usable, about=of_machine, is_standing=True)
+    verdict = usability(results)
+    if verdict == "usable":
+        verdict = f"usable; no trouble in {measured}"
+    return first._replace(verdict=verdict, about=_peak_or_reference(found), is_usability=True)
 
 
-def _of_machine(found: Health) -> str:
-    """Return the lowest share of a published peak, or else the kind of work that is slowest beside a reference run."""
+def _peak_or_reference(found: Health) -> str:
+    """Return the lowest share of a published peak, or else the kind of work that is slowest against a reference run, as text."""
     if found.peaks:
         where = f"{found.peaks[0].case.device}: " if len(found.peaks) > 1 else ""
         return f"{where}{percent(_share(found.peaks[0]))} of the published peak"
-    middles = {kind: median_by_ratio(cases).ratio for kind, cases in by_kind(found.same).items()}
-    if not middles:
+    medians = {kind: median_by_ratio(cases).ratio for kind, cases in by_kind(found.same).items()}
+    if not medians:
         return ""
-    kind = min(middles, key=lambda kind: middles[kind].speedup)
-    return "no difference shown to the reference" if middles[kind].is_undecided else f"{kind} {middles[kind].brief} the reference"
+    kind = min(medians, key=lambda kind: medians[kind].speedup)
+    return "no difference shown to the reference" if medians[kind].is_undecided else f"{kind} {medians[kind].brief} the reference"
 
 
 def _cautions(results: Results) -> Iterator[str]:
+    """Yield what was in the way, what stands out, and what the results cannot be compared with."""
     found = _read(results)
     yield from results.circumstances
     yield from sentences(found.kinds)
@@ -310,8 +335,8 @@ def _cautions(results: Results) -> Iterator[str]:
         yield "no published peak of these devices is known for what was measured"
     if found.alone:
         several = several_runs(found.alone)
-        which = few((f"{row.case.device} ({hardware(row, several)})" for row in found.alone), 1)
-        yield one_line(f"no other reference run has a case of {which}; dlbench contribute makes one")
+        devices = few((f"{row.case.device} ({hardware(row, several)})" for row in found.alone), 1)
+        yield one_line(f"no other reference run has a case of {devices}; dlbench contribute makes one")
     if not found.kinds:
         yield "one file says nothing of other days: dlbench compare"
 
@@ -339,7 +364,7 @@ QUESTION = Question(
             rows=lambda each: each.tried,
             foremost=list,
             headline={"": "{verdict}"},
-            lines=lambda found: 0 if found[0].is_standing else 1,
+            lines=lambda found: 0 if found[0].is_usability else 1,
             qualifier=("{about:38}", ""),
         ),
         Section(

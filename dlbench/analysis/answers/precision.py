@@ -7,13 +7,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.costs import series
-from dlbench.analysis.answers.engine.pairs import (
-    SAME,
-    by_kind,
-    medians,
-    same_columns,
-    span_of,
-)
+from dlbench.analysis.answers.engine.pairs import SAME, by_kind, median_cases, same_columns, span_of
 from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, of_row, pair_cells, place, spanned, value_columns
 from dlbench.analysis.presentation.names import by_device
@@ -29,7 +23,7 @@ _NOTE = (
     "margin that is declared; a format without a speed is numerics, and no claim on speed"
 )
 _POINT = 0.01
-"""How far an accuracy may lie below another and still be as good, where its workload declares no margin: one point."""
+"""Accuracy that a format may lose and still converge, where its workload declares no margin: one percentage point."""
 COMMAND = "dlbench run convergence"
 
 
@@ -42,33 +36,38 @@ class FormatTraining(NamedTuple):
 
     row: Row
     case: str
-    """The training, whatever its format."""
+    """The training without its format."""
     name: str
-    """Of the format."""
+    """Name of the format."""
     base: Row | None
-    """The same training in the plain format; None of that itself."""
+    """The same training in the plain format; None for that one itself."""
     gap: PairedDifference | None
-    """Its accuracy less that of base, by seed; None where they have other seeds."""
+    """Its accuracy less that of base, by seed; None if their seeds differ."""
 
     @property
     def converges(self) -> str | None:
-        """Whether the whole interval of the gap lies within the margin, or above; None where its seeds are too few."""
+        """``yes`` if the whole interval of the gap is above minus the margin, ``no`` if it is below; None for too few seeds."""
         declared = self.row.declared.value("seed_accuracy")
         margin = (declared and declared.margin) or _POINT
         if self.gap is None or self.gap.interval is None:
             return None
-        return _YES if self.gap.is_at_least(-margin) else _NO if self.gap.interval.high < -margin else _OPEN
+        if self.gap.is_at_least(-margin):
+            return _YES
+        return _NO if self.gap.interval.high < -margin else _OPEN
 
 
 def trainings(rows: Iterable[Row]) -> list[FormatTraining]:
-    """Return the trainings in formats, known by the roles of what they declare; none without the same in the plain format."""
-    having = [row for row in rows if row.is_sound and _parameter(row) in row.params and _outcomes(row, row)]
-    groups = grouped(having, lambda row: row.differing_from((Setting("param", _parameter(row)), MATH))).values()
-    return [each for group in groups for each in _of_one(group)]
+    """Return the trainings that were run in the plain format and in another, one record for each format."""
+    with_format = [row for row in rows if row.is_sound and _parameter(row) in row.params and _outcomes(row, row)]
+    groups = grouped(with_format, lambda row: row.differing_from((Setting("param", _parameter(row)), MATH))).values()
+    return [each for group in groups for each in _formats(group)]
 
 
 def _outcomes(row: Row, plain: Row) -> Sequence[float]:
-    """Return each seed's accuracy; where a network has a loss of its own, how far that lies below the usual one in the plain format."""
+    """Return the accuracy for each seed.
+
+    Networks without accuracy have their loss instead, as the share by which it is below the median loss in the plain format.
+    """
     if accuracies := series(row, "seed_accuracy"):
         return accuracies
     usual = statistics.median(series(plain, "seed_loss") or [0.0])
@@ -76,77 +75,90 @@ def _outcomes(row: Row, plain: Row) -> Sequence[float]:
 
 
 def _parameter(row: Row) -> str:
+    """Return the name of the parameter that is the format; empty if there is none."""
     return row.declared.parameter("format") or ""
 
 
-def _of_one(rows: Sequence[Row]) -> Iterator[FormatTraining]:
-    """Yield one training in each of its formats; nothing where it was not run in the plain one and another."""
+def _formats(rows: Sequence[Row]) -> Iterator[FormatTraining]:
+    """Yield one training in each of its formats, the plain one first; nothing if that, or another, is missing."""
     base = next((row for row in rows if row.declared.stands_out("format", row.params)), None)
-    for row in sorted(rows, key=lambda row: row is not base) if base and len(rows) > 1 else ():  # the plain one first
-        other = None if row is base else base
-        gap = paired_difference(_outcomes(other, other), _outcomes(row, other)) if other else None
-        yield FormatTraining(row, label(row, (_parameter(row),)), str(row.params[_parameter(row)]), other, gap)
+    if base is None or len(rows) < 2:
+        return
+    for row in (base, *(row for row in rows if row is not base)):
+        gap = None if row is base else paired_difference(_outcomes(base, base), _outcomes(row, base))
+        parameter = _parameter(row)
+        yield FormatTraining(row, label(row, (parameter,)), str(row.params[parameter]), None if row is base else base, gap)
 
 
-def verdict(found: Sequence[FormatTraining]) -> str | None:
-    """Say whether trainings in one format converge: ``converges``, ``not converging``, ``converges in 1 of 2``."""
+def convergence(found: Sequence[FormatTraining]) -> str | None:
+    """Return in words how many trainings in one format converge: ``converges``, ``not converging``, ``converges in 1 of 2``."""
     outcomes = [each.converges for each in found]
     yes = outcomes.count(_YES)
-    if 0 < yes < len(outcomes):
-        return f"converges in {yes} of {len(outcomes)}"
-    return "converges" if yes else "not converging" if _NO in outcomes else "not shown to converge" if outcomes else None
+    if not outcomes:
+        return None
+    if yes:
+        return "converges" if yes == len(outcomes) else f"converges in {yes} of {len(outcomes)}"
+    return "not converging" if _NO in outcomes else "not shown to converge"
 
 
 class FormatCount(NamedTuple):
-    """The trainings of a device, and how many of their formats converge in all of theirs."""
+    """The trainings of a device, and the number of formats that converge."""
 
     row: Row
     sides: Sequence[Row]
-    """All of them."""
+    """Rows of all its trainings."""
     plain: str
-    """The format that the others are held against."""
+    """The plain format."""
     formats: int
+    """Number of other formats."""
     like: int
-    """Formats that converge in each of their trainings."""
+    """Formats that converge in all their trainings."""
     open: int
-    """Formats that are not shown to converge, nor not to."""
+    """Formats of which it is not clear."""
     few: bool
     """Whether no training has enough seeds."""
 
     @property
     def seeds(self) -> int:
-        """Of each training, the fewest."""
+        """Seeds of the training with the fewest."""
         return min(len(_outcomes(row, row)) for row in self.sides)
 
 
-def counted(found: Sequence[FormatTraining]) -> FormatCount:
-    """Count the formats of a device that converge."""
-    of_format = grouped((each for each in found if each.base), lambda each: each.name).values()
-    outcomes = [{each.converges for each in alike} for alike in of_format]
+def count_formats(found: Sequence[FormatTraining]) -> FormatCount:
+    """Count the formats of a device that converge, and those of which it is not clear."""
+    by_format = grouped((each for each in found if each.base), lambda each: each.name).values()
+    outcomes = [{each.converges for each in alike} for alike in by_format]
     like = outcomes.count({_YES})
-    unclear = len(outcomes) - like - sum(_NO in each for each in outcomes)
-    plain, rows = next(each.name for each in found if each.base is None), [each.row for each in found]
-    return FormatCount(rows[0], rows, plain, len(outcomes), like, unclear, not any(each.converges for each in found))
+    unlike = sum(_NO in each for each in outcomes)
+    rows = [each.row for each in found]
+    return FormatCount(
+        rows[0],
+        rows,
+        plain=next(each.name for each in found if each.base is None),
+        formats=len(outcomes),
+        like=like,
+        open=len(outcomes) - like - unlike,
+        few=not any(each.converges for each in found),
+    )
 
 
 def _loss_curves(found: Sequence[FormatTraining]) -> Iterator[Figure]:
-    """Yield the loss over each training, a line a format."""
+    """Yield a figure of the loss for each training, with a line for each format."""
     for case, alike in grouped(found, lambda each: each.case).items():
+        points = list[tuple[FormatTraining, float, float]]()
+        for each in alike:
+            curve = series(each.row, "loss_curve")
+            points += [(each, at / len(curve), loss) for at, loss in enumerate(curve, 1)]
         yield figure(
             f"Loss by format: {short(case)}",
             "One line a format; further right is later in the training.",
             "line",
-            [
-                (each, at / len(curve), loss)
-                for each in alike
-                for curve in [series(each.row, "loss_curve")]
-                for at, loss in enumerate(curve, 1)
-            ],
+            points,
             detail("curve.share", "fraction", "of the training", "how much of the training had passed", itemgetter(1)),
             detail("curve.loss", "number", "loss", "of the training, over all seeds", itemgetter(2)),
             NAME.on(itemgetter(0)),
             place(alike).on(itemgetter(0)),
-            log="y",  # what diverges is apart by powers of ten
+            log="y",  # losses that diverge differ by powers of ten
         )
 
 
@@ -212,7 +224,7 @@ TRAININGS: Section[FormatTraining] = Section(
 
 @dataclass(frozen=True, slots=True)
 class LadderStep(MatchRecord):
-    """A precision in one kind of work of a device, against the base."""
+    """A precision in one kind of work on a device, compared with the base precision."""
 
     kind: str
     name: str
@@ -227,22 +239,22 @@ class LadderStep(MatchRecord):
 
     @property
     def among(self) -> str:
-        """Between which ratios its cases are, where there is little room."""
+        """Range of the ratios of its cases as text."""
         return span_of(self.pairs)
 
     @property
     def error(self) -> float | None:
-        """The largest of its cases; None where none was checked."""
-        return max((error for each in self.pairs if (error := _error(each.other)) is not None), default=None)
+        """Largest error of its cases; None if none was checked."""
+        return _largest_error(each.other for each in self.pairs)
 
     @property
     def base_error(self) -> float | None:
-        """The same of what it is held against."""
-        return max((error for each in self.pairs if (error := _error(each.base)) is not None), default=None)
+        """Largest error of the same cases in the base precision."""
+        return _largest_error(each.base for each in self.pairs)
 
 
 class Precisions(NamedTuple):
-    """What rows say of precisions and formats."""
+    """Records of the four sections."""
 
     ladder: Sequence[LadderStep] = ()
     same: Sequence[Match] = ()
@@ -254,44 +266,48 @@ def _read(results: Results) -> Precisions:
     pairs = match_rows(results, DTYPE.name).rows
     trained = sorted(trainings(results.rows), key=lambda each: (each.row.is_on_cpu, precision_rank(each.name), each.name))
     ladder = [*_ladder(pairs, trained)]
-    return Precisions(ladder, pairs if ladder else (), [*map(counted, by_device(trained).values())], trained)
+    counts = [*map(count_formats, by_device(trained).values())]
+    return Precisions(ladder, pairs if ladder else (), counts, trained)
 
 
 def _ladder(pairs: Sequence[Match], trained: Sequence[FormatTraining]) -> Iterator[LadderStep]:
-    """Yield the precisions of each kind of work from the widest down, of kinds that another than a wider one was timed in.
-
-    Where there are cases that all narrower ones have, these alone say which is the fastest: a precision that was tried in small cases,
-    too, is not behind for that.
-    """
-    in_format = grouped(trained, lambda each: (one_device(each.row), each.name))
-    for found in by_device(sorted(pairs, key=lambda each: precision_rank(each.other.case.dtype))).values():
-        for kind, of_kind in by_kind(found).items():
-            steps = grouped(of_kind, lambda each: str(each.other.case.dtype))
-            narrower = {name: cases for name, cases in steps.items() if not _is_wider(cases[0])}
+    """Yield the precisions of each kind of work on each device, the widest first; kinds with wider precisions alone are left out."""
+    trained_in = grouped(trained, lambda each: (one_device(each.row), each.name))
+    for on_device in by_device(sorted(pairs, key=lambda each: precision_rank(each.other.case.dtype))).values():
+        for kind, of_kind in by_kind(on_device).items():
+            by_precision = grouped(of_kind, lambda each: str(each.other.case.dtype))
+            narrower = {name: cases for name, cases in by_precision.items() if not _is_wider(cases[0])}
             if not narrower:
                 continue
+            # A precision that was tried in small cases, too, is not slower for that: cases that all of them have decide.
             shared = set.intersection(*({each.case for each in cases} for cases in narrower.values()))
-            compared = {name: [each for each in cases if each.case in shared] or cases for name, cases in narrower.items()}
-            fastest = max(compared, key=lambda name: speedup_of(median_by_ratio(compared[name])))
-            for name, cases in {**steps, fastest: compared[fastest]}.items():
-                pair = replace(median_by_ratio(cases), among=len(narrower) if name == fastest else 1)
-                yield LadderStep(kind, name, pair, cases, name == fastest, in_format.get((one_device(pair.row), name), []))
+            comparable = {name: [each for each in cases if each.case in shared] or cases for name, cases in narrower.items()}
+            fastest = max(comparable, key=lambda name: speedup_of(median_by_ratio(comparable[name])))
+            for name, cases in {**by_precision, fastest: comparable[fastest]}.items():
+                is_fastest = name == fastest
+                pair = replace(median_by_ratio(cases), among=len(narrower) if is_fastest else 1)
+                yield LadderStep(kind, name, pair, cases, is_fastest, trained_in.get((one_device(pair.row), name), []))
 
 
 def _is_wider(pair: Match) -> bool:
-    """Whether the other precision has more bits than the base: a reference for errors, and nothing to run in for speed."""
+    """Whether the other precision has more bits than the base: it is a reference for errors, and never faster."""
     base, other = (PRECISIONS.get(str(side.case.dtype)) for side in pair.sides)
     return base is not None and other is not None and other.bytes > base.bytes
 
 
 def _error(row: Row) -> float | None:
-    """Return how far a result is from that in fp64: the first of the errors that its workload declares, else what the check found."""
+    """Return the relative error of a result against fp64: the first that its workload declares, or else that of the check."""
     return next(iter(series(row, "error")), row.check.error)
 
 
+def _largest_error(rows: Iterable[Row]) -> float | None:
+    return max((error for error in map(_error, rows) if error is not None), default=None)
+
+
 def _cautions(found: Sequence[LadderStep]) -> Iterator[str]:
-    if left := [where for where, alike in by_device(found).items() if not any(each.trained for each in alike)]:
-        yield f"whether training still converges in it was not measured on {few(left, 1)}: {COMMAND}"
+    """Yield the devices without any training in these precisions."""
+    if untrained := [where for where, alike in by_device(found).items() if not any(each.trained for each in alike)]:
+        yield f"whether training still converges in it was not measured on {few(untrained, 1)}: {COMMAND}"
 
 
 _ERROR = of_row(lambda row: row.check.error).by(lambda record: _error(record.row), "error")
@@ -318,11 +334,11 @@ QUESTION = Question(
                 RATIO,
                 shown("ladder.error", "fraction", "error", "largest distance from the result in fp64"),
                 shown("ladder.base_error", "fraction", "error of the base", "the same of what it is held against"),
-                shown("ladder.verdict", "text", "training", "whether trainings in it do", lambda step: verdict(step.trained)),
+                shown("ladder.verdict", "text", "training", "whether trainings in it do", lambda step: convergence(step.trained)),
             ],
             notes=("95 % interval: of the fastest it allows for choosing the best of several",),
             whole=lambda step: cells(step.row) | pair_cells(step),
-            foremost=lambda found: medians([step for step in found if step.is_fastest]),
+            foremost=lambda found: median_cases([step for step in found if step.is_fastest]),
             by=lambda step: "open" if step.ratio.is_undecided else "gain" if max(map(speedup_of, step.pairs)) > 1 else "loss",
             headline={
                 "gain": (

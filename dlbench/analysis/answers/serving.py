@@ -1,11 +1,11 @@
-"""Serving: how many requests a second a CPU and an accelerator do within a bound of latency, at which batch, and what ends it there."""
+"""Serving: requests a second of a CPU and an accelerator within a bound of latency, their batch, and what limits them."""
 
 import math
 from collections.abc import Hashable
 from operator import mul
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import of_samples
+from dlbench.analysis.answers.engine.costs import estimate_samples
 from dlbench.analysis.answers.engine.question import Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import KEY, RATIO, THROUGHPUT, place, spanned, value_columns
 from dlbench.analysis.ratios.matching import BATCH, chosen, grouped, settings_named
@@ -18,10 +18,10 @@ from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.stats import Interval, share_interval
 
 KEPT = 0.9
-"""Share of the requests from which on a bound is kept, where the whole interval lies there: p90 is within it."""
+"""Share of requests that have to be within a bound: it is kept if the whole interval of the share is at least this, as p90 is then."""
 
 BUSY = 0.9
-"""Share of the throughput of a closed loop from which on a server of an open one is busy rather than its queue long."""
+"""Share of the throughput of a closed loop from which on an open loop is limited by its server, not by its queue."""
 
 
 class Serving(NamedTuple):
@@ -32,26 +32,28 @@ class Serving(NamedTuple):
     larger: "Serving | None"
     """The same at the next larger batch."""
     cpu: "Serving | None" = None
-    """Of an accelerator what the CPU serves of the same network, under the same bound, at its best."""
+    """For an accelerator: the best of the CPU for the same network and bound."""
     among: int = 1
-    """Matches of settings of both that it may be the best of."""
+    """Number of pairs of an accelerator and a CPU in any settings, of which this may be the best."""
 
     @property
     def bound(self) -> str:
-        """Latency that requests are to keep."""
+        """Bound of the latency, as text."""
         return f"{value_text(self.row.params.get('bound_ms', ''))} ms"
 
     @property
     def kept(self) -> Interval | None:
-        """Interval of the share that kept it, by the calls of all rounds; None without a bound."""
+        """Interval of the share of requests within the bound, from all rounds; None without a bound."""
         shares, calls = self.row.each_round("within"), self.row.each_round("queries")
-        of = sum(calls)
-        return share_interval(sum(map(mul, shares, calls)) / of, of) if shares and of > 0 else None
+        total = sum(calls)
+        return share_interval(sum(map(mul, shares, calls)) / total, total) if shares and total > 0 else None
 
     @property
     def outcome(self) -> str:
-        """Whether it was kept, as far as that is shown."""
-        return "free" if self.kept is None else "kept" if self.kept.low >= KEPT else "missed"
+        """``kept`` or ``missed``, by the lower end of that interval; ``free`` without a bound."""
+        if self.kept is None:
+            return "free"
+        return "kept" if self.kept.low >= KEPT else "missed"
 
     @property
     def batch(self) -> int:
@@ -60,13 +62,15 @@ class Serving(NamedTuple):
 
     @property
     def limit(self) -> str:
-        """What keeps a larger batch from its bound, or this one. In a closed loop nobody queues, and clients take no time."""
-        over = self.larger if self.outcome == "kept" else self
-        if over is None:
+        """Time of a call at the next larger batch if the bound is kept, else at this one.
+
+        In a closed loop nobody queues, and clients take no time, so this is the latency.
+        """
+        limiting = self.larger if self.outcome == "kept" else self
+        if limiting is None:
             return "no larger batch was measured"
-        return (
-            f"{'next' if over.outcome == 'kept' else 'service'}: batch {over.batch} takes {units.seconds(over.batch / over.row.paid_rate)}"
-        )
+        reason = "next" if limiting.outcome == "kept" else "service"
+        return f"{reason}: batch {limiting.batch} takes {units.seconds(limiting.batch / limiting.row.paid_rate)}"
 
     @property
     def ratio(self) -> Ratio | None:
@@ -75,17 +79,20 @@ class Serving(NamedTuple):
 
     @property
     def paid(self) -> str | None:
-        """What 1,000 requests cost at least."""
-        return of_samples(self.row, self.prices).paid
+        """Least cost of 1,000 requests, or their energy, as text."""
+        return estimate_samples(self.row, self.prices).paid
 
 
 def servings(results: Results) -> list[Serving]:
-    """Return what was served: of each network and bound accelerators first, and on each device what does most within the bound."""
+    """Return the requests served in closed loops, one network and bound after the other.
+
+    Accelerators come first, then settings that keep the bound, the highest rate first.
+    """
     rows = [row for row in results.rows if row.is_sound and row.declared.value("served") and row.paid_rate]
     rows.sort(key=lambda row: row.batch or 0, reverse=True)
     every: list[Serving] = []
     for alike in grouped(rows, lambda row: row.differing_from((*MACHINE, *settings_named((*chosen(row), "copies", "seconds"))))).values():
-        larger: dict[Hashable, Serving] = {}
+        larger: dict[Hashable, Serving] = {}  # the batch before, by all other settings
         found = []
         for row in alike:
             setting = row.differing_from((BATCH, *settings_named(("seconds",))))  # a larger batch takes longer to measure
@@ -93,19 +100,22 @@ def servings(results: Results) -> list[Serving]:
             found.append(larger[setting])
         found.sort(key=lambda each: (each.row.is_on_cpu, not each.row.copies_within_calls, each.outcome == "missed", -each.row.paid_rate))
         cpus = [each for each in found if each.row.is_on_cpu]
-        pairs = len(cpus) * (len(found) - len(cpus))
-        every += [each._replace(cpu=cpus[0], among=pairs) if cpus and not each.row.is_on_cpu else each for each in found]
+        accelerators = [each for each in found if not each.row.is_on_cpu]
+        if cpus:
+            among = len(cpus) * len(accelerators)
+            accelerators = [each._replace(cpu=cpus[0], among=among) for each in accelerators]
+        every += [*accelerators, *cpus]
     return every
 
 
 def rates(results: Results) -> list[Row]:
-    """Return the searches for the highest rate of requests that come when they like, accelerators first."""
+    """Return the searches for the highest rate in an open loop, accelerators first."""
     found = [row for row in results.rows if row.is_sound and row.in_role("highest_rate")]
     return sorted(found, key=lambda row: row.is_on_cpu)
 
 
-def _ends(row: Row) -> str:
-    """Return what ends a rate: a server that is busy nearly always, or the queue of one that is not."""
+def _rate_limit(row: Row) -> str:
+    """Return the limit of the highest rate: ``service`` if the server is busy nearly always, else ``queue``, with its load."""
     load = (row.in_role("highest_rate") or 0.0) / (row.in_role("saturation") or math.inf)
     return f"{'service' if load >= BUSY else 'queue'}: {units.percent(load)} of a closed loop"
 
@@ -170,7 +180,7 @@ QUESTION = Question(
                     lambda row: row.in_role("highest_rate"),
                 ),
                 shown("open.failed", "items/s", "missed at", "lowest rate that missed it", lambda row: row.in_role("failing_rate")),
-                shown("open.limit", "text", "limit", "what ends it, and how near it is to a closed loop", _ends),
+                shown("open.limit", "text", "limit", "what ends it, and how near it is to a closed loop", _rate_limit),
             ],
             headline={"": ("{held} keep their bound, {failed} miss it", "{held} keep their bound")},
         ),

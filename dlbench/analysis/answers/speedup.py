@@ -6,19 +6,19 @@ from itertools import chain, product
 from operator import attrgetter
 from typing import NamedTuple, get_args
 
-from dlbench.analysis.answers.engine.costs import of_samples
+from dlbench.analysis.answers.engine.costs import estimate_samples
 from dlbench.analysis.answers.engine.pairs import (
     OWN_BEST,
     SAME,
-    best,
+    accelerator_order,
     best_columns,
+    best_pairs,
     by_kind,
+    figure_of_pairs,
     is_untuned,
     kind_of_work,
     machines_of,
     no_accelerator,
-    ratio_figure,
-    standing,
 )
 from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, pair_cells, place, ratio_column
@@ -194,7 +194,7 @@ class OnCard(NamedTuple):
     @property
     def worth(self) -> float | None:
         """The price of an hour of the card below which its samples cost less than here, at the least ratio."""
-        here = min(of_samples(self.row, self.measured.prices).hour.amounts.values(), default=None)
+        here = min(estimate_samples(self.row, self.measured.prices).hour.amounts.values(), default=None)
         return None if here is None else here * self.ratio_low
 
 
@@ -359,7 +359,7 @@ def _read(results: Results) -> Compared:
     )
     if {row.is_on_cpu for row in results.rows} != {True, False}:
         return Compared((), (), (), cards)
-    same, bests = match_rows(results, "device"), best(results)
+    same, bests = match_rows(results, "device"), best_pairs(results)
     return Compared([*chain(*_families(results, [*bests, *same.rows]))], same.rows, bests, cards)
 
 
@@ -376,7 +376,7 @@ def _families(results: Results, pairs: Sequence[Match]) -> list[list[Family]]:
             pair = _asked_first(bests or alike)
             families.append(Family(name, tuple(alike), pair, is_untuned(pair.base, results.rows)))
         found.append(families)
-    return sorted(found, key=_standing, reverse=True)
+    return sorted(found, key=_order, reverse=True)
 
 
 def _asked_first(found: Sequence[Match]) -> Match:
@@ -385,9 +385,9 @@ def _asked_first(found: Sequence[Match]) -> Match:
     return median_by_ratio(each for each, place in zip(found, places, strict=True) if place == min(places))
 
 
-def _standing(found: Sequence[Family]) -> tuple[float, ...]:
-    """Return what sorts accelerators: whether they train, whether they infer, then as `standing` does."""
-    return *(found[0].name == step for step in ("training", "inference")), *standing(found[0].pair)
+def _order(found: Sequence[Family]) -> tuple[float, ...]:
+    """Return what sorts accelerators: whether they train, whether they infer, then as `accelerator_order` does."""
+    return *(found[0].name == step for step in ("training", "inference")), *accelerator_order(found[0].pair)
 
 
 def _foremost(found: Sequence[Family]) -> list[Family]:
@@ -397,7 +397,7 @@ def _foremost(found: Sequence[Family]) -> list[Family]:
 
 
 def _best_ratios(found: Sequence[Match]) -> Iterator[Figure]:
-    yield ratio_figure(OWN_BEST, found, WORK)
+    yield figure_of_pairs(OWN_BEST, found, WORK)
 
 
 ORDER = 10

@@ -13,7 +13,7 @@ from dlbench.analysis.answers import answer_to, devices, speedup
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.engine.pairs import same_case
 from dlbench.analysis.answers.engine.question import DOUBTS, EXPLANATIONS, GAIN, Answer, Missing, Table, Tag, cut
-from dlbench.analysis.answers.health import standing
+from dlbench.analysis.answers.health import usability
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.wording import few
@@ -48,7 +48,7 @@ _HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 
 def run_in_words(results: Results) -> list[str]:
     """Return the parts of the line on a run: its machines, its extent, and whether its numbers are usable."""
-    return [one_line(each) for each in (_machines(results), sentences.extent(results), standing(results)) if each]
+    return [one_line(each) for each in (_machines(results), sentences.extent(results), usability(results)) if each]
 
 
 def join_parts(parts: Sequence[str], width: int) -> list[str]:

@@ -275,7 +275,7 @@ def test_alexnet_at_batch_8_names_products_and_the_update_with_what_each_has_to_
     (step,) = (each for each in steps(collect([path])) if each.row.key == "train_step[model=alexnet,batch=8,dtype=fp32]")
     gains = {each.of.short: each.gain for each in step.gaining}
     assert gains == pytest.approx({"products": 0.26, "update": 0.12}, abs=0.005)
-    assert step.told[0] == "products 55 % (gain 26), update 38 % (12) → larger batch or fused update"
+    assert step.lines[0] == "products 55 % (gain 26), update 38 % (12) → larger batch or fused update"
 
 
 def sized(seq, batch, products_bytes, attention_flops):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.answers.bottleneck.ceilings import latency_and_bandwidth
+from dlbench.analysis.answers.bottleneck.ceilings import fit_latency_and_bandwidth
 from dlbench.analysis.answers.engine.lines import fit
 from dlbench.core.rows.columns import CaseRounds
 
@@ -58,7 +58,7 @@ def test_whatever_a_file_holds_gives_a_line_or_none(points):
 def test_through_two_sizes_there_is_no_fit():
     points = times(1e-5, 1e10)
     assert fit([*points[:2], *points[:2]]) is None
-    found = latency_and_bandwidth([(size, CaseRounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points[:2]])
+    found = fit_latency_and_bandwidth([(size, CaseRounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points[:2]])
     assert (found.latency_s, found.bytes_per_s) == ((), ())
 
 
@@ -71,7 +71,7 @@ def test_what_grows_faster_than_its_size_has_no_latency_below_zero():
 def test_a_latency_below_what_the_line_is_off_at_the_smallest_size_is_none(latency_s, shows):
     """The times are up to 10 % off a line by turns, and the smallest copy takes 0.4 µs beside its latency."""
     points = [(size, seconds * (1.1 if index % 2 else 0.9)) for index, (size, seconds) in enumerate(times(latency_s, 1e10))]
-    found = latency_and_bandwidth([(size, CaseRounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points])
+    found = fit_latency_and_bandwidth([(size, CaseRounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points])
     assert [len(found.latency_s), len(found.bytes_per_s)] == [7 * shows, 7]
 
 
@@ -80,6 +80,6 @@ def test_a_line_a_round():
     sizes = [
         (size, CaseRounds(median_s=[factor * seconds for factor in slower], numbers=tuple(range(7)))) for size, seconds in times(1e-5, 1e10)
     ]
-    found = latency_and_bandwidth(sizes)
+    found = fit_latency_and_bandwidth(sizes)
     assert found.latency_s == pytest.approx([1e-5 * factor for factor in slower])
     assert found.bytes_per_s == pytest.approx([1e10 / factor for factor in slower])

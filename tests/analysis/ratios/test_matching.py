@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import made_up
 import pytest
 
-from dlbench.analysis.answers.engine.pairs import best
+from dlbench.analysis.answers.engine.pairs import best_pairs
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS, pair_frame
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.ratios.matching import Match, Matches, Unmatched, match_rows
@@ -95,7 +95,7 @@ def test_ranks_on_a_cpu_are_no_pair_with_as_many_accelerators(tmp_path: Path) ->
     ]
     results = results_of(tmp_path, measurements)
     pairs = match_rows(results, "device")
-    assert list(table(pairs)["base.id"]) == list(table(best(results))["base.id"]) == ["data_parallel[form=ddp,ranks=1]@cpu"]
+    assert list(table(pairs)["base.id"]) == list(table(best_pairs(results))["base.id"]) == ["data_parallel[form=ddp,ranks=1]@cpu"]
     reason = "it has several devices, and ranks on a CPU share one; see --by ranks"
     assert [each.reason for each in pairs.unmatched] == [reason, reason]
 
@@ -201,7 +201,7 @@ def test_rows_without_times_are_named_and_not_paired(tmp_path: Path) -> None:
 
 def test_a_file_with_nothing_in_it_has_no_pairs(tmp_path: Path) -> None:
     results = results_of(tmp_path, [])
-    assert (len(table(match_rows(results, "device"))), len(table(best(results)))) == (0, 0)
+    assert (len(table(match_rows(results, "device"))), len(table(best_pairs(results)))) == (0, 0)
 
 
 def cold_and_hot(device: str = "cuda:0", **device_s: float) -> list[Measurement]:
@@ -251,7 +251,7 @@ def test_each_side_may_choose_its_memory_layout(tmp_path: Path) -> None:
         for (device, layout), seconds in times.items()
         for each in made_up.rounds_of(made_up.case(device=device, model="resnet50", batch=8, layout=layout), made_up.flat([seconds] * 7))
     ]
-    frame = table(best(results_of(tmp_path, measurements)))
+    frame = table(best_pairs(results_of(tmp_path, measurements)))
     assert list(frame["pair.case"]) == ["train_step[model=resnet50]"]
     assert (frame["base.layout"][0], frame["other.layout"][0], frame["ratio.speedup"][0]) == ("nchw", "channels_last", pytest.approx(10))
 
@@ -281,7 +281,7 @@ def test_each_side_at_its_own_best_batch_and_precision(tmp_path: Path) -> None:
         made_up.scaled(each, 3.0) if each.case.device == "cpu" and each.case.params["dtype"] == "bf16" else each
         for each in made_up.both_kinds()
     ]
-    bests = best(results_of(tmp_path, slower))
+    bests = best_pairs(results_of(tmp_path, slower))
     assert len(table(bests)) == 1
     row = table(bests).iloc[0]
     assert (row["pair.case"], row["pair.work"], row["pair.by"]) == ("train_step[model=resnet18]", "train_step[model=resnet18]", "best")
@@ -301,7 +301,7 @@ def test_the_best_of_different_models_and_shapes_are_not_mixed_and_modes_are_cho
         for workload, params in cases
         for device, seconds in (("cpu", 1.0), ("cuda:0", 0.5))
     ]
-    frame = table(best(results_of(tmp_path, measurements)))
+    frame = table(best_pairs(results_of(tmp_path, measurements)))
     assert list(frame["pair.case"]) == [
         "matmul[n=64]", "matmul[n=128]", "train_step[model=vgg11]", "train_step[model=vgg16]",
     ]  # fmt: skip
@@ -316,7 +316,7 @@ def test_what_a_search_found_is_a_best_and_no_same_case(tmp_path: Path) -> None:
         for each in made_up.rounds_of(made_up.case("search", device, model="vgg11"), made_up.flat([seconds] * 4))
     ]
     results = results_of(tmp_path, measurements)
-    row = table(best(results)).iloc[0]
+    row = table(best_pairs(results)).iloc[0]
     assert row["pair.case"] == "search[model=vgg11]"
     assert {name: row[f"other.{name}"] for name in found} == found
     pairs = match_rows(results, "device")
@@ -337,7 +337,7 @@ def test_without_items_the_best_is_by_arithmetic(tmp_path: Path) -> None:
         made_up.rounds_of(made_up.case("matmul", device, n=64, dtype=dtype), made_up.flat([seconds] * 4), items=None, flops=1e6)[0]
         for device, dtype, seconds in (("cpu", "fp64", 1.0), ("cpu", "fp32", 0.5), ("cuda:0", "fp32", 0.25), ("cuda:0", "bf16", 0.05))
     ]
-    row = table(best(results_of(tmp_path, measurements))).iloc[0]
+    row = table(best_pairs(results_of(tmp_path, measurements))).iloc[0]
     assert (row["base.dtype"], row["other.dtype"]) == ("fp32", "bf16")
     assert (row["base.flops_per_s"], row["other.flops_per_s"]) == (pytest.approx(2e6), pytest.approx(2e7))
     assert row["ratio.speedup"] == pytest.approx(10)
@@ -351,13 +351,13 @@ def test_a_call_that_was_held_up_changes_neither_a_pair_nor_the_best(tmp_path: P
     ]
     results = results_of(tmp_path, measurements)
     assert table(match_rows(results, "device"))["ratio.speedup"][0] == pytest.approx(10)
-    assert table(best(results))["ratio.speedup"][0] == pytest.approx(10)
+    assert table(best_pairs(results))["ratio.speedup"][0] == pytest.approx(10)
 
 
 def test_an_implausible_row_is_never_the_best(tmp_path: Path) -> None:
     on_gpu_in_bf16 = {"train_step[model=resnet18,batch=8,dtype=bf16]@cuda:0", "train_step[model=resnet18,batch=64,dtype=bf16]@cuda:0"}
     measurements = [replace(each, flops=1e18) if each.case.id in on_gpu_in_bf16 else each for each in made_up.both_kinds()]
-    row = table(best(results_of(tmp_path, measurements))).iloc[0]
+    row = table(best_pairs(results_of(tmp_path, measurements))).iloc[0]
     assert row["other.dtype"] == "fp32"
     assert row["ratio.speedup"] == pytest.approx(50)
 
@@ -373,10 +373,10 @@ def test_each_side_chooses_its_workloads_own_switches_and_a_declared_default_is_
         )
     ]
     results = collect([made_up.write(tmp_path / "run.jsonl", rounds, workloads={"mine": declared})])
-    (pair,) = best(results)
+    (pair,) = best_pairs(results)
     assert (pair.case, pair.work, pair.ratio.speedup) == ("mine[n=8]", "mine[n=8]", pytest.approx(10))
     assert (choice(pair.base), choice(pair.other)) == ("depth=2", "tuned depth=2")
-    undeclared = best(results_of(tmp_path, rounds))
+    undeclared = best_pairs(results_of(tmp_path, rounds))
     assert [(each.case, each.ratio.speedup) for each in undeclared] == [
         ("mine[n=8,kernels=plain,depth=2]", pytest.approx(2.5)),
         ("mine[n=8,kernels=tuned,depth=2]", pytest.approx(20)),

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlbench.analysis.answers.engine.pairs import best
+from dlbench.analysis.answers.engine.pairs import best_pairs
 from dlbench.analysis.export.formats import DOCUMENTS, split
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.matching import match_rows
@@ -220,7 +220,7 @@ def test_any_value_anywhere(tmp_path_factory: pytest.TempPathFactory, path: tupl
         return
     overview(results)
     sentences.unpaired(match_rows(results, "device").unmatched)
-    best(results)
+    best_pairs(results)
     run = table.load(file)
     timed, _ = split(run)
     for document in DOCUMENTS.values():

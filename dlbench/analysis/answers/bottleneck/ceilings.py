@@ -26,102 +26,122 @@ from dlbench.core.units import Column, byte_rate, flop_rate, three_digits
 _FLOPS = of_row(lambda row: row.rate.flops_per_s, "FLOP/s", 0)
 _BYTES = of_row(lambda row: row.rate.bytes_per_s, "bytes/s", 0)
 _SLOPE_AND_TOP: tuple[Ceiling, Ceiling] = ("memory", "arithmetic")
-"""Of a roof."""
+"""Ceilings that make a roofline: the slope of its left part, and the level of its right one."""
 _MOST_FIGURES = 4
 _TRAINED_DOWN = 0.99
-"""Of what device and slot can have: a link that carries less has another generation, or fewer lanes."""
+"""Share of the rate that device and slot allow; a link below it runs in an older generation or with fewer lanes."""
 
 
 class Fit(NamedTuple):
-    """What each round says of copies that differ in their size alone."""
+    """Latency and bandwidth of copies that differ in size alone, for each round."""
 
     latency_s: Sequence[float] = ()
-    """What a copy takes however small it is; none where it does not show."""
+    """Time of a copy of no bytes; empty if it is too small to show."""
     bytes_per_s: Sequence[float] = ()
-    """Bytes over the time beyond the latency; none where the sizes follow no line."""
+    """Bytes over the time beyond the latency; empty if the sizes follow no line."""
 
 
 class Top(NamedTuple):
-    """The most that a device does of one kind."""
+    """The highest rate or shortest time that a device reached in one kind of work."""
 
     row: Row
-    """That reached it; of copies the fastest size."""
+    """Row that reached it; the fastest size of a copy."""
     case: str
     ceiling: MeasuredCeiling | None = None
-    """None of copies, which have more than one: of each way and kind of memory."""
+    """None for copies: each direction and kind of memory has its own limit."""
     rows: Sequence[Row] = ()
-    """All of its device; of copies all sizes."""
+    """All rows of its device; of a copy those of all its sizes."""
     fit: Fit = Fit()
     link_share: float | None = None
-    """Its rate over the most that its link carries as it was while copying; None where that was not read, or is of another link."""
+    """Rate of a copy over that of its link; None if the link was not read, or is another one."""
 
     @property
     def kind(self) -> Ceiling:
-        """What it is the most of."""
+        """Kind of work."""
         return self.ceiling.kind if self.ceiling else "copy"
 
 
-def latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
-    """Fit copies that differ in their size alone: of each the bytes, and what its rounds gave.
+def fit_latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
+    """Fit time = latency + bytes / bandwidth to copies of several sizes; each size is given as its bytes and its rounds.
 
-    A copy takes latency + bytes / bandwidth (Hockney, The Communication Challenge for MPP, Parallel Computing 20(3), 1994). A line is
-    fitted in each round, whose sizes one state of the machine has in common. Of a line that fits nothing neither is said
-    (`lines.MOST_OFF`), nor a latency that is less than the line is off at the smallest size.
+    The model is Hockney's (The Communication Challenge for MPP, Parallel Computing 20(3), 1994). Each round has a line of its own, as the
+    state of the machine changes between rounds. The fit is empty if the lines are too far off the points (`lines.MOST_OFF`), and has no
+    latency if that is less than the lines are off at the smallest size.
     """
-    points = [(number, (size, seconds)) for size, each in sizes for number, seconds in zip(each.numbers, each.median_s, strict=False)]
-    by_round = [[point for _, point in found] for found in grouped(points, lambda each: each[0]).values()]
-    fitted = [(line, each) for each in by_round if (line := fit(each))]
-    off = statistics.median(line.off(each) for line, each in fitted) if fitted else math.inf
+    by_round: dict[int, list[tuple[float, float]]] = {}
+    for size, rounds in sizes:
+        for number, seconds in zip(rounds.numbers, rounds.median_s, strict=False):
+            by_round.setdefault(number, []).append((size, seconds))
+    fitted = [(line, points) for points in by_round.values() if (line := fit(points))]
+    off = statistics.median(line.off(points) for line, points in fitted) if fitted else math.inf
     if off >= MOST_OFF:
         return Fit()
-    fixed, slopes = [line.fixed for line, _ in fitted], [line.slope for line, _ in fitted]
-    middle = Line(statistics.median(fixed), statistics.median(slopes))
-    shows = middle.shows_fixed(min(size for size, _ in sizes if size > 0), off)
+    fixed = [line.fixed for line, _ in fitted]
+    slopes = [line.slope for line, _ in fitted]
+    median_line = Line(statistics.median(fixed), statistics.median(slopes))
+    shows = median_line.shows_fixed(min(size for size, _ in sizes if size > 0), off)
     return Fit(fixed if shows else (), [1 / slope for slope in slopes])
 
 
 def tops(results: Results) -> list[Top]:
-    """Return the best of each kind on each device, the fastest precision first, then the ways to copy; accelerators first."""
+    """Return the ceilings of each device that has one of memory, then its copies; accelerators first, the fastest precision first."""
     rows = grouped((row for row in results.rows if row.is_sound), lambda row: machine(row, results.environments))
     kinds, found = get_args(Ceiling), list[Top]()
     for where, ceilings in results.ceilings.items():
-        for each in sorted(ceilings.values(), key=lambda each: (kinds.index(each.kind), -each.per_s)):
-            if ("memory", "") in ceilings:
-                best = reached_by(each, rows[where])
-                found.append(Top(best, best.key, each, rows[where]))
+        if ("memory", "") in ceilings:
+            for ceiling in sorted(ceilings.values(), key=lambda each: (kinds.index(each.kind), -each.per_s)):
+                best = reached_by(ceiling, rows[where])
+                found.append(Top(best, best.key, ceiling, rows[where]))
     return sorted((*found, *_copies(results)), key=lambda top: top.row.is_on_cpu)
 
 
 def _copies(results: Results) -> Iterator[Top]:
-    """Yield the ways to copy that were measured over sizes, of each device the one first that has most of its link, or else is fastest."""
-    rows = (row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row))
+    """Yield a record for each copy that was measured at several sizes; on each device that with the largest share of its link first.
+
+    Copies whose link was not read are sorted by their rate.
+    """
     found = list[Top]()
+    rows = (row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row))
     for alike in grouped(rows, lambda row: row.differing_from(settings_named(row.declared.having("sweep")))).values():
-        fastest = max(alike, key=lambda row: row.rate.bytes_per_s or 0.0)
-        link, by_size = fastest.bound(_BYTES), sorted(alike, key=_bytes)
-        share = (fastest.rate.bytes_per_s or 0.0) / link if link else None
-        fitted = latency_and_bandwidth([(_bytes(row), row.rounds) for row in by_size])
-        found.append(Top(fastest, label(fastest, fastest.declared.having("sweep")), None, by_size, fitted, share))
+        by_size = sorted(alike, key=_bytes)
+        fastest = max(alike, key=_bytes_per_s)
+        link = fastest.bound(_BYTES)
+        found.append(
+            Top(
+                fastest,
+                label(fastest, fastest.declared.having("sweep")),
+                rows=by_size,
+                fit=fit_latency_and_bandwidth([(_bytes(row), row.rounds) for row in by_size]),
+                link_share=_bytes_per_s(fastest) / link if link else None,
+            )
+        )
     for on_device in by_device(found).values():
-        if any((each.link_share or 0.0) > 1 for each in on_device):  # such a link is not that of these copies
+        if any((each.link_share or 0.0) > 1 for each in on_device):  # these copies went over another link
             on_device = [each._replace(link_share=None) for each in on_device]
-        yield from sorted(on_device, key=lambda each: (each.link_share or 0.0, each.row.rate.bytes_per_s or 0.0), reverse=True)
+        yield from sorted(on_device, key=lambda each: (each.link_share or 0.0, _bytes_per_s(each.row)), reverse=True)
+
+
+def _bytes_per_s(row: Row) -> float:
+    return row.rate.bytes_per_s or 0.0
 
 
 def _bytes(row: Row) -> float:
-    """Return the bytes that a copy counts; zero where it does not say, or an edited file says what can't be."""
-    counted = (row.rate.bytes_per_s or 0.0) * (row.time.median_s or 0.0)
+    """Return the bytes of a copy; zero if they are not known, or an edited file holds an impossible number."""
+    counted = _bytes_per_s(row) * (row.time.median_s or 0.0)
     return counted if 0 < counted < math.inf else 0.0
 
 
 def _foremost(found: Sequence[Top]) -> list[Top]:
     """Return the first of each kind on the first device."""
-    alike = [top for top in found if top.row.case.device == found[0].row.case.device]
-    return [tops[0] for tops in grouped(alike, lambda top: top.kind).values()]
+    on_first = [top for top in found if top.row.case.device == found[0].row.case.device]
+    return [tops[0] for tops in grouped(on_first, lambda top: top.kind).values()]
 
 
 def _trained_down(found: Sequence[Top]) -> Iterator[str]:
-    """Yield the links that stay trained down. The median counts: copies both ways at once have twice the rate."""
+    """Yield a sentence on each PCIe link that stays below the rate of its device and slot.
+
+    It goes by the median over copies, as those in both directions at once have twice the rate.
+    """
     for where, copies in by_device([top for top in found if top.link_share]).items():
         now = statistics.median(each.row.bound(_BYTES) or 0.0 for each in copies)
         most = statistics.median(each.row.transfer.link_bytes_per_s or 0.0 for each in copies)
@@ -130,44 +150,48 @@ def _trained_down(found: Sequence[Top]) -> Iterator[str]:
             yield f"the PCIe link of {where} stays trained down at {carried}: see how the card is seated, its slot and the firmware"
 
 
-def _of(column: Column, *kinds: Ceiling) -> Column:
-    """Return a column for these kinds."""
+def _only_for(column: Column, *kinds: Ceiling) -> Column:
+    """Return a column that is empty for all other kinds."""
     return column.by(lambda top: column.value(top) if top.kind in kinds else None)
 
 
 def _intensity(row: Row) -> float:
-    """Return stated operations over stated bytes; zero where it does not state both."""
+    """Return the stated operations for each stated byte; zero if either is missing."""
     return (row.rate.flops_per_s or 0.0) / (row.rate.bytes_per_s or math.inf)
 
 
-def _roofs(found: Sequence[Top]) -> Iterator[Figure]:
-    """Yield a roofline for each device and precision that has a roof and rows below it, those with the most rows first.
+def _rooflines(found: Sequence[Top]) -> Iterator[Figure]:
+    """Yield a roofline for each device and precision with both ceilings and rows below them, those with the most rows first.
 
-    Rows are of one rank and state both operations and bytes, of which caches have none.
+    Rows are of one rank, state both operations and bytes, and move those bytes from memory, not from caches.
     """
-    memories = {id(top.rows): top.ceiling for top in found if top.ceiling and top.kind == "memory"}
+    memory_of = {id(top.rows): top.ceiling for top in found if top.ceiling and top.kind == "memory"}
     drawn = list[tuple[MeasuredCeiling, float, list[Top]]]()
     for top in found:
-        if (roof := top.ceiling) and top.kind == "arithmetic" and (memory := memories.get(id(top.rows))):
-            below = [row for row in top.rows if row.is_single_rank and computed_in(row) == roof.precision and not from_caches(row, memory)]
-            drawn.append((roof, memory.per_s, [Top(row, row.key) for row in below if _intensity(row)]))
-    for roof, bandwidth, alike in sorted(filter(itemgetter(2), drawn), key=lambda each: -len(each[2]))[:_MOST_FIGURES]:
+        roof, memory = top.ceiling, memory_of.get(id(top.rows))
+        if roof and memory and top.kind == "arithmetic":
+            rows = [row for row in top.rows if row.is_single_rank and _intensity(row) and computed_in(row) == roof.precision]
+            below = [Top(row, row.key) for row in rows if not from_caches(row, memory)]
+            drawn.append((roof, memory.per_s, below))
+    most_rows_first = sorted(filter(itemgetter(2), drawn), key=lambda each: -len(each[2]))
+    for roof, bandwidth, below in most_rows_first[:_MOST_FIGURES]:
         ridge = roof.per_s / bandwidth
-        ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in alike)]
-        about = f"The line is the most that was measured: {byte_rate(bandwidth)}, and {flop_rate(roof.per_s)} from {three_digits(ridge)}."
+        ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in below)]
         line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * bandwidth, roof.per_s)} for at in (min(ends), ridge, max(ends)))
-        title, workload = f"Roofline in {roof.precision}: {place(found).value(alike[0])}", of_row(lambda row: row.case.workload, "workload")
-        yield figure(title, about, "dot", alike, _INTENSITY, _FLOPS, workload, log="xy", bound=line)
+        title = f"Roofline in {roof.precision}: {place(found).value(below[0])}"
+        about = f"The line is the most that was measured: {byte_rate(bandwidth)}, and {flop_rate(roof.per_s)} from {three_digits(ridge)}."
+        workload = of_row(lambda row: row.case.workload, "workload")
+        yield figure(title, about, "dot", below, _INTENSITY, _FLOPS, workload, log="xy", bound=line)
 
 
-def _sizes(found: Sequence[Top]) -> Iterator[Figure]:
-    """Yield bandwidth against size, of each workload and device a figure, with a line a way."""
+def _bandwidths(found: Sequence[Top]) -> Iterator[Figure]:
+    """Yield a figure of bandwidth by size for each workload and device, with a line for each kind of copy."""
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
-    way = detail("copies.way", "text", "copy", "the copy, without its size", lambda each: short(each.case))
-    ways = [Top(row, top.case) for top in found if top.kind == "copy" for row in top.rows]
+    line = detail("copies.way", "text", "copy", "the copy, without its size", lambda each: short(each.case))
+    points = [Top(row, top.case) for top in found if top.kind == "copy" for row in top.rows]
     size = detail("copies.size", "bytes", "bytes", "bytes that a copy counts", lambda each: _bytes(each.row))
-    for where, alike in by_workload(ways, by_place=True).items():
-        yield figure(f"Bandwidth by size: {where}", about, "line", alike, size, _BYTES, way, log="xy")
+    for where, alike in by_workload(points, by_place=True).items():
+        yield figure(f"Bandwidth by size: {where}", about, "line", alike, size, _BYTES, line, log="xy")
 
 
 _INTENSITY = detail(
@@ -181,11 +205,11 @@ TOPS = Section(
         shown("ceiling.kind", "text", "ceiling", "what it is the most of, or takes that time at least"),
         shown("ceiling.precision", "text", "in", "that products are computed in", lambda top: top.ceiling and top.ceiling.precision),
         CASE.headed("reached by"),
-        _of(_FLOPS, "arithmetic"),
-        _of(_BYTES, "memory", "copy"),
-        _of(of_row(lambda row: row.time.median_s, "time", 0), "launch", "synchronisation"),
-        _of(of_row(lambda row: row.rate.peak_fraction, "peak", 0), *_SLOPE_AND_TOP),
-        _of(of_row(lambda row: row.rate.peak, "of"), *_SLOPE_AND_TOP),
+        _only_for(_FLOPS, "arithmetic"),
+        _only_for(_BYTES, "memory", "copy"),
+        _only_for(of_row(lambda row: row.time.median_s, "time", 0), "launch", "synchronisation"),
+        _only_for(of_row(lambda row: row.rate.peak_fraction, "peak", 0), *_SLOPE_AND_TOP),
+        _only_for(of_row(lambda row: row.rate.peak, "of"), *_SLOPE_AND_TOP),
         over_rounds(
             detail("copies.latency_s", "s", "", "what a copy takes however small it is; null where it does not show"),
             lambda top: top.fit.latency_s,
@@ -211,7 +235,7 @@ TOPS = Section(
         "{short}{where}: {link_share} of the link",
         "{peak_fraction} of the published peak{where}",
     ),
-    figures=[_roofs, _sizes],
+    figures=[_rooflines, _bandwidths],
     cautions=_trained_down,
 )
 
@@ -221,87 +245,94 @@ _NETWORK = "model"
 
 
 class Fed(NamedTuple):
-    """A step that gets its batch in one way, or would from storage; where no step takes what was read, the reading alone."""
+    """A step with one source of its batches: how it was fed, or a reading from storage; a reading alone where no step takes it."""
 
     row: Row
     case: str
-    """The step, however it gets its batch."""
+    """The step, whatever feeds it."""
     way: str = ""
+    """How it is fed, or what was read."""
     ratio: Ratio | None = None
-    """Over the way of most items a second; of storage, samples supplied over samples needed."""
+    """Throughput over that of the fastest way; of storage, samples supplied over samples needed."""
     reading: Row | None = None
-    """From storage."""
+    """Reading from storage."""
 
     @property
     def sides(self) -> Sequence[Row]:
-        """What it rests on."""
+        """Rows that it rests on."""
         return (self.row, self.reading) if self.reading else (self.row,)
 
     @property
     def supply_per_s(self) -> float | None:
-        """Samples that storage, or a loader of the user's, gives in a second where no step is made."""
-        return self.reading.throughput if self.reading else self._alone("input_alone")
+        """Samples a second of storage, or of the user's loader, without a step."""
+        return self.reading.throughput if self.reading else self._alone_per_s("input_alone")
 
     @property
     def need_per_s(self) -> float | None:
-        """Samples that the step takes in a second of batches that are there."""
-        return self.row.throughput if self.reading else self._alone("step_alone")
+        """Samples a second of the step when batches are there already."""
+        return self.row.throughput if self.reading else self._alone_per_s("step_alone")
 
-    def _alone(self, role: ValueRole) -> float | None:
+    def _alone_per_s(self, role: ValueRole) -> float | None:
+        """Return the samples a second of a part that was timed alone."""
         seconds = self.row.in_role(role)
         return self.row.throughput * (self.row.time.median_s or 0.0) / seconds if seconds else None
 
     @property
     def waits(self) -> float | None:
-        """Share of a call in which the step waits for a loader of the user's.
+        """Share of a call in which the step waits for the user's loader.
 
-        On an accelerator the host may wait for a batch while the device still computes: what that costs is what the call takes longer.
+        The host may wait for a batch while an accelerator still computes, so it is at most the share by which a call takes longer than
+        a step whose batch is there.
         """
-        share, need = self.share("input"), self._alone("step_alone")
+        share, need = self.share("input"), self._alone_per_s("step_alone")
         return None if share is None or not need else max(0.0, min(share, 1 - self.row.throughput / need))
 
     def share(self, part: ValueRole) -> float | None:
-        """Return the share of a call that a part of it takes; None where that was not reported."""
+        """Return the share of a call that a part of it takes; None if it was not reported."""
         seconds, call = self.row.in_role(part), self.row.time.median_s
         return None if seconds is None or not call else seconds / call
 
 
 def inputs(results: Results) -> list[Fed]:
-    """Return what storage supplies of each training step, that of most need first, and each step by its ways, the best of these first."""
+    """Return the supply from storage for each training step, then each step with the ways to feed it.
+
+    The step of most need comes first, and of its ways the fastest. Where no step takes what was read, readings stand alone.
+    """
     readings = sorted((row for row in results.rows if row.has_throughput and "supply" in row.declared.tags), key=lambda row: row.throughput)
-    stored = sorted(_supplied(results, readings), key=lambda each: -each.row.throughput)
-    fit = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
-    alike = grouped(fit, lambda row: row.differing_from(settings_named(row.declared.having("feeding"))))
-    steps = sorted(alike.values(), key=lambda rows: -(rows[0].batch or 0))
-    fed = flat(by_device([each for rows in steps for each in _ways(rows)]))
-    return [*(stored or [Fed(row, row.key) for row in readings]), *fed]
+    supplied = sorted(_supplied(results, readings), key=lambda each: -each.row.throughput)
+    fed_rows = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
+    by_step = grouped(fed_rows, lambda row: row.differing_from(settings_named(row.declared.having("feeding"))))
+    largest_first = sorted(by_step.values(), key=lambda rows: -(rows[0].batch or 0))
+    fed = flat(by_device([each for rows in largest_first for each in _ways(rows)]))
+    return [*(supplied or [Fed(row, row.key) for row in readings]), *fed]
 
 
 def _supplied(results: Results, readings: Sequence[Row]) -> Iterator[Fed]:
-    """Yield of each training step the slowest and the fastest reading of what it takes. What comes from memory is no supply."""
+    """Yield each training step with its slowest and its fastest reading from storage; ``readings`` are sorted by throughput."""
     stored = [row for row in readings if not row.declared.having("supply") or row.declared.stands_out("supply", row.params)]
     for step in (row for row in results.rows if row.has_throughput and "training" in row.declared.tags and row.is_single_rank):
         host, tags = machine(step, results.environments)[-1], set(step.declared.tags)
-        alike = [row for row in stored if machine(row, results.environments)[-1] == host and not tags.isdisjoint(row.declared.tags)]
-        # Samples as large as the inputs of a network are read for its steps alone, and say more of them than others.
-        fit = [row for row in alike if row.setting(_NETWORK) == step.setting(_NETWORK)]
-        fit = fit or [row for row in alike if row.setting(_NETWORK) is None]
-        for row in (*fit[:1], *fit[1:][-1:]):
-            yield Fed(step, step.key, short(row.key), speed_ratio(step.rounds.items_per_s, row.rounds.items_per_s, among=len(fit)), row)
+        usable = [row for row in stored if machine(row, results.environments)[-1] == host and not tags.isdisjoint(row.declared.tags)]
+        # Readings of samples as large as the inputs of a network count for its steps alone, and before all others.
+        own = [row for row in usable if row.setting(_NETWORK) == step.setting(_NETWORK)]
+        found = own or [row for row in usable if row.setting(_NETWORK) is None]
+        for row in (*found[:1], *found[1:][-1:]):
+            ratio = speed_ratio(step.rounds.items_per_s, row.rounds.items_per_s, among=len(found))
+            yield Fed(step, step.key, short(row.key), ratio, row)
 
 
 def _feeding(row: Row) -> str:
-    """Return how a row gets its batch: ``loader workers=2``. A word needs no name."""
+    """Return how a row gets its batch: ``loader workers=2``, with names in front of numbers only."""
     values = {name: row.params.get(name) for name in row.declared.having("feeding")}
     return " ".join(str(value) if isinstance(value, str) else f"{name}={value}" for name, value in values.items() if value)
 
 
 def _ways(rows: Sequence[Row]) -> Iterator[Fed]:
-    """Yield the ways of a step, the best first."""
-    best = max(rows, key=lambda row: row.throughput)
-    base, pairs = best.rounds.items_per_s, math.comb(len(rows), 2)  # the best is chosen, and the worst
-    for row in sorted(rows, key=lambda row: -row.throughput):
-        ratio = ratio_to_itself(len(base)) if row is best else speed_ratio(base, row.rounds.items_per_s, among=pairs)
+    """Yield the ways to feed one step, the fastest first."""
+    fastest, *others = sorted(rows, key=lambda row: -row.throughput)
+    base, pairs = fastest.rounds.items_per_s, math.comb(len(rows), 2)  # base and other are the best pair of all
+    for row in (fastest, *others):
+        ratio = ratio_to_itself(len(base)) if row is fastest else speed_ratio(base, row.rounds.items_per_s, among=pairs)
         yield Fed(row, label(row, row.declared.having("feeding")), _feeding(row), ratio)
 
 

@@ -1,4 +1,4 @@
-"""Steps: where the time of each goes by kind of operation, how near each kind is to its ceiling, and what to change."""
+"""Steps: the time of each by kind of operation, how near each kind is to its ceiling, and what to change."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,21 +21,21 @@ from dlbench.core.rows.row import Cells, Row
 from dlbench.core.units import Column
 
 TENTH = 0.1
-"""Share of a step that a kind has to gain to be named with what to change."""
+"""Least gain of a kind, as a share of its step, for which changes are named."""
 _NOTHING = 1e-9
-"""Share of a step that is left by rounding alone."""
+"""Share of a step that may be left by rounding alone."""
 _LARGER, _COMPILE = "larger batch", "compile"
 _LAUNCH, _MEMORY = "launch latency", "memory bandwidth"
 
 
 class KindOf(NamedTuple):
-    """What holds of a kind of operation."""
+    """Names of a kind of operation, and changes that may help it."""
 
     name: str
     short: str
-    """The same where there is little room."""
+    """A shorter name."""
     changes: Sequence[str] = ()
-    """What may bring it nearer to its ceiling, the first choice first."""
+    """Changes that may bring it nearer to its ceiling, the best first."""
 
 
 KINDS: Mapping[str, KindOf] = {
@@ -52,7 +52,7 @@ KINDS: Mapping[str, KindOf] = {
     OperationKind.REST: KindOf("the rest", "the rest"),
 }
 _REPORTED: tuple[tuple[Part, str], ...] = (("input", OperationKind.DATA), ("transfer", "transfer"), ("host", "host"))
-"""Parts whose time workloads report, and the kinds that they are."""
+"""Parts whose time workloads report, and their kinds."""
 OF_PRODUCTS = (OperationKind.PRODUCTS, OperationKind.ATTENTION)
 
 
@@ -62,148 +62,160 @@ class TimedKind(NamedTuple):
     row: Row
     kind: str
     of: KindOf
-    """What holds of it; a kind of a later version has its own name."""
+    """Its names and changes; a kind that this version does not know is called by its identifier."""
     time_s: float
-    """Of the step as it was timed."""
     share: float
+    """Share of the step."""
     limit: str | None = None
-    """The ceiling that bounds it: ``best product in fp32``; None where it has none."""
+    """Name of the ceiling that bounds it: ``best product in fp32``; None if it has no ceiling."""
     limit_s: float | None = None
-    """What it would take there."""
+    """Its time at that ceiling."""
     balance: float | None = None
-    """Of products the time that their operations would take at the ceiling of arithmetic, over that of their bytes at that of memory."""
+    """For products: time of their operations at the ceiling of arithmetic, over the time of their bytes at that of memory."""
     from_items: int | None = None
-    """Items of a call from which on that is 1 or more, in all sizes of the step that were measured; None of a single one."""
+    """Fewest items of a call from which on that is 1 or more in all larger calls; None if one size alone was measured."""
 
     @property
     def reached(self) -> float | None:
-        """Share of its ceiling that it reaches; above 1 where it beats that, as some algorithms and caches do."""
+        """Share of its ceiling that it reaches; some algorithms and caches exceed 1."""
         return self.limit_s / self.time_s if self.limit_s is not None and self.time_s else None
 
     @property
     def gain(self) -> float:
-        """Share of the step that it takes longer than at its ceiling; nothing without one."""
+        """Share of the step that would be saved at its ceiling; zero without one."""
         return 0.0 if self.reached is None else self.share * max(0.0, 1 - self.reached)
 
     @property
     def change(self) -> str | None:
-        """What may bring it nearer to its ceiling, from a tenth of the step on."""
+        """Changes that may bring it nearer to its ceiling; None if it has less than a tenth of the step to gain."""
         return ", ".join(self.of.changes) if self.gain >= TENTH else None
 
     @property
     def nearness(self) -> str:
-        """How near its ceiling it is, in words."""
+        """Share of its ceiling in words."""
         if self.reached is None:
             return "no ceiling measured"
-        return f"at {whole(min(1.0, self.reached))} of this {'CPU' if self.row.is_on_cpu else 'card'}'s best"
+        return f"at {_percent(min(1.0, self.reached))} of this {'CPU' if self.row.is_on_cpu else 'card'}'s best"
 
 
-def whole(share: float) -> str:
-    """Return a share where there is little room: ``58 %``."""
+def _percent(share: float) -> str:
+    """Return a share as whole percent: ``58 %``."""
     return f"{100 * share:.0f} %"
 
 
-def kinds_of(row: Row, ceilings: Ceilings) -> list[TimedKind]:
-    """Return the kinds of operations of a step, those that take most first; ``ceilings`` are those of its device.
+def timed_kinds(row: Row, ceilings: Ceilings) -> list[TimedKind]:
+    """Return the kinds of operations of a step, longest first; ``ceilings`` are those of its device.
 
-    What a step reports of its batch counts where the profile has none of it: an accelerator's kernels don't wait for a loader. What is
-    left of the whole is the rest, so that the shares add up.
+    Their shares add up to 1. The times that a workload reports for its batch are taken from the device's idle time, as a profile of
+    kernels does not show them; time that is not explained becomes the rest.
     """
-    whole_s = row.time.median_s or 0.0
+    step_s = row.time.median_s or 0.0
     found = {each.kind: each for each in (row.profile.kinds if row.profile else ()) if each.seconds > 0}
     waiting = found.pop(OperationKind.WAITING, None)
-    idle_s = waiting.seconds if waiting else 0.0 if found else whole_s
+    without_profile_s = 0.0 if found else step_s
+    idle_s = waiting.seconds if waiting else without_profile_s
     for part, kind in _REPORTED:
         part_s = min(row.in_role(part) or 0.0, idle_s)
         if part_s > 0 and kind not in found:
-            found[kind], idle_s = KindTime(kind, part_s), idle_s - part_s
+            found[kind] = KindTime(kind, part_s)
+            idle_s -= part_s
     if waiting:
         found[OperationKind.WAITING] = replace(waiting, seconds=idle_s)
     if not found:
         return []
     known_s = math.fsum(each.seconds for each in found.values())
-    if whole_s - known_s > _NOTHING * whole_s:
+    if step_s - known_s > _NOTHING * step_s:
         rest = found.get(OperationKind.REST, KindTime(OperationKind.REST, 0.0))
-        found[OperationKind.REST] = replace(rest, seconds=rest.seconds + whole_s - known_s)
-    of = _Limits(row, list(found.values()), ceilings, max(whole_s, known_s))
-    return sorted(map(of.timed, found.values()), key=lambda each: -each.time_s)
+        found[OperationKind.REST] = replace(rest, seconds=rest.seconds + step_s - known_s)
+    limits = _Limits(row, list(found.values()), ceilings, max(step_s, known_s))
+    return sorted(map(limits.with_ceiling, found.values()), key=lambda each: -each.time_s)
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What kinds of a step would take at the ceilings of its device. A ceiling that the step itself reached says nothing of it."""
+    """Least times of the kinds of a step at the ceilings of its device, except for a ceiling that this very step reached."""
 
     row: Row
     kinds: Sequence[KindTime]
     ceilings: Ceilings
-    whole_s: float
+    step_s: float
 
-    def timed(self, kind: KindTime) -> TimedKind:
+    def with_ceiling(self, kind: KindTime) -> TimedKind:
         """Return a kind with its ceiling."""
         of = KINDS.get(kind.kind, KindOf(kind.kind, kind.kind))
-        if kind.kind in OF_PRODUCTS and (narrower := self._narrower()):
+        if kind.kind in OF_PRODUCTS and (narrower := self._faster_precision()):
             of = of._replace(changes=(narrower, *of.changes))
         limit, limit_s = self._limit(kind) or (None, None)
-        return TimedKind(self.row, kind.kind, of, kind.seconds, kind.seconds / self.whole_s, limit, limit_s, self._balance(kind))
+        return TimedKind(self.row, kind.kind, of, kind.seconds, kind.seconds / self.step_s, limit, limit_s, self._balance(kind))
 
     def _balance(self, kind: KindTime) -> float | None:
+        """Return `TimedKind.balance`; None if a ceiling or the bytes are not known."""
         arithmetic, memory = self._rate("arithmetic", computed_in(self.row) or ""), self._rate("memory")
-        known = kind.kind in OF_PRODUCTS and arithmetic and memory and kind.bytes
-        return self._flops(kind) * memory / (arithmetic * kind.bytes) if known else None  # type: ignore[operator]  # known says so
+        if kind.kind in OF_PRODUCTS and arithmetic and memory and kind.bytes:
+            return self._flops(kind) * memory / (arithmetic * kind.bytes)
+        return None
 
     def _limit(self, kind: KindTime) -> tuple[str, float] | None:
-        """Return the ceiling of a kind and what it would take there; None where it has none."""
-        others_s, launch, memory = self.whole_s - kind.seconds, self._rate("launch"), self._rate("memory")
+        """Return the name of the ceiling of a kind, and its time there; None if it has no ceiling."""
+        others_s = self.step_s - kind.seconds
+        launch, memory = self._rate("launch"), self._rate("memory")
         match kind.kind:
             case OperationKind.REST | "host":
                 return None
-            case OperationKind.DATA:  # got ready while the step goes on
+            # Batches are loaded and copied, and kernels launched, while the device works: only the time beyond that is lost.
+            case OperationKind.DATA:
                 return "input meanwhile", max(0.0, (self.row.in_role("input_alone") or kind.seconds) - others_s)
             case "transfer":
                 return "copies meanwhile", max(0.0, kind.seconds - others_s)
-            case OperationKind.WAITING:  # launched one behind the other, while the device works
+            case OperationKind.WAITING:
                 return (_LAUNCH, max(0.0, kind.operations / launch - others_s)) if launch else None
-        least = self.ceilings["memory", ""].least_bytes if memory else math.inf
-        moved_s = (kind.bytes or 0) / memory if memory and (kind.bytes or 0) >= least else None
+        moved = kind.bytes or 0
+        memory_s = moved / memory if memory and moved >= self.ceilings["memory", ""].least_bytes else None
         if kind.kind in OF_PRODUCTS:
-            precision, flops = computed_in(self.row) or "", self._flops(kind)
-            rate = self._rate("arithmetic", precision)
-            if not rate or not flops:
-                return None
-            # Caches serve what is faster than memory, so only a longer time there bounds products.
-            best_s = flops / rate
-            return (_MEMORY, moved_s) if moved_s and best_s < moved_s <= kind.seconds else (f"best product in {precision}", best_s)
-        if self.row.is_on_cpu and launch and memory and kind.operations / launch > (kind.bytes or 0) / memory:
+            return self._limit_of_product(kind, memory_s)
+        if self.row.is_on_cpu and launch and memory and kind.operations / launch > moved / memory:
             return _LAUNCH, kind.operations / launch
-        return None if moved_s is None else (_MEMORY, moved_s)
+        return None if memory_s is None else (_MEMORY, memory_s)
+
+    def _limit_of_product(self, kind: KindTime, memory_s: float | None) -> tuple[str, float] | None:
+        """Return the ceiling of a product and its time there; ``memory_s`` is that of its bytes, if they are more than caches hold."""
+        precision = computed_in(self.row) or ""
+        rate, flops = self._rate("arithmetic", precision), self._flops(kind)
+        if not rate or not flops:
+            return None
+        best_s = flops / rate
+        # A product faster than memory is served by caches, so memory is no limit of it.
+        if memory_s and best_s < memory_s <= kind.seconds:
+            return _MEMORY, memory_s
+        return f"best product in {precision}", best_s
 
     def _rate(self, kind: Ceiling, precision: str = "") -> float | None:
         found = self.ceilings.get((kind, precision))
         return found.per_s if found and found.case != self.row.case.id else None
 
     def _flops(self, kind: KindTime) -> float:
-        """Return the operations of attention as counted, of other products what is left of those that the step states."""
+        """Return the operations of a kind: those counted for it, or else those that the step states, less all that were counted."""
         if kind.flops is not None:
             return float(kind.flops)
         stated = (self.row.rate.flops_per_s or 0.0) * (self.row.time.median_s or 0.0)
         return max(0.0, stated - sum(each.flops or 0.0 for each in self.kinds))
 
-    def _narrower(self) -> str | None:
-        """Return the narrower precision in which the best product of the device is the fastest, where it beats that of the step."""
+    def _faster_precision(self) -> str | None:
+        """Return the precision of the fastest product of the device, if it is narrower than that of the step, and faster."""
         rates = {name: each.per_s for (kind, name), each in self.ceilings.items() if kind == "arithmetic" and name in PRECISIONS}
-        own, unscaled = computed_in(self.row), [name for name in rates if not PRECISIONS[name].scaled]
-        best = max(unscaled, key=rates.__getitem__, default=None)
+        unscaled = [name for name in rates if not PRECISIONS[name].scaled]
+        own, best = computed_in(self.row), max(unscaled, key=rates.__getitem__, default=None)
         if own not in unscaled or best is None or rates[own] >= rates[best]:
             return None
         return best if PRECISIONS[own].roundoff < PRECISIONS[best].roundoff else None
 
 
 _LARGE = 0.2
-"""Share of a step from which on a kind is named for its time alone."""
+"""Least share of a step for which a kind is named without a gain."""
 _LEAST = 0.001
-"""Share of a step from which on a kind is shown among its shares."""
+"""Least share of a step that its column shows."""
 _MOST_OF_NAME = (24, 14, 12)
-"""Characters of the name of a step in a line, and where those leave too little room."""
+"""Most characters of the name of a step in a line; the smaller ones where there is too little room."""
 
 
 class ProfiledStep(NamedTuple):
@@ -211,89 +223,96 @@ class ProfiledStep(NamedTuple):
 
     row: Row
     kinds: Sequence[TimedKind] = ()
-    """Those that take most first; none without a profile."""
+    """The longest first; none without a profile."""
 
     @property
     def most(self) -> TimedKind | None:
-        """The kind that bounds it."""
+        """The kind that takes longest."""
         return self.kinds[0] if self.kinds else None
 
     @property
     def gain(self) -> float | None:
-        """Share of its time that its kinds have to gain."""
+        """Share of its time that would be saved with all kinds at their ceilings."""
         return sum(each.gain for each in self.kinds) if self.kinds else None
 
     @property
     def gaining(self) -> list[TimedKind]:
-        """The kinds that have a tenth of it or more to gain, the most first."""
+        """The kinds with a tenth of the step or more to gain, the largest gain first."""
         return sorted((each for each in self.kinds if each.gain >= TENTH), key=lambda each: -each.gain)
 
     @property
     def changes(self) -> list[str]:
-        """What to change: at most two, of the two kinds with most to gain; first what helps both, products with a second choice last."""
+        """At most two changes for the two kinds with the largest gain: those that help both first, then the best for either."""
         if self.most and not self.gaining and self.most.kind == OperationKind.DATA:
             return ["more workers"]  # alone it takes as long, so nothing that overlaps it helps
         two = self.gaining[:2]
-        last = sorted(two, key=lambda each: each.kind in OF_PRODUCTS)
-        every = [change for at in range(4) for each in (last if at else two) for change in each.of.changes[at : at + 1]]
+        # A second choice for another kind helps more often than one for products.
+        products_last = sorted(two, key=lambda each: each.kind in OF_PRODUCTS)
+        every = [change for at in range(4) for each in (products_last if at else two) for change in each.of.changes[at : at + 1]]
         return sorted(dict.fromkeys(every), key=lambda change: -every.count(change))[:2]
 
     @property
     def change(self) -> str | None:
-        """The same in words."""
+        """These changes as text."""
         return " or ".join(self.changes) or None
 
     @property
     def why(self) -> str | None:
-        """Why it has no profile, or what measures it with one."""
+        """Reason why it has no profile, or the command that gives it one."""
         return None if self.kinds else self.row.not_profiled or f"dlbench run {self.row.case.suite}".removesuffix(" quick")
 
     @property
     def shares(self) -> str | None:
-        """Its largest kinds, with what those have to gain that have a tenth of it: ``products 58 % (gain 26), update 37 % (12)``."""
+        """Its largest kinds as text, with gains of a tenth or more: ``products 58 % (gain 26), update 37 % (12)``."""
         if not self.most:
             return None
         if not self.gaining:
-            return f"{self.most.of.short} {whole(self.most.share)}, {'as long alone' if self.change else self.most.nearness}"
-        large = [each for each in self.kinds if each is self.most or each.share >= _LARGE or each.gain >= TENTH]
-        gains = [f"{each.of.short} {whole(each.share)}" + f" (gain {100 * each.gain:.0f})" * (each.gain >= TENTH) for each in large]
-        first, gain, others = ", ".join(gains).partition(" (gain ")
-        return first + gain + others.replace(gain, " (")
+            return f"{self.most.of.short} {_percent(self.most.share)}, {'as long alone' if self.change else self.most.nearness}"
+        texts = list[str]()
+        word = "gain "  # in front of the first number alone
+        for each in self.kinds:
+            text = f"{each.of.short} {_percent(each.share)}"
+            if each.gain >= TENTH:
+                text += f" ({word}{100 * each.gain:.0f})"
+                word = ""
+            if each is self.most or each.share >= _LARGE or each.gain >= TENTH:
+                texts.append(text)
+        return ", ".join(texts)
 
     @property
-    def told(self) -> list[str]:
-        """What its line may say behind its name, the most first."""
+    def lines(self) -> list[str]:
+        """Texts for its line, without its name; the longest first."""
         if not self.most or not self.shares:
             time = units.seconds(self.row.time.median_s or 0.0)
             case = cut(brief(self.row.key), _MOST_OF_NAME[0])
             return [f"{case}: {time}, no profile; {self.why}", f"{time}, no profile; {self.why}", f"{time}, no profile"]
-        first = f"{self.most.of.short} {whole(self.most.share)}"
+        first = f"{self.most.of.short} {_percent(self.most.share)}"
         if not self.gaining:
             end = f" → {self.change}" if self.change else ": little left"
-            return [f"{self.shares}{end}"] * bool(self.most.limit) + [self.shares, first]
+            return [*([f"{self.shares}{end}"] if self.most.limit else []), self.shares, first]
         most, *fewer = self.gaining
-        gains = ", ".join([f"gain: {most.of.short} {whole(most.gain)}", *(f"{each.of.short} {100 * each.gain:.0f}" for each in fewer)])
+        gains = ", ".join([f"gain: {most.of.short} {_percent(most.gain)}", *(f"{each.of.short} {100 * each.gain:.0f}" for each in fewer)])
         ends = [f" → {end}" for end in dict.fromkeys((self.change, *self.changes)) if end]
         return [*(f"{self.shares}{end}" for end in ends[:2]), *(f"{gains}{end}" for end in ends), self.shares, gains, first]
 
     def seconds(self) -> Cells:
-        """Return what programs get of it: seconds of each kind, and at its ceiling."""
+        """Return the time of each kind, and that at its ceiling, for programs."""
         times = {f"kinds.{each.kind}_s": each.time_s for each in self.kinds}
         return {**times, **{f"kinds.{each.kind}_limit_s": each.limit_s for each in self.kinds}}
 
 
 def _rows(results: Results) -> list[Row]:
-    """Return the steps of one rank: what several wait for each other is no kind of operation."""
+    """Return the rows of steps of one rank, as ranks that wait for each other have no kind of operation."""
     return [row for row in results.rows if row.is_sound and row.is_single_rank and row.declared.is_step and row.time.median_s]
 
 
 def steps(results: Results) -> list[ProfiledStep]:
-    """Return the steps that have a profile, those that take longest first; where none has, those of a device with ceilings.
+    """Return the steps with a profile; if there are none, those on devices with ceilings.
 
-    Training goes first, then inference, then steps that are fed in several ways on purpose.
+    They are sorted by device, then training, inference, and steps that are fed in several ways; the longest of these first.
     """
     known = [(row, results.ceilings.get(machine(row, results.environments), {})) for row in _rows(results)]
-    every = [(ProfiledStep(row, kinds_of(row, ceilings)), ceilings) for row, ceilings in known]
+    every = [(ProfiledStep(row, timed_kinds(row, ceilings)), ceilings) for row, ceilings in known]
     found = [each for each, _ in every if each.kinds] or [each for each, ceilings in every if ceilings]
     return flat(by_device(sorted(found, key=lambda step: (_order(step), -(step.row.time.median_s or 0.0)))))
 
@@ -303,14 +322,15 @@ def _order(step: ProfiledStep) -> int:
 
 
 def foremost(found: Sequence[ProfiledStep]) -> list[ProfiledStep]:
-    """Return of each device's first kind of steps the one of median time and, if that is another, the one with most to gain."""
-    told = list[ProfiledStep]()
-    for of_device in by_device(found).values():
-        first = [each for each in of_device if _order(each) == _order(of_device[0])]
-        alike = sorted(first, key=lambda each: each.row.time.median_s or 0.0)
-        middle, most = alike[(len(alike) - 1) // 2], max(alike, key=lambda each: each.gain or 0.0)
-        told += [middle] if most is middle or not most.gaining else [middle, most]
-    return told
+    """Return one or two steps for each device: that of median time in its first group, and that with the largest gain."""
+    chosen = list[ProfiledStep]()
+    for on_device in by_device(found).values():
+        first_group = [each for each in on_device if _order(each) == _order(on_device[0])]
+        by_time = sorted(first_group, key=lambda each: each.row.time.median_s or 0.0)
+        median = by_time[(len(by_time) - 1) // 2]
+        most = max(by_time, key=lambda each: each.gain or 0.0)
+        chosen += [median] if most is median or not most.gaining else [median, most]
+    return chosen
 
 
 def kinds(results: Results) -> list[TimedKind]:
@@ -320,21 +340,22 @@ def kinds(results: Results) -> list[TimedKind]:
 
 
 def _from_items(kind: TimedKind, every: Sequence[ProfiledStep]) -> int | None:
-    """Return from how many items on arithmetic bounds a kind, where its step declares a size; None where memory bounds the largest."""
-    free = settings_named((BATCH.name, *(names := kind.row.declared.having("sweep"))))
+    """Return `TimedKind.from_items`; None if its step declares no size, or memory bounds the largest."""
+    names = kind.row.declared.having("sweep")
+    free = settings_named((BATCH.name, *names))
     alike = [step for step in every if names and step.row.differing_from(free) == kind.row.differing_from(free)]
-    sizes = {
+    balances = {
         round(step.row.throughput * (step.row.time.median_s or 0.0)): each.balance
         for step in alike
         for each in step.kinds
         if each.kind == kind.kind and each.balance
     }
-    bound = list(takewhile(lambda items: sizes[items] >= 1, sorted(sizes, reverse=True)))
-    return bound[-1] if bound and len(sizes) > 1 else None
+    bound = list(takewhile(lambda items: balances[items] >= 1, sorted(balances, reverse=True)))
+    return bound[-1] if bound and len(balances) > 1 else None
 
 
 class ProfiledLayer(NamedTuple):
-    """One layer of a step, and its share of the step as it was timed."""
+    """One layer of a step, and its share of the time of the step."""
 
     row: Row
     layer: LayerTime
@@ -343,23 +364,23 @@ class ProfiledLayer(NamedTuple):
 
 def layers(results: Results) -> list[ProfiledLayer]:
     """Return the slowest layers of the foremost steps."""
-    told = [(step.row, step.row.profile) for step in foremost(steps(results))]
-    each_s = [(row, each, each.forward_s + each.backward_s) for row, profile in told if profile for each in profile.layers]
-    return [ProfiledLayer(row, each, taken_s / (row.time.median_s or math.inf)) for row, each, taken_s in each_s]
+    rows = [step.row for step in foremost(steps(results))]
+    profiled = [(row, each) for row in rows if row.profile for each in row.profile.layers]
+    return [ProfiledLayer(row, each, (each.forward_s + each.backward_s) / (row.time.median_s or math.inf)) for row, each in profiled]
 
 
 def doubts(results: Results) -> Iterator[str]:
-    """Yield why steps have no profile, and which ceilings are not known."""
+    """Yield reasons why steps have no profile, and the devices whose ceilings are not known."""
     found = [ProfiledStep(row) for row in _rows(results)]
-    for why, alike in grouped((step for step in found if not kinds_of(step.row, {})), lambda step: step.why).items():
+    for why, alike in grouped((step for step in found if not timed_kinds(step.row, {})), lambda step: step.why).items():
         yield f"no profile of {plural(len(alike), 'step')}: {why}"
-    for where, of_device in by_device(found).items():
-        if not any(results.ceilings.get(machine(step.row, results.environments)) for step in of_device):
+    for where, on_device in by_device(found).items():
+        if not any(results.ceilings.get(machine(step.row, results.environments)) for step in on_device):
             yield f"no ceiling of {where} was measured; give the file of dlbench run ceilings with this one"
 
 
-def _share_of(kind: str, of: KindOf) -> Column:
-    """Return the column of the share of a kind, empty where it takes next to nothing."""
+def _share_column(kind: str, of: KindOf) -> Column:
+    """Return the column of the share of a kind; it is empty for shares below `_LEAST`."""
 
     def share(step: ProfiledStep) -> float | None:
         return next((each.share for each in step.kinds if each.kind == kind and each.share >= _LEAST), None)
@@ -368,16 +389,18 @@ def _share_of(kind: str, of: KindOf) -> Column:
 
 
 def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
-    """Yield the kinds of each of the foremost steps as bars, filled to what their ceilings alone would take."""
+    """Yield a figure for each of the foremost steps: a bar for each kind, in two parts: its time at the ceiling, and its gain."""
     several = several_runs(found)
     about = "Each bar is the time of a kind of operation: first what its measured ceiling alone would take, then what is to gain."
     for step in foremost(found):
         where = f"{brief(step.row.key)} on {device_label(step, several)}, {units.seconds(step.row.time.median_s or 0.0)}"
         parts = list[tuple[TimedKind, str, float]]()
         for kind in step.kinds:
-            bound_s = None if kind.limit_s is None else min(kind.time_s, kind.limit_s)
-            parts.append((kind, "no ceiling", kind.time_s) if bound_s is None else (kind, "at its ceiling", bound_s))
-            parts += [] if bound_s is None else [(kind, "to gain", kind.time_s - bound_s)]
+            if kind.limit_s is None:
+                parts.append((kind, "no ceiling", kind.time_s))
+            else:
+                bound_s = min(kind.time_s, kind.limit_s)
+                parts += [(kind, "at its ceiling", bound_s), (kind, "to gain", kind.time_s - bound_s)]
         yield figure(
             f"Time of a step by kind of operation: {where}",
             about,
@@ -390,14 +413,14 @@ def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
 
 
 def _headline(step: ProfiledStep) -> Sequence[str]:
-    """Return what a line says of a step: with its name in front, and what leaves room for that elsewhere."""
+    """Return the texts for the line of a step: with its name for a screen, then without it for a headline."""
     if not step.kinds:
-        return step.told
+        return step.lines
     name = names_of(step.row.key)[1]
-    lines = [f"{cut(name, most)}: {said}" for said in step.told for most in _MOST_OF_NAME]
+    named = dict.fromkeys(f"{cut(name, most)}: {line}" for line in step.lines for most in _MOST_OF_NAME)
     return [
-        *(each for each in dict.fromkeys(lines) if MOST < len(each) <= MOST_OF_LINE),
-        *([said for said in step.told if len(said) <= MOST] or step.told[-1:]),
+        *(each for each in named if MOST < len(each) <= MOST_OF_LINE),
+        *([line for line in step.lines if len(line) <= MOST] or step.lines[-1:]),
     ]
 
 
@@ -408,7 +431,7 @@ STEPS = Section(
         KEY.headed("step"),
         place,
         TIME,
-        *(_share_of(kind, of) for kind, of in KINDS.items()),
+        *(_share_column(kind, of) for kind, of in KINDS.items()),
         shown("step.shares", "text", "largest kinds", "its largest kinds, and what each has to gain"),
         shown("step.gain", "fraction", "to gain", "share of its time that its kinds have to gain"),
         shown("step.change", "text", "change", "what to change, of the kinds with most to gain"),

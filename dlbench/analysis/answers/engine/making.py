@@ -1,4 +1,4 @@
-"""Answers of declared questions: everything that a question does not declare is made here, the same for all."""
+"""Answers to declared questions: everything that no question declares is made here, the same for all."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -41,14 +41,14 @@ from dlbench.core.rows.row import cell
 from dlbench.core.units import Column, Unit
 
 MOST_WORDS = 25
-"""Words of a sentence at most."""
+"""Most words of a sentence."""
 _MOST_OF_DEVICE = 12
-"""Characters of what tells a device from others."""
-_MOST_TOLD = 3
-"""Records that sentences tell; the table has all."""
+"""Most characters of a device's name in a qualifier."""
+_MOST_RECORDS = 3
+"""Most records with sentences; the table has all."""
 
 
-def fitting(*texts: str, most: int = MOST) -> str:
+def first_that_fits(*texts: str, most: int = MOST) -> str:
     """Return the first text of at most so many characters, or else the last, cut at a word."""
     lines = [units.one_line(text) for text in texts]
     return next((line for line in lines if len(line) <= most), cut(lines[-1], most))
@@ -61,68 +61,75 @@ class _Found:
     section: Section[Any]
     records: Sequence[Any]
 
-    def made(self, declared: Any) -> Any:
-        """Return what is declared, or made of all records."""
+    def resolve(self, declared: Any) -> Any:
+        """Return a declared value; a function is called with all records."""
         return declared(self.records) if callable(declared) else declared
 
     @cached_property
     def columns(self) -> Sequence[Column]:
-        """Those of its table."""
+        """Columns of its table."""
         return columns_of(self.section.columns, self.records)
 
     @cached_property
     def foremost(self) -> Sequence[Any]:
-        """Records that sentences tell."""
+        """Records with sentences, that of the headline first."""
         return self.section.foremost(self.records)
 
     @property
     def in_lines(self) -> Sequence[Any]:
-        """Those that have a line each."""
-        return self.foremost[: self.made(self.section.lines)]
+        """Records with a line of their own on a screen."""
+        return self.foremost[: self.resolve(self.section.lines)]
 
     def table(self) -> Table:
-        """Return all records."""
-        of = self.section
-        return table(self.made(of.title), self.columns, self.records, self.made(of.notes), whole=of.whole)
+        """Return the table of all records."""
+        section = self.section
+        return table(self.resolve(section.title), self.columns, self.records, self.resolve(section.notes), whole=section.whole)
 
 
 def answer(question: Question, results: Results) -> Answer | Missing:
-    """Return the answer to a question by the records of its sections, or what is missing where none has any."""
+    """Return the answer to a question from the records of its sections; if there are none, the reason and the command to run."""
     found = [_Found(*each) for each in question.found(results)]
     if not found:
         return _missing(question, results)
-    rows = unique(row for each in found for record in each.records for row in each.section.rows(record))
     first = next((each for each in found if each.section.headline), None)
-    tags = _tags(first, {tag for tag, holds in question.tags.items() if holds(results)}) if first else ()
-    cautions = [*(each.made(each.section.cautions) or () for each in found), question.cautions(results) if question.cautions else ()]
+    headline, qualifier, label = MISSING, f"--topic {question.topic}", ""
+    tags, lines = tuple[Tag, ...](), tuple[tuple[str, ...], ...]()
+    if first:
+        headline = first_that_fits(*_headlines(first, first.foremost[0]))
+        qualifier = _qualifier(first, first.foremost[0])
+        label = first.resolve(first.section.label) or question.topic
+        tags = _tags(first, {tag for tag, holds in question.tags.items() if holds(results)})
+        lines = tuple(filter(None, map(tuple, _lines(first))))
+    rows = unique(row for each in found for record in each.records for row in each.section.rows(record))
+    cautions = [*(each.resolve(each.section.cautions) or () for each in found), question.cautions(results) if question.cautions else ()]
     return Answer(
         question,
-        fitting(*_made(first, first.foremost[0])) if first else MISSING,
-        _qualifier(first, first.foremost[0]) if first else f"--topic {question.topic}",
+        headline,
+        qualifier,
         tags[:MOST_TAGS],
-        tuple(map(units.one_line, _sentences(found))),
-        tuple(dict.fromkeys(row.case.id for row in rows)),
-        (
+        sentences=tuple(map(units.one_line, _sentences(found))),
+        cases=tuple(dict.fromkeys(row.case.id for row in rows)),
+        weaknesses=(
             *(() if question.tells_flags else doubts_of([row for row in rows if row.counts_time])),
             *dict.fromkeys(chain(*cautions)),
             *(f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]),
         ),
-        tuple(each.table() for each in found),
-        tuple(figure for each in found for drawn in each.section.figures for figure in drawn(each.records) if figure.rows),
-        label=(first.made(first.section.label) or question.topic) if first else "",
-        lines=tuple(filter(None, map(tuple, _lines(first)))) if first else (),
+        tables=tuple(each.table() for each in found),
+        figures=tuple(figure for each in found for draw in each.section.figures for figure in draw(each.records) if figure.rows),
+        label=label,
+        lines=lines,
     )
 
 
 def _missing(question: Question, results: Results) -> Missing:
-    """Return the first reason that holds; a function may say that its own does not."""
+    """Return the first lack that applies; a function returns None if its lack does not."""
     lacks = (each(results) if callable(each) else Lack(each) if isinstance(each, str) else each for each in question.missing)
     reason, why = next(filter(None, lacks), Lack("nothing of it was measured"))
     return Missing(question, reason, why=why) if why else Missing(question, reason, question.command, others=question.others)
 
 
 class _Names(dict[str, Any]):
-    """What a text may say of a record: each name is looked up when it is written. Raises LookupError for what has no value."""
+    """Names in braces and their texts for one record, looked up as a text needs them. Raises LookupError for a name without a value."""
 
     def __init__(self, found: _Found, record: Any, **more: str) -> None:
         case = getattr(record, "case", None)
@@ -133,7 +140,7 @@ class _Names(dict[str, Any]):
 
     def __missing__(self, name: str) -> "_Name":
         column = self._columns.get(name)
-        found = _written(column, self._record) if column else getattr(self._record, name)
+        found = _short_cell(column, self._record) if column else getattr(self._record, name)
         if found in (None, ""):
             raise LookupError(name)
         return _Name(found)
@@ -148,65 +155,74 @@ class _Name(str):
         return cut(str(self), int(most)) if most else str(self)
 
 
-def _written(column: Column, record: Any) -> str:
-    """Return what a record has of a column where there is little room: ``41.2×``, ``16.2/s``."""
+def _short_cell(column: Column, record: Any) -> str:
+    """Return the cell of a record as text, without a space before × and /s: ``41.2×``, ``16.2/s``."""
     text = cell_text(cell(column.value(record)), column)
     return text.replace(" ×", "×").replace(" /s", "/s") if column.unit in (Unit.RATIO, Unit.ITEMS_PER_S) else text
 
 
-def _filled(of: Texts, words: _Names) -> Iterator[str]:
-    """Yield the texts whose names all have a value."""
-    for text in texts(of):
+def _fill(declared: Texts, names: _Names) -> Iterator[str]:
+    """Yield each text with its names filled in; texts with a name that has no value are left out."""
+    for text in texts(declared):
         with suppress(LookupError):
-            yield text.format_map(words)
+            yield text.format_map(names)
 
 
-def _made(found: _Found, record: Any) -> list[str]:
-    """Return what may be said of a record, the most first: with its interval and then without.
+def _headlines(found: _Found, record: Any) -> list[str]:
+    """Return the texts for a record, the longest first.
 
-    What the next of the foremost adds, where that has no line of its own, goes before a shorter text is taken.
+    Each text comes with ``more``, the addition of the second record, and then without, unless that record has a line of its own. All of
+    them come with the interval first, then without.
     """
     section = found.section
     if callable(section.headline):
         return [*texts(section.headline(record))] or [MISSING]
-    following = found.foremost[1:2] if len(found.in_lines) < 2 else ()
-    more = [text for each in following for text in _filled(section.more.get(section.outcome(each), ()), _Names(found, each))]
-    written = product(dict.fromkeys((_span(record), "")), texts(section.headline[section.outcome(record)]), (*more, ""))
-    return [text for around, each, end in written for text in _filled(each, _Names(found, record, span=around, more=end))] or [MISSING]
+    second = found.foremost[1:2] if len(found.in_lines) < 2 else ()
+    additions = [text for each in second for text in _fill(section.more.get(section.outcome(each), ()), _Names(found, each))]
+    spans = dict.fromkeys((_span(record), ""))
+    filled = list[str]()
+    for around, text, more in product(spans, texts(section.headline[section.outcome(record)]), (*additions, "")):
+        filled += _fill(text, _Names(found, record, span=around, more=more))
+    return filled or [MISSING]
 
 
 def _lines(found: _Found) -> Iterator[Iterator[str]]:
     """Yield the texts of each line of a screen."""
     yield from (_line(found, each) for each in found.in_lines)
-    yield _filled(found.section.second, _Names(found, found.foremost[0]))
+    yield _fill(found.section.second, _Names(found, found.foremost[0]))
 
 
 def _line(found: _Found, record: Any) -> Iterator[str]:
-    """Yield what a line of a screen may say of a record, the most first.
+    """Yield the texts for a record's line on a screen, the longest first.
 
-    A text that would do for a headline is followed by its case; where that has no room, an interval, which is of the case, goes with it.
+    A text as short as a headline has the qualifier behind it; where there is no room for that, it has no interval either, as nobody
+    would know whose.
     """
-    made, qualifier = [units.one_line(each) for each in _made(found, record)], _qualifier(found, record)
-    whole = [text if len(text) > MOST or qualifier in text else f"{text}  {qualifier}" for text in made]
-    around = _span(record)
-    yield from dict.fromkeys((*whole, *(each.replace(around, "") if around else each for each in made)))
+    headlines = [units.one_line(each) for each in _headlines(found, record)]
+    qualifier, around = _qualifier(found, record), _span(record)
+    qualified = (text if len(text) > MOST or qualifier in text else f"{text}  {qualifier}" for text in headlines)
+    bare = (text.replace(around, "") if around else text for text in headlines)
+    yield from dict.fromkeys((*qualified, *bare))
 
 
 def _span(record: Any) -> str:
-    """Return the interval of a record, or of its ratio, where there is little room: `` (40.1…42.0)``."""
+    """Return the interval of a record, or of its ratio, as it stands behind a number: `` (40.1…42.0)``."""
     return str(getattr(record, "span", None) or getattr(getattr(record, "ratio", None), "span", ""))
 
 
 def _qualifier(found: _Found, record: Any) -> str:
-    """Return the case of a record and, where there are several devices, which; in at most 38 characters."""
+    """Return the case of a record, with its device where there are several, in at most `MOST_OF_QUALIFIER` characters."""
     where = _device_suffix(record, [each for each in found.records if each.row.is_on_cpu is record.row.is_on_cpu])
-    words = _Names(found, record, where=where)
-    cases = (f"{each}{where}" for each in (words["case"], words["short"], cut(words["short"], MOST_OF_QUALIFIER - len(where))))
-    return fitting(*_filled(found.section.qualifier, words), *cases, most=MOST_OF_QUALIFIER)
+    names = _Names(found, record, where=where)
+    cases = (f"{each}{where}" for each in (names["case"], names["short"], cut(names["short"], MOST_OF_QUALIFIER - len(where))))
+    return first_that_fits(*_fill(found.section.qualifier, names), *cases, most=MOST_OF_QUALIFIER)
 
 
 def _device_suffix(record: HasRow, alike: Sequence[HasRow]) -> str:
-    """Return which of several devices a record is of: `` on cuda:0 and 3 more``; of machines in the words that not all of them have."""
+    """Return the device of a record where there are several: `` on cuda:0 and 3 more``.
+
+    Of several machines it names the words that they do not share.
+    """
     if not (others := others_than(record, alike)):
         return ""
     name, *names = (each.row.case.run if several_runs(alike) else each.row.case.device for each in (record, *alike))
@@ -215,43 +231,45 @@ def _device_suffix(record: HasRow, alike: Sequence[HasRow]) -> str:
     return f" on {cut(words or name, _MOST_OF_DEVICE)} and {others} more"
 
 
-def _tags(found: _Found, of_files: set[Tag]) -> tuple[Tag, ...]:
-    """Return the limits of the headline, the gravest first."""
-    section, about = found.section, found.foremost[:2] if found.section.more else found.in_lines or found.foremost[:1]
+def _tags(found: _Found, file_tags: set[Tag]) -> tuple[Tag, ...]:
+    """Return the limits of the headline, the gravest first; ``file_tags`` are those of whole files."""
+    section = found.section
+    records = found.foremost[:2] if section.more else found.in_lines or found.foremost[:1]
     conditions = {**(RATIO_TAGS if section.is_of_ratio else {}), **section.tags}
-    holding = {tag for tag, holds in conditions.items() if any(map(holds, about))}
-    of_rows = {tag for each in about for row in sides(each) for tag in tags_of(row)}
+    record_tags = {tag for tag, holds in conditions.items() if any(map(holds, records))}
+    row_tags = {tag for each in records for row in sides(each) for tag in tags_of(row)}
     if Tag.FEW_ROUNDS in conditions:
-        of_rows.discard(Tag.FEW_ROUNDS)  # a ratio has an interval from four rounds on, a case alone from six
-    return tuple(tag for tag in Tag if tag in holding | of_rows | of_files)
+        row_tags.discard(Tag.FEW_ROUNDS)  # a ratio has an interval from four rounds on, a case alone from six
+    return tuple(tag for tag in Tag if tag in record_tags | row_tags | file_tags)
 
 
 def _sentences(found: Sequence[_Found]) -> Iterator[str]:
-    """Yield what the foremost records are of the section that the headline is of, and the first of each other that has one."""
+    """Yield sentences on the foremost records of the section of the headline, and on the first of each other one with a headline."""
     for at, each in enumerate(each for each in found if each.section.headline):
-        for record in each.foremost[: 1 if at else _MOST_TOLD]:
+        for record in each.foremost[: 1 if at else _MOST_RECORDS]:
             yield from sentences(each.columns, record, each.records)
 
 
 def sentences(columns: Sequence[Column], record: Any, found: Sequence[Any] = ()) -> Iterator[str]:
-    """Yield a record in sentences of at most 25 words: what it is of, then each number that its table is about, with the interval.
+    """Yield sentences on a record, of at most 25 words: its leading texts as the subject, then its numbers with their intervals.
 
-    A device is named where ``found``, all records, are of several.
+    Only columns of priority 0 count. The device is part of the subject if ``found``, all records, are of several.
     """
-    about = [each for each in columns if each.priority == 0]
-    head = list(takewhile(lambda each: each.unit is Unit.TEXT, about))
-    shown = [each for each in head if each.name != PLACE.name or len({each.value(one) for one in found}) > 1]
-    subject = ", ".join(filter(None, (cell_text(cell(each.value(record)), each) for each in shown)))
+    main = [each for each in columns if each.priority == 0]
+    leading = list(takewhile(lambda each: each.unit is Unit.TEXT, main))
+    named = [each for each in leading if each.name != PLACE.name or len({each.value(one) for one in found}) > 1]
+    subject = ", ".join(filter(None, (cell_text(cell(each.value(record)), each) for each in named)))
+    start = f"{subject}: " if subject else ""
     line = ""
-    for column in about[len(head) :]:
+    for column in main[len(leading) :]:
         if text := _with_interval(column, record):
             fact = f"{column.heading.removesuffix('/s')} {text}"
             if line and len(f"{subject} {line} {fact}".split()) > MOST_WORDS:
-                yield f"{subject}: {line}." if subject else f"{line}."
+                yield f"{start}{line}."
                 line = ""
             line = f"{line}, {fact}" if line else fact
     if line:
-        yield f"{subject}: {line}." if subject else f"{line}."
+        yield f"{start}{line}."
 
 
 def _with_interval(column: Column, record: Any) -> str:

@@ -1,4 +1,4 @@
-"""Question as a declaration, and its answer: sections, tables, limits, or what is missing."""
+"""Declaration of a question, and its answer: sections, tables and limits, or what is missing."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from dlbench.core.units import Column, Unit
 MOST = 48
 """Characters of a headline at most."""
 MOST_OF_LINE = 69
-"""Characters of a text that a screen of 80 columns has room for behind its label."""
+"""Characters behind a label that a screen of 80 columns has room for."""
 MOST_OF_QUALIFIER = 38
 MOST_TAGS = 3
 MISSING = "–"
@@ -28,13 +28,13 @@ MISSING = "–"
 CPU_ONLY = "CPU only?"
 """Label of the line that goes first on a machine without accelerator."""
 WORTH_IT = "worth it"
-"""Label of what an accelerator brings."""
+"""Label of the line on the gain of an accelerator."""
 CONVERGENCE = "whether training converges in another precision or at another batch is open: see --topic precision"
-"""Caution of answers that advise either."""
+"""Caution of answers that advise another precision or batch."""
 
 
 class Tag(StrEnum):
-    """Limit of an answer: first what makes it unusable, then what it rests on, then what is unknown."""
+    """Limit of an answer: disturbances first, then its evidence, then what is not known."""
 
     THROTTLED = "throttled"
     DISTURBED = "disturbed"
@@ -49,7 +49,7 @@ class Tag(StrEnum):
 
 
 GAIN = "percent of the step that the kind would save at its ceiling alone"
-"""Meaning of the numbers in lines on where the time of a step goes."""
+"""Meaning of the gains in lines on the time of a step."""
 EXPLANATIONS: Mapping[str, str] = {
     Tag.THROTTLED: "heat or a power limit held it back; cool it or raise that",
     Tag.DISTURBED: "other programs took part of it; dlbench doctor names them",
@@ -62,15 +62,15 @@ EXPLANATIONS: Mapping[str, str] = {
     Tag.CPU_UNTUNED: "one CPU setting may flatter the card: dlbench run batch modes",
     Tag.NOT_MEASURED: "the card is not here; dlbench run on one measures it",
 }
-"""Meaning of each tag, and what to do about it: the one place that says so."""
+"""Meaning of each tag, and the remedy."""
 
 
 DOUBTS = (Tag.THROTTLED, Tag.DISTURBED, Tag.NOISY)
-"""Tags that make an answer doubtful, in the order in which they are told: each line keeps its own, however many others have them."""
+"""Tags that make an answer doubtful, in their order of appearance. A line shows them even where all other lines have them, too."""
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text of at most so many characters, cut at a word, or within the first where that is longer; the cut shows as …."""
+    """Return a text cut to so many characters: at a word, or within the first word if that is longer. A cut ends with …."""
     if len(text) <= most:
         return text
     at_word = text[:most].rpartition(" ")[0].rstrip(" ,;:")
@@ -78,7 +78,7 @@ def cut(text: str, most: int) -> str:
 
 
 def tags_of(row: Row) -> tuple[Tag, ...]:
-    """Return the limits of one case that its row tells, the gravest first."""
+    """Return the limits of one case by the flags of its row, the gravest first."""
     if not row.counts_time:
         return ()
     flag = row.flag
@@ -94,7 +94,7 @@ def tags_of(row: Row) -> tuple[Tag, ...]:
 
 
 def names_of(case: str) -> tuple[str, str]:
-    """Return the name of a case where there is little room, and that without its workload: ``train resnet18 b8``, ``resnet18 b8``."""
+    """Return the short name of a case, and that without its workload: ``train resnet18 b8``, ``resnet18 b8``."""
     name = brief(case)
     return name, name.partition(" ")[2] or name
 
@@ -104,11 +104,11 @@ RATIO_TAGS: Mapping[Tag, Callable[[HasRatio], bool]] = {
     Tag.FEW_ROUNDS: lambda each: each.ratio.reason is not None,
     Tag.NOISY: lambda each: each.ratio.is_undecided,
 }
-"""Limits of a headline that is a ratio."""
+"""Limits of a headline with a ratio."""
 
 
 def shown(name: str, unit: str, heading: str, meaning: str, of: Callable[[Any], object] | None = None) -> Column:
-    """Return a column that its table is about, of a unit by its text: a narrow screen keeps it, and sentences say it."""
+    """Return a main column: a narrow screen keeps it, and sentences include it. ``unit`` is the text of a `Unit`."""
     return Column(name, Unit(unit), meaning, of=of, heading=heading, priority=0)
 
 
@@ -118,20 +118,20 @@ def detail(name: str, unit: str, heading: str, meaning: str, of: Callable[[Any],
 
 
 def cells_of_record(record: Any) -> Cells:
-    """Return what programs get of a record in front of what is shown: its row, and its ratio where it has one."""
+    """Return the cells of a record that only programs get: those of its row, and of its ratio if it has one."""
     return {**cells_of(record.row), **(of_ratio(record) if getattr(record, "ratio", None) else {})}
 
 
 class Lack(NamedTuple):
-    """What rows lack for an answer."""
+    """Reason why rows give no answer."""
 
     reason: str
     why: str = ""
-    """The same in at most 38 characters, where no command of this machine would give it."""
+    """The reason in at most 38 characters, for a lack that no command on this machine would fill."""
 
 
 def sides(record: Any) -> Iterable[Row]:
-    """Return the rows that a record is of: its ``sides``, or else its ``row``."""
+    """Return the rows of a record: its ``sides``, or else its ``row``."""
     found: Iterable[Row] | None = getattr(record, "sides", None)
     return (record.row,) if found is None else found
 
@@ -142,105 +142,108 @@ Texts = str | Sequence[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section(Generic[R]):
-    """A table of an answer, and what the answer takes of it: headline, sentences, figures and cautions.
+    """A table of an answer, with the headline, sentences, figures and cautions that the answer takes from it.
 
-    A text names in braces what it says of a record: the last part of a column's name, a property of the record, its ``case``, that without
-    its workload (``short``), which of several devices it is (``where``), the interval of its ratio (``span``), and what the next of the
-    foremost adds (``more``). A text with a name that has no value is left out. ``{name:20}`` is cut to so many characters.
+    Names in braces stand for texts of a record: the last part of a column's name, a property of the record, its ``case``, the case without
+    its workload (``short``), its device if there are several (``where``), the interval of its ratio (``span``), and the text of the second
+    of the foremost records (``more``). A text with a name that has no value is left out. ``{name:20}`` is cut to so many characters.
     """
 
     records: str | Callable[[Any], Sequence[R]]
-    """Its only code: from results, or what `Question.read` makes of them, to records, each of a ``row``; or what they are called there."""
+    """Function that makes the records, each with a ``row``, from results or from the value of `Question.read`; or a field of the latter."""
     title: str | Callable[[Sequence[R]], str]
     columns: Sequence[Entry]
-    """Those of text and priority 0 that stand first say what a record is of."""
+    """Leading columns of text with priority 0 are the subject of a sentence."""
     notes: Sequence[str] | Callable[[Sequence[R]], Iterable[str]] = ()
     whole: Callable[[R], Cells] = cells_of_record
-    """What programs get of a record in front of what is shown."""
+    """Cells of a record that only programs get, in front of its columns."""
     rows: Callable[[R], Iterable[Row]] = sides
-    """Those that the section rests on; the headline rests on the ``sides`` of its records, or else on their ``row``."""
+    """Rows of a record that the section rests on; the headline rests on its ``sides``, or else on its ``row``."""
     foremost: Callable[[Sequence[R]], Sequence[R]] = itemgetter(slice(1))
-    """The records that sentences tell, the first of which the headline is of."""
+    """Choice of the records with sentences; the headline is of the first."""
     headline: Mapping[str, Texts] | Callable[[R], Texts] = field(default_factory=dict)
-    """By outcome, with a number within the first 30 characters; what no text with names can say is made of the record. Of the sections of
-    an answer that have one the first tells the answer. Texts may have `MOST_OF_LINE` characters; JSON takes the first of at most `MOST`, a
-    line of a screen the first that it has room for."""
+    """Texts by outcome, with a number within the first 30 characters; or a function of the record, where names in braces don't do. The
+    headline of an answer is that of its first section with any. A text has at most `MOST_OF_LINE` characters: JSON takes the first of at
+    most `MOST`, a screen the first that it has room for."""
     label: str | Callable[[Sequence[R]], str] = ""
-    """Words in front of its lines on a screen; the topic where there are none."""
+    """Words in front of its lines on a screen; by default the topic."""
     lines: int | Callable[[Sequence[R]], int] = 1
-    """How many of the foremost have a line each; none of what a screen says elsewhere."""
+    """Number of the foremost records with a line each; none for those that a screen shows elsewhere."""
     by: Callable[[R], str] | None = None
-    """The outcome of a record; by default that of its ratio, whose limits then hold, or where there is one text alone, no name."""
+    """Outcome of a record; by default that of its ratio, with the tags of ratios, or an empty text if headlines have no ``gain``."""
     second: Texts = ()
-    """What another line says of the first of these, where its names have a value."""
+    """Texts of an additional line for the first of these."""
     more: Mapping[str, Texts] = field(default_factory=dict)
-    """By outcome, what the next of the foremost adds."""
+    """Texts by outcome that the second of the foremost adds to the headline."""
     qualifier: Texts = ()
-    """What stands in place of case and device, where there is room."""
+    """Texts in place of case and device, where there is room."""
     tags: Mapping[Tag, Callable[[R], bool]] = field(default_factory=dict)
-    """Limits by their condition, in addition to those that rows tell; but of few rounds this one decides."""
+    """Tags and their conditions, in addition to those of rows; a condition here for few rounds replaces that of rows."""
     figures: Sequence[Callable[[Sequence[R]], Iterable[Figure]]] = ()
     cautions: Callable[[Sequence[R]], Iterable[str]] | None = None
 
     @property
     def is_of_ratio(self) -> bool:
-        """Whether the outcome of the ratio of a record chooses its text."""
+        """Whether the outcome of a record's ratio chooses its text."""
         return self.by is None and isinstance(self.headline, Mapping) and "gain" in self.headline
 
     def outcome(self, record: Any) -> str:
-        """Return by which the texts of a record are chosen."""
-        return self.by(record) if self.by else record.ratio.outcome if self.is_of_ratio else ""
+        """Return the outcome that chooses the texts of a record."""
+        if self.by:
+            return self.by(record)
+        return record.ratio.outcome if self.is_of_ratio else ""
 
 
 def texts(of: Texts) -> Sequence[str]:
-    """Return texts, also where there is one."""
+    """Return texts as a sequence, also if there is one alone."""
     return (of,) if isinstance(of, str) else of
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One of the questions, and how it is answered: `making.answer` makes everything of it."""
+    """A question, and the declaration that `making.answer` answers it by."""
 
     topic: str
-    """A word for it where there is no room for more."""
+    """A word for it."""
     text: str
     _: KW_ONLY
     sections: Sequence[Section[Any]] = ()
     read: Callable[[Results], Any] | None = None
-    """What all sections take their records from, where that is not the results."""
+    """Function that makes the value from which sections take their records; by default they take them from the results."""
     command: str | None = None
-    """Whose rows would answer it."""
+    """Command whose rows would answer it."""
     others: tuple[str, ...] = ()
     """Commands whose rows answer it too, and other questions with it."""
     missing: Sequence[str | Lack | Callable[[Results], Lack | None]] = ()
-    """Why no section has a record: the first reason that holds; a function may return one."""
+    """Reasons why no section has a record: the first that applies counts; a function returns None if its own does not."""
     cautions: Callable[[Results], Iterable[str]] | None = None
     tags: Mapping[Tag, Callable[[Results], bool]] = field(default_factory=dict)
-    """Limits of all answers to it by their condition."""
+    """Tags of any answer to it, and their conditions."""
     tells_flags: bool = False
-    """Whether the flags of rows are what it answers, and so weaken nothing."""
+    """Whether its answer is about the flags of rows, so that they don't make it doubtful."""
 
     def found(self, results: Results) -> Iterator[tuple[Section[Any], Sequence[Any]]]:
-        """Yield the sections that results have records for, and these."""
-        read = self.read(results) if self.read else results
-        for each in self.sections:
-            if records := getattr(read, each.records) if isinstance(each.records, str) else each.records(read):
-                yield each, records
+        """Yield each section that results have records for, with its records."""
+        source = self.read(results) if self.read else results
+        for section in self.sections:
+            records = getattr(source, section.records) if isinstance(section.records, str) else section.records(source)
+            if records:
+                yield section, records
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows as data, in base units, with what a reader needs to see them as a table."""
+    """Rows as data, in base units, with the headings and notes of a table."""
 
     title: str
     columns: tuple[tuple[str, Column], ...]
-    """Each with its heading; two of one heading, one behind the other, are the ends of an interval."""
+    """Each with its heading; two neighbours of one heading are the ends of an interval."""
     rows: tuple[Cells, ...]
     notes: tuple[str, ...] = ()
-    """What a reader has to know of it."""
+    """Explanations below it."""
 
     def cells(self) -> list[tuple[str, list[str]]]:
-        """Return each heading with a text for each row; columns with nothing to show are left out."""
+        """Return each heading with a text for each row, without columns that are empty."""
         shown: list[tuple[str, list[str]]] = []
         for heading, column in self.columns:
             texts = [cell(row.get(column.name), column) for row in self.rows]
@@ -261,46 +264,46 @@ def table(
     *,
     whole: Callable[[R], Cells] | None = None,
 ) -> Table:
-    """Return the table of records; ``whole`` is what programs get of each in front of what is shown."""
+    """Return the table of records; ``whole`` gives the cells of each that only programs get."""
     known = columns_of(columns, found)
     return Table(title, tuple((each.heading, plain(each)) for each in with_intervals(known)), cells(known, found, whole), tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Conclusion that rows allow, and what it stands on."""
+    """Conclusion from rows, and its evidence."""
 
     question: Question
     headline: str
     """At most 48 characters, with a number within the first 30 unless it says that no gain is shown."""
     qualifier: str
-    """At most 38 characters: the case that the headline is of, or what it stands among."""
+    """At most 38 characters: the case of the headline, or other words on it."""
     tags: tuple[Tag, ...]
     """Limits of the headline, three at most."""
     sentences: tuple[str, ...]
-    """The reasoning: a fact each, in at most 25 words, with the numbers of this machine and their intervals."""
+    """Reasoning: facts in at most 25 words each, with the numbers of this machine and their intervals."""
     cases: tuple[str, ...]
     """Ids of the cases it rests on."""
     weaknesses: tuple[str, ...]
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...] = ()
-    """What a page draws; the tables hold the same numbers."""
+    """Figures for a page; the tables hold the same numbers."""
     _: KW_ONLY
     label: str = ""
     """Words in front of its lines on a screen."""
     lines: tuple[tuple[str, ...], ...] = ()
-    """For each line of a screen what it may say, the longest first."""
+    """Texts for each line of a screen, the longest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Reason why rows give no answer, and the command whose rows do; None where no built-in suite does on this machine."""
+    """Reason why rows give no answer, and the command whose rows do; None if no built-in suite does on this machine."""
 
     question: Question
     reason: str
     command: str | None = None
     why: str = ""
-    """The reason in at most 38 characters, for where there is no command."""
+    """The reason in at most 38 characters, if there is no command."""
     others: tuple[str, ...] = ()
     """Commands whose rows answer it too, and other questions with it."""
 
@@ -316,7 +319,7 @@ class Missing:
 
     @property
     def qualifier(self) -> str:
-        """What stands in the place of an answer's qualifier."""
+        """The command, or else the short reason, in the place of an answer's qualifier."""
         return self.command or self.why
 
 
@@ -324,7 +327,7 @@ _OF_SCREENS = ("label", "lines")
 
 
 def as_data(found: Answer | Missing) -> dict[str, Any]:
-    """Return an answer, or what is missing for one, as plain values: what JSON has of it."""
+    """Return an answer, or what is missing for one, as plain values for JSON."""
     values = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in _OF_SCREENS}
     lists = ((name, values[name]) for name in ("tables", "figures") if name in values)
     values |= {name: [asdict(each, dict_factory=_without_code) for each in listed] for name, listed in lists}
@@ -337,12 +340,12 @@ def _without_code(values: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def unique(rows: Iterable[Row]) -> list[Row]:
-    """Return rows, each once: several sections may rest on one case."""
+    """Return each row once, as several sections may rest on one case."""
     return list({(row.case.run, row.case.id): row for row in rows}.values())
 
 
 def doubts_of(rows: Sequence[Row]) -> list[str]:
-    """Return what makes an answer doubtful that rests on these rows: their flags."""
+    """Return a sentence on each tag that makes an answer from these rows doubtful."""
     tags = Counter(chain.from_iterable(map(tags_of, rows)))
     measured = plural(len(rows), "case")
     return [f"{tags[tag]} of {measured} it rests on {'is' if tags[tag] == 1 else 'are'} {tag}" for tag in DOUBTS if tags[tag]]
