@@ -90,7 +90,7 @@ class Race(OfMatch):
 
 def races(results: Results) -> list[Race]:
     """Return each accelerator in each work and way against the CPU of its machine, or else each CPU; the fastest accelerator first."""
-    fit = [row for row in results.rows if _size(row) and row.unfit(across_devices=True) is None]
+    fit = [row for row in results.rows if _size(row) and row.why_unmatchable(across_devices=True) is None]
     works = grouped(fit, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
     points = with_own_base([*chain.from_iterable(map(_points, works.values()))])
     alike = grouped(points, lambda point: (point.case, machines_of(point), _operands(point.other))).values()

@@ -165,7 +165,7 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
     setting = _setting(results, by)
     free = {setting, *_GOES_WITH.get(setting, ())}
     of_interest = [row for row in results.rows if setting.value_in(row) is not None]
-    with_trouble = [(row, row.unfit(timed=timed, across_devices=setting == DEVICE)) for row in of_interest]
+    with_trouble = [(row, row.why_unmatchable(timed=timed, across_devices=setting == DEVICE)) for row in of_interest]
     base_value = _base_value([row for row, trouble in with_trouble if trouble is None] or of_interest, setting, base)
     pairs: list[Match] = []
     unmatched: list[Unmatched] = []
