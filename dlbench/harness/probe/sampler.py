@@ -320,7 +320,7 @@ class Window:
             "throttle": (SLOWED_DOWN if slowed else 0.0) if self._hot_s else None,
         }
 
-    def added_to(self, measurement: Measurement) -> Measurement:
+    def add_samples(self, measurement: Measurement) -> Measurement:
         """Return a measurement that went well with what was sampled meanwhile, and with the reasons for what is null."""
         if measurement.status is not Status.OK:
             return measurement
