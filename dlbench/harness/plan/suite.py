@@ -257,7 +257,7 @@ def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
 
 Matcher = Callable[[str], bool]
 
-_WORD = re.compile(r"[\w.:@\[\],=+-]+")
+_WORD = re.compile(r"[\w.:@\[\],=+/-]+")
 _MAX_DEPTH = 100
 """Parentheses and ``not`` within each other: far more than a person writes, far less than Python's stack."""
 
@@ -275,7 +275,7 @@ def compile_expression(text: str) -> Matcher:
         matcher = _matcher(ast.parse(begun, mode="eval").body, text[len(text) - len(begun) :], 0)
     except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # ValueError: a null byte
         column = len(text) - len(begun) + (getattr(error, "offset", None) or len(begun) + 1)
-        rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+"
+        rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/"
         raise UsageError(f"-k '{text}', column {column}: {rule}") from error
     return lambda case_id: matcher(case_id.lower())
 
