@@ -193,7 +193,7 @@ def test_commands_are_what_the_command_line_takes(command, signatures):
     builtin = [name for name in suites_named if not name.endswith(".toml")]
     only = compile_expression(given["expression"]) if given.get("expression") else None
     if suites := suite.load_all(builtin):
-        suites = planning.overridden(suites, given["overrides"], signatures)
+        suites = planning.with_settings(suites, given["overrides"], signatures)
         planning.check(suites, signatures)
         assert next(planning.plan(suites, signatures, ["cpu", "cuda:0"], only=only))
     for word in given.get("device_words", ()):
@@ -405,7 +405,7 @@ def test_the_list_of_suites_has_what_each_plans(signatures):
     assert list(rows) == suite.builtin_names()
     for name, counts in rows.items():
         # One network of a user's, of those that the pages have.
-        suites = planning.overridden([suite.load(name)], ["model=digits"] if name == NETWORK_SUITE else (), signatures)
+        suites = planning.with_settings([suite.load(name)], ["model=digits"] if name == NETWORK_SUITE else (), signatures)
         planned = [case.device for case in planning.plan(suites, signatures, ["cpu", "cuda:0"])]
         assert counts == (planned.count("cpu"), planned.count("cuda:0"))
 

@@ -25,9 +25,9 @@ from dlbench.harness.plan.cases import (
     check,
     estimate,
     forecast_s,
-    overridden,
     policy_of,
     with_core_counts,
+    with_settings,
     with_user_names,
     workload_names,
 )
@@ -95,12 +95,12 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
-    suites = with_user_names(overridden(suites, options.overrides, signatures), signatures, options.plugins)
+    suites = with_user_names(with_settings(suites, options.overrides, signatures), signatures, options.plugins)
     here = devices.describe(hello)
     cpu = next((each for each in here if isinstance(each, devices.Processor)), None) or devices.describe_cpu()
     suites = with_core_counts(suites, cpu.usable_threads(), cpu.usable_cpus())
     check(suites, signatures, hello["kinds"])
-    chosen = devices.select(here, options.device_words, devices.why_none(hello["versions"]))
+    chosen = devices.select(here, options.device_words, devices.why_gpu_unusable(hello["versions"]))
     ids = [device.id for device in chosen]
     cases = all_cases(suites, signatures, ids, only=only, include_absent=not options.device_words)
     return Plan(options, suites, tuple(cases), chosen, signatures, hello)
@@ -162,7 +162,7 @@ def write_suites(form: str) -> None:
     from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
     from dlbench.harness.probe.devices import Gpus, versions
 
-    devices = Gpus.found(versions()).ids
+    devices = Gpus.find(versions()).ids
     rows = [{"suite": suite.name, "minutes": minutes(suite, devices), "about": suite.about} for suite in map(load, builtin_names())]
     if form != "table":
         _write(tabular.lines(list(rows[0]), rows, form))

@@ -52,14 +52,14 @@ class Throttling:
 
     @property
     def throttled(self) -> bool | None:
-        """Whether it was held back by what passes; None where nothing would have told."""
+        """Whether something temporary held it back; None where nothing would have shown it."""
         if self.thermal is None and self.quota is None and self.reasons is None:
             return None
         return _matters(self.thermal) or _matters(self.quota) or not SLOWDOWNS.isdisjoint(self.reasons or ())
 
     @property
     def power_capped(self) -> bool | None:
-        """Whether its power limit held it back; None where nothing would have told."""
+        """Whether its power limit held it back; None where nothing would have shown it."""
         if _matters(self.power_cap) or not POWER_CAPS.isdisjoint(self.reasons or ()):
             return True
         return None if self.power_cap is None and self.reasons is None else False
@@ -80,7 +80,7 @@ class Throttling:
 
     @property
     def disturbed(self) -> bool | None:
-        """Whether it lost enough CPU time to matter; None where nothing would have told."""
+        """Whether it lost enough CPU time to matter; None where nothing would have shown it."""
         return None if self.lost is None else self.lost > BUSY
 
     @property
@@ -111,13 +111,16 @@ class Throttling:
 
 
 def undisturbed(block_s: Sequence[float], wait_s: Sequence[float] | None, calls: int) -> Sequence[int]:
-    """Return the places of the blocks, of so many calls, in which no thread waited long for a CPU; all of them where nothing tells."""
+    """Return the indices of the blocks in which no thread waited long for a CPU; of all blocks where ``wait_s`` is unknown.
+
+    ``block_s`` has the seconds of a call in each block of so many ``calls``.
+    """
     if wait_s is None:
         return range(len(block_s))
     return [
-        at
-        for at, (seconds, waited_s) in enumerate(zip(block_s, wait_s, strict=True))
-        if not waited_s or waited_s < UNDISTURBED * calls * seconds
+        index
+        for index, (call_s, waited_s) in enumerate(zip(block_s, wait_s, strict=True))
+        if not waited_s or waited_s < UNDISTURBED * calls * call_s
     ]
 
 
@@ -175,69 +178,90 @@ class Circumstances:
     """Those in which it was throttled or disturbed."""
 
 
-def circumstances(
+def summarise_conditions(
     rounds: Sequence[tuple[int, Throttling | None]],
     states: Sequence[RoundState],
     device: str,
     threads: int | None,
     undisturbed_rounds: frozenset[int] = frozenset(),
 ) -> Circumstances:
-    """Return how far a case was throttled or disturbed, from number and throttling of each of its rounds.
+    """Return how far a case was throttled or disturbed.
 
-    ``states`` is the machine around any rounds of its run; ``undisturbed_rounds`` rest on undisturbed blocks alone, whatever else ran.
+    ``rounds`` has the number and the throttling of each of its rounds, and ``states`` the machine around any rounds of its run.
+    ``threads`` is the number of its threads, None where that is unknown. Other processes do not count in ``undisturbed_rounds``, which
+    have enough undisturbed blocks.
     """
-    numbers, read = {number for number, _ in rounds}, known(each for _, each in rounds)
+    numbers = {number for number, _ in rounds}
     around = [each for each in states if each.round in numbers]
-    if not read and not around:
+    throttlings = known(each for _, each in rounds)
+    if not throttlings and not around:
         return Circumstances()
-    of, reasons = f"of {_rounds(len(rounds))}", []
-    if throttled := [each for each in read if each.throttled]:
-        worst = max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
-        reasons.append(f"throttled in {len(throttled)} {of}: {worst.causes()}")
-    if capped := [each for each in read if each.power_capped]:
-        longest = max(known(each.power_cap for each in capped), default=None)
-        extent = "" if longest is None else f", for up to {percent(longest)} of the time"
-        reasons.append(f"at its power limit in {len(capped)} {of}{extent}")
-    if disturbed := [each for each in read if each.disturbed]:
-        worst = max(disturbed, key=lambda each: each.lost or 0.0)
-        reasons.append(f"disturbed in {len(disturbed)} {of}: {worst.disturbances()}")
-    if again := sum(each.tries > 1 and not each.held_back for each in read):
-        reasons.append(f"measured again in {again} {of}, as an earlier try was throttled or disturbed")
+
+    reasons = _own_reasons(throttlings, len(rounds))
     others = {each.round: each.other_cpus for each in around if threads and each.round not in undisturbed_rounds}
     stolen = {each.round: each.stolen_cpus for each in around if threads}
     processes = {each.round: each.other_processes(device) for each in around}
     plural = "" if max(known(processes.values()), default=0) == 1 else "es"
-    matter, disturbed_by = list[set[int]](), [each.disturbed for each in read]
+    affected: list[set[int]] = []  # for each of these three, the numbers of the rounds in which it mattered
+    disturbances = [each.disturbed for each in throttlings]
     for amounts, least, text in (
         (others, BUSY * (threads or 0), "other processes took up to {:.2g} CPUs' time"),
         (stolen, BUSY * (threads or 0), "the hypervisor took up to {:.2g} CPUs' time"),
         (processes, 0.0, f"{{}} other process{plural} on {device}"),
     ):
-        taken = {number: amount for number, amount in amounts.items() if amount is not None}
-        matter.append({number for number, amount in taken.items() if amount > least})
-        disturbed_by.append(bool(matter[-1]) if taken else None)
-        if matter[-1]:
-            reasons.append(f"{text.format(max(taken.values()))} in {len(matter[-1])} of {_rounds(len(taken))}")
-    on_cpus, on_device = matter[0] | matter[1], matter[2]
+        readings = {number: amount for number, amount in amounts.items() if amount is not None}
+        above = {number for number, amount in readings.items() if amount > least}
+        affected.append(above)
+        disturbances.append(bool(above) if readings else None)
+        if above:
+            reasons.append(f"{text.format(max(readings.values()))} in {len(above)} of {_count_of_rounds(len(readings))}")
+    on_cpus = affected[0] | affected[1]
+    on_device = affected[2]
+
+    def matters(number: int, own: Throttling | None) -> bool:
+        """Whether a round was throttled or disturbed.
+
+        The case's own process decides. The CPU time of others in the whole round counts only if that process could not tell how long it
+        waited; another process on the accelerator always counts.
+        """
+        if (own and own.held_back) or number in on_device:
+            return True
+        return number in on_cpus and (own is None or own.waiting is None)
+
     return Circumstances(
-        throttled=_any(each.throttled for each in read),
-        power_capped=_any(each.power_capped for each in read),
-        disturbed=_any(disturbed_by),
+        throttled=_any(each.throttled for each in throttlings),
+        power_capped=_any(each.power_capped for each in throttlings),
+        disturbed=_any(disturbances),
         reason="; ".join(reasons) or None,
-        lost_share=max(known(each.lost for each in read), default=None),
-        # What the case's own process counted decides. What others used in the whole round counts only where that process could not tell
-        # how long it waited, and another process on the accelerator always.
-        rounds=sum(
-            (each is not None and each.held_back) or number in on_device or (number in on_cpus and (each is None or each.waiting is None))
-            for number, each in rounds
-        ),
+        lost_share=max(known(each.lost for each in throttlings), default=None),
+        rounds=sum(matters(number, each) for number, each in rounds),
     )
 
 
+def _own_reasons(throttlings: Sequence[Throttling], rounds: int) -> list[str]:
+    """Return how the case's own process was held back in so many rounds, a sentence for each cause."""
+    of_rounds = f"of {_count_of_rounds(rounds)}"
+    reasons: list[str] = []
+    if throttled := [each for each in throttlings if each.throttled]:
+        worst = max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
+        reasons.append(f"throttled in {len(throttled)} {of_rounds}: {worst.causes()}")
+    if capped := [each for each in throttlings if each.power_capped]:
+        longest = max(known(each.power_cap for each in capped), default=None)
+        extent = "" if longest is None else f", for up to {percent(longest)} of the time"
+        reasons.append(f"at its power limit in {len(capped)} {of_rounds}{extent}")
+    if disturbed := [each for each in throttlings if each.disturbed]:
+        worst = max(disturbed, key=lambda each: each.lost or 0.0)
+        reasons.append(f"disturbed in {len(disturbed)} {of_rounds}: {worst.disturbances()}")
+    if again := sum(each.tries > 1 and not each.held_back for each in throttlings):
+        reasons.append(f"measured again in {again} {of_rounds}, as an earlier try was throttled or disturbed")
+    return reasons
+
+
 def _any(values: Iterable[bool | None]) -> bool | None:
+    """Return whether any known value is true; None where none is known."""
     found = known(values)
     return any(found) if found else None
 
 
-def _rounds(count: int) -> str:
+def _count_of_rounds(count: int) -> str:
     return f"{count} round{'' if count == 1 else 's'}"

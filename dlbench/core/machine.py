@@ -45,33 +45,36 @@ _HOST_MEMORY = "identity.cpu.memory_gib"
 def differences(
     a: Mapping[str, Any], b: Mapping[str, Any], blocks: Sequence[str] = ("identity", "stack"), *, but_for_restarts: bool = False
 ) -> list[str]:
-    """Name each entry of those blocks that differs between two fingerprints: ``stack.driver: '575.57' against '580.65'``.
+    """Return a line for each entry of these blocks that differs between two fingerprints: ``stack.driver: '575.57' against '580.65'``.
 
-    ``but_for_restarts``: leave out what one machine may change between two runs: up to a fifth of its memory, of a virtual one all of it,
-    and of its kernel's release all behind the third number, as ``-91-generic`` in ``5.15.0-91-generic``.
+    ``but_for_restarts``: without the differences that two runs on one machine may have. These are up to a fifth of its memory (of a
+    virtual machine all of it), and all behind the third number of its kernel's release, as ``-91-generic`` in ``5.15.0-91-generic``.
     """
     left, right = ({path: end for name in blocks for path, end in leaves(name, each.get(name) or {}).items()} for each in (a, b))
-    paths = list(dict.fromkeys([*left, *right]))
-    if but_for_restarts:
-        grows = left.get("identity.virtual") is True is right.get("identity.virtual")
-        paths = [path for path in paths if not (_restarted(path, left.get(path), right.get(path)) or (grows and path == _HOST_MEMORY))]
-    return [
-        f"{path}: {before} against {after}"
-        for path in paths
-        # What neither of them knows is no difference, also where one names it.
-        if (left.get(path), right.get(path)) != (None, None) and (before := _shown(left, path)) != (after := _shown(right, path))
-    ]
+    virtual = left.get("identity.virtual") is True is right.get("identity.virtual")
+    found = []
+    for path in dict.fromkeys([*left, *right]):
+        before, after = left.get(path), right.get(path)
+        if before is None and after is None:
+            continue  # unknown on both sides, even if only one names it
+        if but_for_restarts and (_restarted(path, before, after) or (virtual and path == _HOST_MEMORY)):
+            continue
+        texts = _shown(left, path), _shown(right, path)
+        if texts[0] != texts[1]:
+            found.append(f"{path}: {texts[0]} against {texts[1]}")
+    return found
 
 
 _VARIABLES = "stack.environ."
 
 
 def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten what a fingerprint knows of its machine, software and cards; empty where machine or software is missing.
+    """Flatten the known entries of a fingerprint's machine, software and cards; empty where machine or software is missing.
 
-    A hash stands for a block that only it is known of.
+    A block of which only the hash is known has that as its one entry.
     """
-    identity, stack = (environment.get(name) or environment.get(key) for name, key in (("identity", "machine_key"), ("stack", "stack_key")))
+    identity = environment.get("identity") or environment.get("machine_key")
+    stack = environment.get("stack") or environment.get("stack_key")
     if not identity or not stack:
         return {}
     provenance = environment.get("provenance")
@@ -81,10 +84,10 @@ def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def contradict(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether two sets of `facts` are not those of one machine with one stack: what both know differs by more than a restart changes.
+    """Whether two sets of `facts` can't be of one machine with one stack: an entry that both have differs by more than a restart changes.
 
-    What one of them does not know tells nothing: an accelerator that took no part in a run, an entry that came with a later dlbench.
-    A variable of the environment that is not there was not set. Two that know nothing in common of both blocks contradict each other.
+    An entry that only one of them has shows nothing: an accelerator may have taken no part in a run, and a later dlbench may have added
+    it. A missing variable of the environment, however, was not set. Two sets with no common entry in either block contradict each other.
     """
     # The cards come first, which tell most machines of a fleet apart.
     if any(path in b and b[path] != value and not _restarted(path, value, b[path]) for path, value in a.items()):

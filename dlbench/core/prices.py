@@ -124,14 +124,18 @@ def parse_price(text: str) -> Price:
     if not found or (found["before"] and found["after"]):
         raise ValueError(f"'{_shown(text)}' is no price; {_LIKE}")
     for name, most in _MOST.items():
-        if found[name] and not (0 <= float(found[name]) <= most and (name == "amount" or float(found[name]))):
-            least = "from 0" if name == "amount" else "above 0,"
+        if not found[name]:
+            continue
+        number = float(found[name])
+        may_be_zero = name == "amount"
+        if not 0 <= number <= most or (number == 0 and not may_be_zero):
+            least = "from 0" if may_be_zero else "above 0,"
             raise ValueError(f"'{_shown(text)}': {name} must be {least} up to {most:g}")
-    of, years = found["of"] or _ALL, found["years"]
-    if of.lower() == KWH and (years or found["rent"]):
+    device, years = found["of"] or _ALL, found["years"]
+    if device.lower() == KWH and (years or found["rent"]):
         raise ValueError(f"'{_shown(text)}': a kWh is neither rented nor used for years; write kwh=0.30")
     use_hours = float(years) * DAYS_A_YEAR * float(found["hours"]) if years else None
-    return Price(of, float(found["amount"]), bool(found["rent"]), use_hours, found["before"] or found["after"])
+    return Price(device, float(found["amount"]), bool(found["rent"]), use_hours, found["before"] or found["after"])
 
 
 def _shown(text: str) -> str:

@@ -177,25 +177,29 @@ def smallest_signed_p(k: int) -> float:
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """Two-sided p of the signed-rank test: how often differences that are as likely to be negative would lie at least so far to one side.
+    """Return the two-sided p of Wilcoxon's signed-rank test on paired differences.
 
-    Zeros, and equal sizes of opposite sign, are ranked towards no difference: the result is the largest p of all ways to rank them.
-    Exact up to 100 pairs and closely from there on (Wilcoxon 1945). Raises StatisticsError for no differences.
+    It is the probability that differences with random signs have a sum of positive ranks at least so far from its mean. Zeros may count as
+    either sign, and ties are ranked in any order: the result is the largest p of all these ways, so it is never too small. Exact up to
+    100 pairs, a close approximation beyond (Wilcoxon 1945). Raises StatisticsError if there are no differences.
     """
     if not differences:
         raise statistics.StatisticsError("a signed-rank test needs a difference")
     sizes = sorted(map(abs, differences))
-    lowest = highest = 0
+    lowest_sum = highest_sum = 0  # of the ranks of positive differences
     for size in dict.fromkeys(sizes):
-        first, last = bisect_left(sizes, size), bisect_right(sizes, size)
-        positive = sum(each == size for each in differences) if size else 0
-        # Ranks first + 1 … last are theirs: the positive ones have the lowest of them, or the highest.
-        lowest += positive * first + positive * (positive + 1) // 2
-        count = positive if size else last  # zeros may have either sign
-        highest += count * last - count * (count - 1) // 2
-    # Every sum from the lowest to the highest is one of the ways; the nearest to the middle is the least extreme.
-    whole = len(sizes) * (len(sizes) + 1) // 2
-    return _signed_rank_p(len(sizes))[min(highest, whole - lowest, whole // 2)]
+        first_rank = bisect_left(sizes, size) + 1
+        last_rank = bisect_right(sizes, size)
+        if size:
+            fewest = most = sum(each == size for each in differences)
+        else:
+            fewest, most = 0, last_rank
+        lowest_sum += sum(range(first_rank, first_rank + fewest))
+        highest_sum += sum(range(last_rank - most + 1, last_rank + 1))
+    # Every sum between the two is possible, and the one nearest to the mean has the largest p. The table ends at the mean: a sum above
+    # it has the p of its mirror image.
+    all_ranks = len(sizes) * (len(sizes) + 1) // 2
+    return _signed_rank_p(len(sizes))[min(highest_sum, all_ranks - lowest_sum, all_ranks // 2)]
 
 
 def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:

@@ -32,18 +32,18 @@ class Interval(NamedTuple):
 
 
 def known(values: Iterable[T | None]) -> list[T]:
-    """Return the values that there are."""
+    """Return the values that are not None."""
     return [value for value in values if value is not None]
 
 
 def known_median(values: Iterable[float | None]) -> float | None:
-    """Return the median of the values that there are; None of none."""
+    """Return the median of the values that are not None; None if all are."""
     found = known(values)
     return statistics.median(found) if found else None
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """Linear interpolation between order statistics (Hyndman and Fan's type 7, the default of NumPy and R)."""
+    """Return a quantile of sorted values, interpolated linearly (Hyndman and Fan's type 7, the default of NumPy and R)."""
     last = len(ordered) - 1
     position = q * last
     index = int(position)
@@ -83,7 +83,7 @@ def median_ranks(n: int, confidence: float) -> tuple[int, float] | None:
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """Order-statistic interval of the median with 95 % confidence at least; None where there are too few values."""
+    """Return the order-statistic interval of the median with 95 % confidence at least; None if there are too few values."""
     ranks = median_ranks(len(values), _CONFIDENCE)
     if ranks is None:
         return None
@@ -93,25 +93,28 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 
 
 def relative_half_width(values: Sequence[float]) -> float:
-    """Half the width of the median's 95 % interval over the median; infinite where there are too few values."""
+    """Return half the width of the median's 95 % interval over the median; infinity if there are too few values."""
     interval = median_interval(values)
     centre = statistics.median(values) if interval else 0.0
     return interval.half_width / centre if interval and centre > 0 else math.inf
 
 
 def variation(values: Sequence[float]) -> float | None:
-    """Standard deviation over mean; None for fewer than two values or a mean of zero."""
-    if len(values) < 2 or not (mean := math.fsum(values) / len(values)):
+    """Return standard deviation over mean; None for fewer than two values or a mean of zero."""
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    if not mean:
         return None
     # Not statistics.stdev: its exact fractions take fifty times as long, and a table has a hundred thousand rounds.
     return math.dist(values, [mean] * len(values)) / math.sqrt(len(values) - 1) / mean
 
 
 def dependent_variance(values: Sequence[float]) -> float:
-    """Return the variance that the median of these values has, of which each may be like the one before it; zero of a single one.
+    """Return the variance of the median of values in which each may resemble the one before; zero for a single value.
 
-    It comes from the medians of four windows of them or a few more, one after the other: what lasts shorter than a window is chance from
-    one to the next (Conway, Some Tactical Problems in Digital Simulation, Management Science 10, 1963).
+    It is estimated from the medians of about four successive windows: a disturbance shorter than a window makes them differ by chance
+    (Conway, Some Tactical Problems in Digital Simulation, Management Science 10, 1963).
     """
     size = max(1, len(values) // 4)
     medians = [statistics.median(values[at : at + size]) for at in range(0, len(values) - size + 1, size)]
@@ -121,21 +124,24 @@ def dependent_variance(values: Sequence[float]) -> float:
 def holm(
     p_values: Sequence[float], weights: Sequence[float] | None = None, among: Callable[[int, float], float] | None = None
 ) -> list[float]:
-    """Return p-values corrected for being many: reject those below a level, and the chance of any false rejection is at most that level.
+    """Return p-values corrected for multiple tests: to reject those below a level makes any false rejection at most so likely.
 
     Step-down: the i-th smallest of n is multiplied by n - i + 1, and none is smaller than the one before it (Holm, A Simple
     Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6, 1979). With ``weights``, fixed beforehand and
-    above zero, a test has that share of the level: p over its weight decides the order, and is multiplied by the weights that are left.
-    ``among`` is for tests that share some of their noise: it returns the p of a test, by index, among so many of its weight in all.
+    above zero, each test has its share of the level: the tests are ordered by p over weight, which is multiplied by the sum of the
+    weights that are left. ``among``, for tests that share some of their noise, returns the corrected p of the test with that index
+    among so many tests of its weight; without it that is p times their number.
     """
-    weight = [1.0] * len(p_values) if weights is None else weights
-    order = sorted(range(len(p_values)), key=lambda index: p_values[index] / weight[index])
-    corrected, highest, left = [0.0] * len(p_values), 0.0, sum(weight)
-    for index in order:
-        many = left / weight[index]
-        highest = max(highest, min(1.0, among(index, many) if among else p_values[index] * many))
+    shares = [1.0] * len(p_values) if weights is None else weights
+    corrected = [0.0] * len(p_values)
+    highest = 0.0
+    left = sum(shares)
+    for index in sorted(range(len(p_values)), key=lambda index: p_values[index] / shares[index]):
+        tests = left / shares[index]
+        p = among(index, tests) if among else p_values[index] * tests
+        highest = max(highest, min(1.0, p))
         corrected[index] = highest
-        left -= weight[index]
+        left -= shares[index]
     return corrected
 
 
@@ -154,10 +160,10 @@ def theil_sen(x: Sequence[float], y: Sequence[float]) -> tuple[float, float] | N
 
 
 def proportion_interval(count: int, of: int) -> Interval:
-    """Exact 95 % interval of a probability, from how often something happened in so many independent trials, one or more.
+    """Return the exact 95 % interval of a probability: something happened ``count`` times in ``of`` independent trials, one or more.
 
-    Its ends are the probabilities at which as many or more, and as few or fewer, would have half of what the confidence leaves
-    (Clopper and Pearson, The Use of Confidence or Fiducial Limits, Biometrika 26, 1934). It covers with that confidence at least.
+    Its ends are the probabilities at which as many or more, and as few or fewer, have a chance of 2.5 % (Clopper and Pearson, The Use of
+    Confidence or Fiducial Limits, Biometrika 26, 1934). It covers with that confidence at least.
     """
     tail = (1 - _CONFIDENCE) / 2
     low = crossing(lambda p: 1 - binomial_tail(count - 1, of, p) < tail) if count else 0.0
@@ -166,7 +172,7 @@ def proportion_interval(count: int, of: int) -> Interval:
 
 
 def share_interval(share: float, of: float) -> Interval:
-    """95 % interval of a probability from the share of many independent trials, where an exact one takes too long.
+    """Return the 95 % interval of a probability from the share of many independent trials, for which an exact one takes too long.
 
     Its ends are the probabilities from which the share lies 1.96 of their own standard deviations away
     (Wilson, Probable Inference, the Law of Succession, and Statistical Inference, Journal of the American Statistical Association 22,
@@ -213,7 +219,7 @@ def crossing(holds: Callable[[float], bool], high: float = 1.0) -> float:
 
 
 def student_p(t: float, freedom: int) -> float:
-    """Two-sided p of Student's t with so many degrees of freedom: the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    """Return the two-sided p of Student's t with ``freedom`` degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(abs(t) / math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2
@@ -274,7 +280,7 @@ class OpenRun(NamedTuple):
 
 
 def verdict(runs: Sequence[OpenRun], allowed: float) -> RateVerdict:
-    """Return what runs at one rate, `RUNS` at most, come to where a share of ``allowed`` may miss the bound.
+    """Return the verdict on `RUNS` or fewer runs at one rate, of whose requests a share of ``allowed`` may miss the bound.
 
     A run whose client was late does not count.
     """
@@ -283,8 +289,10 @@ def verdict(runs: Sequence[OpenRun], allowed: float) -> RateVerdict:
         return RateVerdict.CLIENT_BOUND
     if overloaded(counted):
         return RateVerdict.OVERLOAD
-    score, decided = _score(counted, allowed), _DECIDED[len(counted)]
-    return RateVerdict.HOLDS if score < -decided else RateVerdict.FAILS if score > decided else RateVerdict.UNDECIDED
+    score, decisive = _score(counted, allowed), _DECIDED[len(counted)]
+    if score < -decisive:
+        return RateVerdict.HOLDS
+    return RateVerdict.FAILS if score > decisive else RateVerdict.UNDECIDED
 
 
 def overloaded(runs: Sequence[OpenRun]) -> bool:

@@ -37,7 +37,7 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """A result file, read."""
+    """Content of a result file."""
 
     path: Path
     header: Record
@@ -56,60 +56,81 @@ class RunFile:
     tries: tuple[Measurement, ...] = ()
     """Tries of searches, in their order: no planned cases."""
     left_out: tuple[LeftOut, ...] = ()
-    """In the order of the file."""
+    """Lines that are not read, in the order of the file."""
 
 
 def load(path: Path) -> RunFile:
     """Read a result file, without the lines that can't be decoded.
 
-    Raises ResultFileError if it is empty, not ours, of another schema, or its header is damaged, and where a second one says that two files
-    were joined.
+    Raises ResultFileError if it is empty, not ours, of another schema, or its header is damaged, and if it has a second header, as two
+    files that were joined.
     """
-    measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
-    footer: Record | None = None
-    states, left_out, torn = list[RoundState](), list[LeftOut](), False
-    of_case, taken = dict[str, Measurement](), defaultdict[Series, set[int]](set)
+    content = _Content()
+    left_out: list[LeftOut] = []
+    torn = False
     lines = _lines(path)
     header = _header(path, lines)
     for number, text in lines:
-        if torn := not text.endswith(b"\n"):  # also where only that is missing: going on with the run cuts it off
+        torn = not text.endswith(b"\n")  # even if it lacks nothing but its newline: a resumed run cuts the line off
+        if torn:
             break
         try:
-            kind = found[1].decode() if (found := _FIRST.match(text)) else decode(_Kind, text).kind
-            if kind in measured:
-                each = decode(Measurement, text)
-                # A case that was skipped may be measured in that round yet.
-                if kind == "measurement" and each.status is not Status.SKIPPED:
-                    if each.round in (rounds := taken[each.series]):
-                        raise ValueError(f"round {each.round} of its case stands above already")
-                    rounds.add(each.round)
-                measured[kind].append(_compact(each, of_case.setdefault(each.case.id, each)))
-                footer = None
-            elif kind == "round":
-                state = decode(RoundState, text)
-                for around in (state.before, state.after):
-                    convert(_State, around)
-                states.append(state)
-            elif kind == "footer":
-                last: Record = decode(Record, text)
-                convert(_Footer, last)
-                footer = last
-            elif kind == "header":
+            found = _KIND_FIRST.match(text)
+            kind = found[1].decode() if found else decode(_Kind, text).kind
+            if kind == "header":
                 raise ResultFileError(
                     f"{path}, line {number}: a second header, as where two files were joined; give each a file of its own"
                 )
-            else:
-                raise ValueError(f"no line of dlbench is called {kind!r}")
+            content.add(kind, text)
         except ValueError as error:
             left_out.append(LeftOut(number, str(error)))
-    measurements, discarded, tries = measured.values()
-    counted = {(each.series, each.round, each.started) for each in measurements if each.started} if discarded else ()
-    discarded = [each for each in discarded if (each.series, each.round, each.started) not in counted]
-    return RunFile(path, header, tuple(measurements), footer, torn, tuple(states), tuple(discarded), tuple(tries), tuple(left_out))
+    measurements, discarded, tries = map(tuple, content.measured.values())
+    if discarded:
+        counted = {(each.series, each.round, each.started) for each in measurements if each.started}
+        discarded = tuple([each for each in discarded if (each.series, each.round, each.started) not in counted])
+    return RunFile(path, header, measurements, content.footer, torn, tuple(content.states), discarded, tries, tuple(left_out))
 
 
-_FIRST = re.compile(rb'\{"kind": ?"([a-z]+)"[,}]')
-"""As a run writes a line; to look for the kind anywhere in it takes as long as half of its decoding."""
+_KIND_FIRST = re.compile(rb'\{"kind": ?"([a-z]+)"[,}]')
+"""A line as a run writes it. To look for the kind anywhere in the line takes as long as half of its decoding."""
+
+
+class _Content:
+    """Content of the lines behind the header."""
+
+    def __init__(self) -> None:
+        self.measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
+        self.states: list[RoundState] = []
+        self.footer: Record | None = None
+        self._first_of_case: dict[str, Measurement] = {}
+        self._rounds = defaultdict[Series, set[int]](set)
+
+    def add(self, kind: str, text: bytes) -> None:
+        """Decode a line of that kind. Raises ValueError if it is not valid."""
+        if kind in self.measured:
+            self._add_measurement(kind, decode(Measurement, text))
+        elif kind == "round":
+            state = decode(RoundState, text)
+            for around in (state.before, state.after):
+                convert(_State, around)
+            self.states.append(state)
+        elif kind == "footer":
+            footer: Record = decode(Record, text)
+            convert(_Footer, footer)
+            self.footer = footer
+        else:
+            raise ValueError(f"no line of dlbench is called {kind!r}")
+
+    def _add_measurement(self, kind: str, measurement: Measurement) -> None:
+        # A case that was skipped in a round may still be measured in it.
+        if kind == "measurement" and measurement.status is not Status.SKIPPED:
+            rounds = self._rounds[measurement.series]
+            if measurement.round in rounds:
+                raise ValueError(f"round {measurement.round} of its case stands above already")
+            rounds.add(measurement.round)
+        first = self._first_of_case.setdefault(measurement.case.id, measurement)
+        self.measured[kind].append(_compact(measurement, first))
+        self.footer = None  # the run went on behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +203,11 @@ _HEADER: Mapping[str, Any] = {
 
 
 def _compact(found: Measurement, first: Measurement) -> Measurement:
-    """Share what hardly ever differs between the rounds of a case with its first one, which saves most of the memory of a large file."""
+    """Let a round share equal fields with the first one of its case, which saves most of the memory of a large file."""
     for name in _SHARED if found is not first else ():
-        if (same := getattr(first, name)) == getattr(found, name):
-            setattr(found, name, same)
+        value = getattr(first, name)
+        if value == getattr(found, name):
+            setattr(found, name, value)
     if samples := found.samples:
         samples.block_s = array("d", samples.block_s)
         samples.wait_s = samples.wait_s and array("d", samples.wait_s)
@@ -210,7 +232,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _header(path: Path, lines: Iterator[tuple[int, bytes]]) -> Record:
-    """Take the first line. Raises ResultFileError where there is none, or it is no header of ours."""
+    """Return the header, which the first of the lines has. Raises ResultFileError if there is no line, or it is no header of ours."""
     _, text = next(lines, (0, b""))
     if not text:
         raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
@@ -227,11 +249,11 @@ def _header(path: Path, lines: Iterator[tuple[int, bytes]]) -> Record:
             if name in header:
                 convert(kind, header[name])
         suites = [("thresholds", suite) for suite in header.get("suites", ()) if isinstance(suite, dict)]
-        for name, settings in (("gate", header), *suites):
-            if name in settings:
-                thresholds.check(convert(Record, settings[name]))
+        for name, table in (("gate", header), *suites):
+            if name in table:
+                thresholds.check(convert(Record, table[name]))
         name = "sides"
-        if len(header.get(name, "ab")) != 2:
+        if name in header and len(header[name]) != 2:
             raise ValueError(f"there must be two, not {len(header[name])}")
     except ValueError as error:
         raise ResultFileError(f"{path}, line 1: in the header, {name}: {error}; the file was edited or damaged") from error

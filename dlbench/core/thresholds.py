@@ -80,15 +80,21 @@ def _sight(text: str) -> float:
         raise ValueError(f"'{text}' is no change that could be seen; write for example 25% or 0.25") from error
 
 
-def overridden(settings: ThresholdSettings, given: ThresholdSettings) -> ThresholdSettings:
-    """Return a suite's settings with those given in place of them, for all of its workloads."""
-    time = {"time", "throughput"}  # two names of one threshold
-    replaced = given.keys() | (time if time & given.keys() else set())
+def override_thresholds(settings: ThresholdSettings, given: ThresholdSettings) -> ThresholdSettings:
+    """Return a suite's settings with the ``given`` ones in place of theirs, for all of its workloads."""
+    replaced = set(given)
+    if not replaced.isdisjoint(_TIME_NAMES):
+        replaced |= _TIME_NAMES
 
-    def kept(own: ThresholdSettings) -> dict[str, Any]:
-        return {name: kept(each) if isinstance(each, Mapping) else each for name, each in own.items() if name not in replaced}
+    def without_replaced(settings: ThresholdSettings) -> dict[str, Any]:
+        left = {name: each for name, each in settings.items() if name not in replaced}
+        return {name: without_replaced(each) if isinstance(each, Mapping) else each for name, each in left.items()}
 
-    return {**kept(settings), **given}
+    return {**without_replaced(settings), **given}
+
+
+_TIME_NAMES = {"time", "throughput"}
+"""Two names of one threshold."""
 
 
 def check(settings: ThresholdSettings) -> None:

@@ -1,4 +1,4 @@
-"""Measures one task in one round, by a search where it leaves parameters open; each row of a task is made here."""
+"""Measurement of one task in one round, by a search if its case leaves parameters open; each row of a task is made here."""
 
 import math
 import time
@@ -67,42 +67,48 @@ class Measurer:
             raise BudgetSpent("its turn")
 
     def measure(self, task: Task, number: int, again: bool) -> Measurement | None:
-        """Measure a case on one side, or say why not; None when interrupted. Raises BudgetSpent where it has a try or a round already."""
+        """Measure a case on one side, and return its row, which may say why it was not measured; None when interrupted.
+
+        Raises BudgetSpent if no budget is left for it and it has a row already: of an earlier round, or of this one if tried ``again``.
+        """
         placement = self._place(task)
         if refused := self._refusal(task, placement):
             return _unmeasured(task, number, placement, *refused)
         try:
             self.require_time([task])
             self.observer.case_started(task.series, number)
-            ended = self._measured(task, number)
+            measured = self._measure_by_plan(task, number)
         except BudgetSpent as spent:
             if number or again:
                 raise
             self.out_of_budget = True
             reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
             return spent.so_far or _unmeasured(task, number, placement, Status.SKIPPED, reason)
-        if ended is None:
+        if measured is None:
             return None
-        measurement, fault = ended
+        measurement, fault = measured
         self.quarantine.note(task, fault, measurement.reason)
         return measurement
 
-    def _measured(self, task: Task, number: int) -> Measured | None:
-        """Have a task measured, by a search where it stands for one; None when interrupted.
+    def _measure_by_plan(self, task: Task, number: int) -> Measured | None:
+        """Measure a task, by a search if its case leaves parameters open; None when interrupted.
 
-        Raises BudgetSpent where the budget left no time for a try or, in the end, for what was found, with a row that says what was found.
+        A search for the largest size or the highest rate ends with its last try; one for the fastest then measures what it found.
+        Raises BudgetSpent if the budget leaves no time for that or for a try, with a row of what was found so far.
         """
-        policy, plan = self.settings.policy, AdaptivePlan.of(task.case, self.signatures.get(task.case.workload))
+        policy = self.settings.policy
+        plan = AdaptivePlan.of(task.case, self.signatures.get(task.case.workload))
         if plan is None:
             return self._measure_case(task, task.case, number, policy)
         tries = [each for each in self.tried if each.side == task.side.name and plan.is_try(each.case)]
         try:
             while (case := plan.next(tries)) is not None:
                 when = f"after {len(tries)} {'try' if len(tries) == 1 else 'tries'}"
-                if (ended := self._measure_case(task, case, number, policy_of_tries(policy))) is None:
+                measured = self._measure_case(task, case, number, policy_of_tries(policy))
+                if measured is None:
                     return None
-                tried, fault = ended
-                if fault or tried.status is Status.SKIPPED:  # it says nothing of the case, which can still be tried
+                tried, fault = measured
+                if fault or tried.status is Status.SKIPPED:  # it shows nothing about the case, which can still be tried
                     reason = f"{settings_text(plan.values(tried.case))}: {tried.reason}"
                     return plan.unfinished(replace(tried, case=task.case, round=number, reason=reason), tries), fault
                 self.save_try(tried)
@@ -112,17 +118,20 @@ class Measurer:
             if outcome.status is not Status.OK or isinstance(plan, RateSearch) or plan.for_largest:
                 return outcome, Fault.NONE
             when = "before that was measured"
-            ended = self._measure_case(task, plan.with_values(outcome.found), number, policy)
+            measured = self._measure_case(task, plan.with_values(outcome.found), number, policy)
         except BudgetSpent as spent:
             if not tries:
                 raise
             reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
             row = Measurement(task.case, number, Status.SKIPPED, reason, task.side.name)
             raise BudgetSpent(str(spent), plan.unfinished(row, tries)) from None
-        return ended and (replace(ended[0], case=task.case, round=number, found=outcome.found), ended[1])
+        if measured is None:
+            return None
+        measurement, fault = measured
+        return replace(measurement, case=task.case, round=number, found=outcome.found), fault
 
     def _measure_case(self, task: Task, case: Case, number: int, policy: Policy) -> Measured | None:
-        """Have a case of a task measured, its own or one that a search tries; None when interrupted. Raises BudgetSpent."""
+        """Measure the case of a task, or one that its search tries; None when interrupted. Raises BudgetSpent."""
         self.require_time([task])
         here = task._replace(case=case)
         placement = self._place(here)
@@ -134,11 +143,12 @@ class Measurer:
             reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
             return _unmeasured(here, number, placement, Status.FAILED, reason), Fault.NONE
         window = Window(self.monitor, case.device, self.declared(case))
-        kills, began = oom_kills(), time.monotonic()
+        kills_before = oom_kills()
+        began_s = time.monotonic()
         run_ends = math.inf if self.is_base(case) else self.settings.budget_ends + GRACE_S
         outcome = self.pool.ask(request, task.side, placement, window, run_ends)
-        # Of a search the last counts, which a further round only repeats.
-        self.progress.took(task.series, time.monotonic() - began)
+        # For a search the time of the last try counts, as a further round repeats only that.
+        self.progress.took(task.series, time.monotonic() - began_s)
         reply, timed = outcome.reply, outcome.timed
         if outcome.how == "interrupted" and not timed:
             return None
@@ -147,10 +157,10 @@ class Measurer:
         if reply and not reply.missing:
             measurement = reply.measurement or _unmeasured(here, number, placement, Status.FAILED, str(reply.error))
         else:
-            status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills)
+            status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills_before)
             measurement = (timed and timed.cut_off(reason)) or _unmeasured(here, number, placement, status, reason)
         fault = Fault.UNKILLABLE if outcome.unkillable else Fault(bool(reply and reply.fault))
-        return replace(window.added_to(measurement), side=task.side.name), fault
+        return replace(window.add_samples(measurement), side=task.side.name), fault
 
     def declared(self, case: Case) -> Declaration:
         """Return what the workload of a case declares; nothing where it is unknown."""
@@ -160,7 +170,7 @@ class Measurer:
         return place_ranks(task.case, task.side.capacities(self.settings.threads))
 
     def _refusal(self, task: Task, placement: Placement) -> tuple[Status, str] | None:
-        """Return as what a case ends that can't be measured on its side, and why; None where it can."""
+        """Return status and reason of a case that can't be measured on its side; None if it can."""
         case, side = task
         if case.device in side.unusable:
             return Status.SKIPPED, f"{case.device} can't be used: {side.unusable[case.device]}"
@@ -173,8 +183,9 @@ class Measurer:
         return (Status.SKIPPED, why) if why else None
 
     def _request(self, task: Task, number: int, policy: Policy, placement: Placement) -> MeasureRequest:
-        """Return what to ask a process for. Raises OSError where no folder can be made in the place that the case names."""
-        (case, side), scratch = task, self._scratch_of(task.case)
+        """Return the request for a process. Raises OSError if no folder can be made in the place that the case names."""
+        case, side = task
+        scratch = self._scratch_of(case)
         available = available_memory()
         return MeasureRequest(
             plugins=side.plugins,
@@ -194,9 +205,9 @@ class Measurer:
         )
 
     def _scratch_of(self, case: Case) -> Path | None:
-        """Return the folder that a case may write in; None where its workload declares that it writes nothing.
+        """Return the folder that a case may write in; None if its workload writes no files, or no usual folder can be made.
 
-        Raises OSError where none can be made in the place that the case names; of a usual one only what needs it has to say so.
+        Raises OSError if none can be made in the place that the case names.
         """
         declared = self.declared(case)
         named = declared.parameter("scratch")

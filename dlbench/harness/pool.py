@@ -1,4 +1,4 @@
-"""Measuring processes of a run: those of a round start together, are chosen by side and case, and are replaced once unusable."""
+"""Measuring processes of a run: those of a round start together, are chosen by side and case, and are replaced when unusable."""
 
 import math
 import time
@@ -75,13 +75,13 @@ class WorkerPool:
 
     @contextmanager
     def round(self, number: int, tasks: Sequence[Task], certain: int, *, training: bool) -> Iterator[None]:
-        """Have the processes ready that a round of these tasks needs, and end them when left; ``training``: some use an optimizer.
+        """Start the processes that a round of these tasks needs, and end them when left; ``training``: some tasks use an optimizer.
 
-        Importing torch keeps one CPU busy, and nothing may be measured meanwhile. So as many processes start side by side as there are
-        CPUs to use: those of the round, then those that fork in the next ones, up to ``certain`` rounds in all, which wait without taking
-        any CPU time.
+        Importing torch keeps one CPU busy, and nothing may be measured meanwhile. So as many processes start at the same time as there
+        are CPUs to use: those of this round, then those that fork in the next rounds, up to ``certain`` rounds in all. These wait without
+        taking any CPU time.
         """
-        began = time.monotonic()
+        began_s = time.monotonic()
         self._number = number
         self._training = training
         new = list(self.first_workers.values())
@@ -94,7 +94,7 @@ class WorkerPool:
         for worker in new:
             worker.answer(run_ends=self.run_ends)
         if new:
-            self.start_s = time.monotonic() - began
+            self.start_s = time.monotonic() - began_s
         try:
             yield
         finally:
@@ -117,11 +117,11 @@ class WorkerPool:
     def _sure_to_use(self, task: Task) -> bool:
         """Whether a task will use a process that was started for the round."""
         case, side = task
-        anew = self.isolation == "spawn" if case.device == "cpu" else side.one_process
-        return case.ranks is None and case.device in side.devices and not anew
+        starts_its_own = self.isolation == "spawn" if case.device == "cpu" else side.one_process
+        return case.ranks is None and case.device in side.devices and not starts_its_own
 
     def _start(self, key: _Key, side: Side) -> WorkerProcess:
-        """Start a process and leave it to `WorkerProcess.answer` to tell when it is ready."""
+        """Start a process and return it at once; `WorkerProcess.answer` waits until it is ready."""
         number, _, process = key
         mode: Mode = "fork" if process == "cpu" and self.isolation == "fork" else "stay"
         layout = layout_seed(self.seed, number, side.name)
@@ -132,26 +132,31 @@ class WorkerPool:
     def ask(
         self, request: MeasureRequest, side: Side, placement: Placement, window: Window | None = None, run_ends: float = math.inf
     ) -> RequestOutcome:
-        """Have a case measured in the process that fits its side, its device and the isolation, or by all of its ranks.
+        """Measure a case in the process for its side, its device and the isolation, or in all of its ranks; return how that ended.
 
-        ``window`` is read while the step of a single process is metered; what is not done when the run ends is ended.
+        ``window`` is read while the step of a single process is metered. A request that is not done when the run ends is ended.
         """
-        key = self._number, side.name, self._process_for(request.case)
-        # End those that hold a device which takes one process, and ranks of another size, which would hold memory while they wait.
+        single = request.case.ranks is None
+        process = self._process_for(request.case)
+        key = self._number, side.name, process
+        # End processes that hold a device which takes only one, and ranks of another number, which would hold memory while they wait.
         for other, waiting in self._workers.items():
-            holds_device = side.one_process and "cpu" not in (key[2], other[2]) and other != key
-            if holds_device or (isinstance(waiting, RankGroup) and other[2] != key[2]):
+            holds_device = side.one_process and "cpu" not in (process, other[2]) and other != key
+            if holds_device or (isinstance(waiting, RankGroup) and other[2] != process):
                 waiting.end()
         worker = self._workers.get(key)
-        if worker is None or not worker.usable:
-            if request.case.ranks is not None:
-                layout = layout_seed(self.seed, self._number, side.name)
-                worker = self._workers[key] = RankGroup(
-                    placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines
-                )
-            elif (ready := (worker := self._start(key, side)).answer(run_ends=run_ends)).how != "replied":
+        if worker is not None and not worker.usable:
+            worker = None
+        if worker is None and single:
+            worker = self._start(key, side)
+            ready = worker.answer(run_ends=run_ends)
+            if ready.how != "replied":
                 return ready
-        outcome = worker.ask(request, request.policy.timeout_s, run_ends, window if request.case.ranks is None else None)
-        if key[2] == "cpu" and self.isolation == "spawn":
+        elif worker is None:
+            layout = layout_seed(self.seed, self._number, side.name)
+            worker = RankGroup(placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines)
+            self._workers[key] = worker
+        outcome = worker.ask(request, request.policy.timeout_s, run_ends, window if single else None)
+        if process == "cpu" and self.isolation == "spawn":
             worker.end()
         return outcome

@@ -41,7 +41,7 @@ class SeriesRounds:
     _within: float = 0.0
 
     def add(self, blocks: Sequence[float], spent_s: float = 1.0) -> None:
-        """Take the blocks of one round that count, and how long all took; none of an experiment, which has no time to be precise about."""
+        """Count one round by its blocks that count, and the seconds of all. An experiment has no blocks: none of its times gets precise."""
         self.count += 1
         if blocks:
             self._times.append(max(statistics.median(blocks), 1e-12))
@@ -55,13 +55,14 @@ class SeriesRounds:
         return statistics.variance(map(math.log, self._times)) if len(self._times) > 1 else 0.0
 
     def best_length_s(self) -> float:
-        """Return how long the blocks of the next round best last, and at least as the policy says.
+        """Return the best length of the blocks of the next round, at least that of the policy.
 
-        What counts is the variance of a round's time, that between processes and that within over its seconds, times all seconds it takes;
-        that is least at this length (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6). Long rounds have
-        more say in the variance within, as they see long bursts. Processes differ by a quarter of the target at least.
+        At this length the variance of a round's time, which is the one between processes plus the one within over its seconds, times the
+        seconds that the round takes is least (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6). Long
+        rounds weigh more in the variance within, as they see long bursts. Processes differ by a quarter of the target at least.
         """
-        length_s, freedom = LOOK_S if self._times else 0.0, len(self._times) - 1
+        length_s = LOOK_S if self._times else 0.0
+        freedom = len(self._times) - 1
         if freedom > 0:
             within = self._within / sum(self._spent_s)
             between = (self.variance - within / statistics.harmonic_mean(self._spent_s)) * freedom / (freedom + _DOUBT)
@@ -85,20 +86,23 @@ class SeriesRounds:
 
 
 def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) -> list[int]:
-    """Return how many more rounds each series gets, up to ``most`` in all, such that the mean variance of their medians falls fastest.
+    """Return the number of further rounds for each series, so that the mean variance of their medians falls fastest in ``left_s``.
 
-    One round more takes variance / (k (k + 1)) off variance / k; whichever series gains most for a second is next, as long as it fits. In
-    the end rounds are in proportion to standard deviation / √cost (Neyman, *On the Two Different Aspects of the Representative Method*,
-    1934, with costs as in Cochran, *Sampling Techniques*, section 5.5).
+    None gets more than ``most`` in all. A median of k rounds has variance / k, which one round more reduces by variance / (k (k + 1)):
+    each round goes to the series that this gains most for a second of its cost, as long as that fits. In the end rounds are in
+    proportion to standard deviation / √cost (Neyman, *On the Two Different Aspects of the Representative Method*, 1934, with costs as in
+    Cochran, *Sampling Techniques*, section 5.5).
     """
     costs_s = [max(each.took_s, 1e-3) for each in rounds]
     variances = [each.variance for each in rounds]
     counts = [each.count for each in rounds]
 
-    def entry(index: int) -> tuple[float, int]:
-        return -variances[index] / (counts[index] * (counts[index] + 1) * costs_s[index]), index
+    def queued(index: int) -> tuple[float, int]:
+        """Return the entry of a series in the queue, whose smallest one gains most."""
+        k = counts[index]
+        return -variances[index] / (k * (k + 1) * costs_s[index]), index
 
-    queue = [entry(index) for index, count in enumerate(counts) if count < most]
+    queue = [queued(index) for index, count in enumerate(counts) if count < most]
     heapq.heapify(queue)
     while queue:
         _, index = heapq.heappop(queue)
@@ -107,7 +111,7 @@ def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) ->
         left_s -= costs_s[index]
         counts[index] += 1
         if counts[index] < most:
-            heapq.heappush(queue, entry(index))
+            heapq.heappush(queue, queued(index))
     return [count - each.count for count, each in zip(counts, rounds, strict=True)]
 
 
@@ -131,29 +135,28 @@ class Progress:
                 self.add(measurement)
 
     def add(self, measurement: Measurement) -> None:
-        """Take a case's result of a round."""
-        series, samples = self._series[measurement.series], measurement.samples
+        """Count the result of a case in a round."""
+        series = self._series[measurement.series]
+        samples = measurement.samples
         self._measured.add((measurement.series, measurement.round))
         self._pending.discard(measurement.series)
         self.rounds = max(self.rounds, measurement.round + 1)
         if measurement.status is not Status.OK:
-            # It would only end the same way, and take its deadline again.
-            series.ended = True
+            series.ended = True  # it would only end the same way, and take its deadline again
             return
         if measurement.found and not samples:
-            # A search is made once; it would only find the same again.
-            series.ended = True
+            series.ended = True  # a search would only find the same again
         spent_s = samples.calls * sum(samples.block_s) if samples else 0.0
         if samples and not series.took_s:
             series.took_s = (samples.warmup_s or 0.0) + spent_s
         series.add(samples.counted_s if samples else (), spent_s)
 
     def took(self, series: Series, seconds: float) -> None:
-        """Take how long a case took in a round, its set-up included."""
+        """Note the seconds that a case took in a round, its set-up included."""
         self._series[series].took_s = seconds
 
     def pending(self, number: int, left_s: float) -> list[Task]:
-        """Return what to measure in a round: tasks that lack one of the policy's, else those that the time left buys one more."""
+        """Return the tasks to measure in a round: those that lack a round of the policy, else the ones that best use the time left."""
         needed = [task for task in self._tasks if not self._series[task.series].done() and (task.series, number) not in self._measured]
         self._set_lengths(needed, left_s)
         pending = [task for task in needed if self._series[task.series].lacking]
@@ -164,8 +167,9 @@ class Progress:
         return pending
 
     def _set_lengths(self, tasks: Sequence[Task], left_s: float) -> None:
-        """Decide how long their blocks last in the next round, where a budget pays for it: less if the policy's rounds would not fit."""
-        policy, series = self._policy, [self._series[task.series] for task in tasks]
+        """Set the length of the tasks' blocks in the next round if there is a budget: the best, or less if not all rounds would fit."""
+        policy = self._policy
+        series = [self._series[task.series] for task in tasks]
         if not tasks or policy.budget_s is None or policy.min_blocks == policy.max_blocks:
             return
         best_s = [each.best_length_s() for each in series]
@@ -176,35 +180,36 @@ class Progress:
             each.length_s = length_s
 
     def lengthened(self, case: Case, policy: Policy) -> Policy:
-        """Return a policy with the time that a case is given in the next round, the same on each side."""
+        """Return a policy with the length of a case's blocks in the next round, the same on each side."""
         length_s = max(each.length_s for series, each in self._series.items() if series.case == case.id)
         if length_s <= self._policy.round_s:
             return policy
         return replace(policy, round_s=length_s, max_blocks=max(policy.max_blocks, MOST_BLOCKS))
 
     def certain(self, tasks: Sequence[Task]) -> int:
-        """Return how many rounds there will be for sure with any of these that are pending, at least 1."""
+        """Return the number of rounds that are certain to have any of these pending tasks, at least 1."""
         return max(1, *(self._series[task.series].lacking for task in tasks))
 
     def cases_s(self, tasks: Sequence[Task]) -> float:
-        """Return how long these will take once their processes have started; a case that was never measured counts nothing."""
+        """Return the seconds that these will take once their processes have started; 0 for a case that was never measured."""
         return sum(self._series[task.series].took_s for task in tasks)
 
     def left_s(self) -> float:
-        """Forecast how long the policy's rounds and the present one still take.
+        """Forecast the seconds that the policy's rounds and the present one still take.
 
-        A case takes as long as in its last round, one that was never measured the mean of the others, and before any was, what the policy
-        tells.
+        A case is taken to last as long as in its last round. One that was never measured lasts the mean of the others, or before any was
+        measured, as long as the policy suggests.
         """
-        there = {task.series: self._series[task.series] for task in self._tasks if task.has_device}
-        rounds = {series: max(each.lacking, series in self._pending) for series, each in there.items() if not each.ended}
-        took_s = [each.took_s for each in there.values() if each.took_s]
+        measurable = {task.series: self._series[task.series] for task in self._tasks if task.has_device}
+        rounds = {series: max(each.lacking, series in self._pending) for series, each in measurable.items() if not each.ended}
+        took_s = [each.took_s for each in measurable.values() if each.took_s]
         usual_s = statistics.fmean(took_s) if took_s else case_s(self._policy)
         starts = max(0, max(rounds.values(), default=0) - 1)
-        return starts * self.start_s + sum(count * (there[series].took_s or usual_s) for series, count in rounds.items())
+        cases_s = sum(count * (measurable[series].took_s or usual_s) for series, count in rounds.items())
+        return starts * self.start_s + cases_s
 
     def left(self) -> int:
-        """Return how many measurements the policy's rounds still want; what stopped after fewer, as a search does, wants none."""
+        """Return the number of measurements that the policy's rounds still lack; a series that ended, as a search does, lacks none."""
         return sum(series.lacking for series in self._series.values() if not series.ended)
 
     def finished(self) -> bool:

@@ -56,8 +56,9 @@ class Runner:
     """The signatures of the workloads, by name."""
 
     def run(self, first_round: int = 0) -> Outcome:
-        """Measure round after round until each task has enough. Raises DeviceFault where a whole machine of several is gone."""
-        policy, settings, scratch = self.settings.policy, self.settings, ScratchFolders()
+        """Measure round after round until each task has enough. Raises DeviceFault if a whole machine of several is gone."""
+        settings = self.settings
+        policy = settings.policy
         self._progress = progress = Progress(self.tasks, policy, self.done)
         self._retries = Retries(policy.tries)
         self._read_idle()
@@ -65,25 +66,29 @@ class Runner:
         pool = WorkerPool(
             settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers, self.signatures, run_ends
         )
+        scratch = ScratchFolders()
         self._measurer = measurer = Measurer(
             settings, self.signatures, self.observer, self.monitor, pool, progress, scratch, self._save_try, self.tried
         )
         self.observer.left_s = lambda: max(0.0, min(progress.left_s(), measurer.left_s()))
+        most_rounds = policy.max_rounds if policy.budget_s else policy.rounds
         with scratch, self.interruption.before_exit(scratch.remove), pool:
-            for number in range(first_round, first_round + (policy.max_rounds if policy.budget_s else policy.rounds)):
+            for number in range(first_round, first_round + most_rounds):
                 pending = progress.pending(number, measurer.left_s())
-                # The first round begins in any case, for each of its cases to say why it was not measured.
-                if progress.finished() or (number and progress.start_s + progress.cases_s(pending) > measurer.left_s()):
+                if progress.finished():
                     break
-                # Where none is pending, all of this round is there already, from before the interruption.
+                # The first round begins in any case: each of its cases gets a row that says why it was not measured.
+                if number and progress.start_s + progress.cases_s(pending) > measurer.left_s():
+                    break
+                # If none is pending, the file has all of this round already, from before the interruption.
                 if pending and not self._measure_round(number, pending, pool):
                     break
         return Outcome(progress.rounds, measurer.quarantine.faults(), measurer.out_of_budget)
 
     def _read_idle(self) -> None:
-        """Meter idle devices ahead of all rounds, where a step on them will be metered: no worker is alive meanwhile."""
-        declared = {name: signature.declared for name, signature in self.signatures.items()}
-        devices = {case.device for case, _ in self.tasks if case.workload in declared and declared[case.workload].is_sustained}
+        """Meter the idle devices before the first round if a step on them will be metered, while no worker is alive."""
+        sustained = {name for name, signature in self.signatures.items() if signature.declared.is_sustained}
+        devices = {case.device for case, _ in self.tasks if case.workload in sustained}
         if devices and not self._progress.finished() and self.monitor.meters(devices):
             for worker in self.first_workers.values():
                 worker.end()
@@ -91,13 +96,14 @@ class Runner:
             self.monitor.read_idle(devices, self.interruption.wait)
 
     def _measure_round(self, number: int, tasks: Sequence[Task], pool: WorkerPool) -> bool:
-        """Measure each task, and again what was held back. Return whether there was no interruption."""
+        """Measure each task, and those again that were held back. Return whether the round is complete, without an interruption."""
         self.observer.round_started(number, [task.series for task in tasks])
         training = any("training" in self._measurer.declared(task.case).tags for task in tasks)
-        # What all else is held against comes first.
+        # Cases that all others are compared with come first.
         tasks = sorted(tasks, key=lambda task: not self._measurer.is_base(task.case))
-        ready = pool.round(number, tasks if self._measurer.left_s() > 0 else (), self._progress.certain(tasks), training=training)
-        with ready, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
+        served = tasks if self._measurer.left_s() > 0 else ()
+        workers = pool.round(number, served, self._progress.certain(tasks), training=training)
+        with workers, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
             self._progress.start_s = pool.start_s
             for attempt in self._retries.of_round(in_order(tasks, self.settings.policy, self.settings.seed, number)):
                 try:
@@ -105,7 +111,7 @@ class Runner:
                 except BudgetSpent:
                     if attempt.made:
                         self._keep_best(attempt)
-                    else:  # where it is the first of its round, the case is left out of that
+                    else:
                         for task in attempt.tasks:
                             self.observer.case_left_out(task.series)
                     continue
@@ -126,9 +132,9 @@ class Runner:
         return True
 
     def _measure_attempt(self, attempt: Attempt, number: int) -> Try:
-        """Measure a case on each of its sides, or until an interruption.
+        """Return a case's measurements on each of its sides; fewer after an interruption.
 
-        Raises BudgetSpent where it is left without this attempt: one of a later round, or one that repeats another.
+        Raises BudgetSpent if no budget is left for the attempt, and the case has an earlier round or try.
         """
         if attempt.made and self._progress.cases_s(attempt.tasks) + attempt.pause_s > self._measurer.left_s():
             raise BudgetSpent("its turn")
@@ -138,9 +144,10 @@ class Runner:
             self.interruption.wait(attempt.pause_s)
         measured: list[Measurement] = []
         for task in attempt.tasks:
-            if (each := self._measurer.measure(task, number, again=bool(attempt.made))) is None:
+            measurement = self._measurer.measure(task, number, again=bool(attempt.made))
+            if measurement is None:
                 break
-            measured.append(each)
+            measured.append(measurement)
         return measured
 
     def _save_try(self, tried: Measurement) -> None:
@@ -152,8 +159,11 @@ class Runner:
             self.save(measurement_to_json(_with_tries(measurement, tries), "discarded"))
 
     def _keep_best(self, attempt: Attempt, measured: Try = ()) -> None:
-        """Save the last try at a case, if there was one, and keep the best: one that was discarded is in the file twice then and counts."""
-        # How the last one ended counts where it did not go well.
+        """Save ``measured``, the last try at a case, if there is one, and the best of all as the one that counts.
+
+        If that was discarded earlier, the file has it twice.
+        """
+        # A last try that is not ok counts: earlier ones do not.
         tries = attempt.made if all(each.status is Status.OK for each in measured) else []
         if len(measured) == len(attempt.tasks) or not tries:
             tries = [*tries, measured]

@@ -104,9 +104,9 @@ class Task(NamedTuple):
 
 
 def in_balanced_order(tasks: Sequence[Task], seed: int, number: int) -> list[Task]:
-    """Return a round's cases in random order; the sides of each, and copies, next to each other, as they share disturbances.
+    """Return a round's cases in random order, with the sides of each, and its copies, in a row: they share disturbances then.
 
-    Of each case an even round draws which side comes first, and the odd round behind it reverses that, so that no side gains by its place.
+    An even round draws which side of a case comes first, and the odd round after it reverses that, so that no side gains by its place.
     Each draw depends on seed, round and task alone, not on what else is measured.
     """
     drawn = sorted(tasks, key=lambda task: _draw(seed, number // 2, *task.series), reverse=bool(number % 2))
@@ -114,7 +114,7 @@ def in_balanced_order(tasks: Sequence[Task], seed: int, number: int) -> list[Tas
 
 
 def in_order(tasks: Sequence[Task], policy: Policy, seed: int, number: int) -> list[Task]:
-    """Return a round's cases in random order, those that share a group of processes next to each other and behind all others.
+    """Return a round's cases in random order; those that share a group of processes are in a row, behind all others.
 
     The first round of a budget, which may end in it, is in the order of the suites, unless sides or copies share it.
     """
@@ -127,7 +127,7 @@ def in_order(tasks: Sequence[Task], policy: Policy, seed: int, number: int) -> l
 
 
 def _group(case: Case) -> Hashable:
-    """Return what cases of several processes share where one group serves them; None of a single process."""
+    """Return a key that cases share if one group of processes serves them; None for a case of a single process."""
     return (case.ranks, case.instances, case.instances and case.threads, kind_of(case.device)) if case.ranks else None
 
 
@@ -151,15 +151,20 @@ class Attempt:
 
 
 def best_try(tries: Sequence[Try]) -> Try:
-    """Return the try that counts, never by its times: of those that were not throttled, if there are any, the one that lost least.
+    """Return the try that counts, never by its times: the one that lost least, of those that were not throttled if there are any.
 
-    The worse side of a try decides; the last one where that is equal, or where one does not tell for how long its threads waited.
+    The worse side of a try decides, and of equal tries the last one counts. So it does where a side does not know how long its threads
+    waited.
     """
-    conditions = [[each.conditions for each in measured] for measured in tries]
-    calm = [at for at, found in enumerate(conditions) if not any(each and each.throttled for each in found)] or range(len(tries))
-    if any(each is None or None in (each.waiting, each.lost) for at in calm for each in conditions[at]):
-        return tries[calm[-1]]
-    return tries[min(reversed(calm), key=lambda at: max((each.lost or 0.0 for each in conditions[at] if each), default=0.0))]
+    calm = [tried for tried in tries if not any(each.conditions and each.conditions.throttled for each in tried)] or tries
+    conditions = [each.conditions for tried in calm for each in tried]
+    if any(each is None or each.waiting is None or each.lost is None for each in conditions):
+        return calm[-1]
+
+    def lost_share(tried: Try) -> float:
+        return max((each.conditions.lost or 0.0 for each in tried if each.conditions), default=0.0)
+
+    return min(reversed(calm), key=lost_share)
 
 
 class Retries:
@@ -184,24 +189,29 @@ class Retries:
             yield self.waiting.popleft()
 
     def grant(self, attempt: Attempt, measured: Try, left_s: float) -> bool:
-        """Return whether a case is tried again in this round, given how its sides went; its pause has to fit in ``left_s``.
+        """Grant another try at a case in this round, if there is reason to; return whether it was granted.
 
-        One that did not go well would only end the same way, its other side has nothing to be compared with, and a search is made once.
+        ``measured`` is the latest try. There is reason to if a side of it was held back, and hope that the next one is not; the pause
+        before it has to fit in ``left_s``. A case that failed would only fail again, and a search is made once.
         """
         if any(each.status is not Status.OK or (each.found and not each.samples) for each in measured):
             return False
-        device, conditions = attempt.tasks[0].case.device, known(each.conditions for each in measured)
-        held_back, first = any(each.held_back for each in conditions), self._first_tries.setdefault(device, [])
-        if not attempt.made:
-            first.append(held_back)
+        device = attempt.tasks[0].case.device
+        conditions = known(each.conditions for each in measured)
+        held_back = any(each.held_back for each in conditions)
+        first_tries = self._first_tries.setdefault(device, [])
+        retries = len(attempt.made)
+        if not retries:
+            first_tries.append(held_back)
         if not held_back:
             self._futile[device] = 0
             return False
-        hopeless = sum(first) > max(FEW_CASES, len(first) / 2)
-        if len(attempt.made) + 1 >= self._most or (hopeless and attempt.made):
+        hopeless = sum(first_tries) > max(FEW_CASES, len(first_tries) / 2)
+        if retries + 1 >= self._most or (hopeless and retries):
             self._futile[device] += 1
             return False
-        pause_s = PAUSES_S[min(len(attempt.made), len(PAUSES_S) - 1)] if any(each.throttled for each in conditions) else 0.0
+        throttled = any(each.throttled for each in conditions)
+        pause_s = PAUSES_S[min(retries, len(PAUSES_S) - 1)] if throttled else 0.0
         if hopeless or self._futile[device] >= MAX_FUTILE_RETRIES or pause_s > left_s:
             return False
         attempt.made.append(measured)
@@ -248,11 +258,13 @@ class DeviceQuarantine:
             self._quarantined.setdefault(suspect, f"{suspect[1]} failed in {_FAULTS_TO_QUARANTINE} processes in a row ({reason})")
 
     def why_skipped(self, task: Task, devices: tuple[str, ...]) -> str | None:
-        """Say why a case, which would compute on these devices, is not measured; None where it is."""
+        """Return why a case, which would compute on these devices, is not measured; None if it is."""
         devices = (_suspect(task)[1], *devices)
-        suspects = [(side, device) for side in (task.side.name, None) for device in devices]
-        found = next(filter(None, map(self._quarantined.get, suspects)), None)
-        return found and f"{found}; check it, then measure again"
+        for side in (task.side.name, None):
+            for device in devices:
+                if found := self._quarantined.get((side, device)):
+                    return f"{found}; check it, then measure again"
+        return None
 
     def faults(self) -> tuple[str, ...]:
         """Return a sentence for each device in quarantine."""

@@ -62,7 +62,7 @@ def test_json() -> None:
 def test_first_comes_torch_and_whether_it_uses_a_gpu(monkeypatch: pytest.MonkeyPatch, found: list[Any], why: str | None, said: str) -> None:
     hello = {**HELLO, "devices": [{"id": "cpu", "kind": "cpu"}, *found]}
     monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=lambda plugins: hello))
-    monkeypatch.setattr("dlbench.harness.probe.devices.why_none", lambda versions: why)
+    monkeypatch.setattr("dlbench.harness.probe.devices.why_gpu_unusable", lambda versions: why)
     assert [line.split(maxsplit=1) for line in run().stdout.splitlines()[:4]] == [
         ["torch"],
         ["version", "2.11.0+rocm6.4"],

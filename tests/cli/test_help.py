@@ -95,7 +95,7 @@ def test_a_bare_call_says_what_is_here_and_what_to_type(tmp_path, snapshot, monk
     monkeypatch.setattr(devices, "describe_cpu", lambda: CPU)
     monkeypatch.setattr(devices, "OtherPrograms", lambda **_: SimpleNamespace(named=lambda: busy))
     monkeypatch.setattr(devices, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
-    monkeypatch.setattr(devices.Gpus, "found", lambda _: gpus)
+    monkeypatch.setattr(devices.Gpus, "find", lambda _: gpus)
     shown = {f"{columns or 'no'} columns": front_door.in_process(tmp_path, columns=columns) for columns in (100, 60, None)}
     assert {(done.code, done.err) for done in shown.values()} == {(0, "")}
     snapshot(f"bare-{name}", front_door.under_titles({title: done.out for title, done in shown.items()}))

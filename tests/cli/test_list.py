@@ -76,7 +76,7 @@ def asked(monkeypatch):
         }
 
     monkeypatch.setattr(runner, "ask_hello", hello)
-    monkeypatch.setattr(devices.Gpus, "found", lambda versions: Gpus())
+    monkeypatch.setattr(devices.Gpus, "find", lambda versions: Gpus())
     return questions
 
 
@@ -109,7 +109,7 @@ def test_its_minutes_are_those_of_the_devices_here(dlbench, monkeypatch):
         return {row["suite"]: row["minutes"] for row in rows if row["suite"] in ("quick", "network", "scaling", "self")}
 
     assert minutes() == {"quick": 3, "network": 10, "scaling": 22, "self": 1}  # of those with a budget that, and of self its rounds
-    monkeypatch.setattr(devices.Gpus, "found", lambda versions: Gpus((("RTX 4090", 24 << 30),) * 2, "580.65"))
+    monkeypatch.setattr(devices.Gpus, "find", lambda versions: Gpus((("RTX 4090", 24 << 30),) * 2, "580.65"))
     assert minutes() == {"quick": 9, "network": 29, "scaling": 66, "self": 3}
 
 

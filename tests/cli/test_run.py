@@ -288,7 +288,7 @@ def test_a_run_whose_devices_are_all_absent_ends_with_69_and_without_dashes(tmp_
     """Or a runner that lost its GPU would pass."""
     head = 'devices = ["cpu", "accelerator"]\n' + front_door.HASTY
     suite = front_door.suite(tmp_path, 'workload = "noop"', 'workload = "matmul"\ndevices = ["accelerator"]\naxes.n = [8, 9]', head=head)
-    monkeypatch.setattr("dlbench.cli.commands.run.why_none", lambda versions: "there is no driver")
+    monkeypatch.setattr("dlbench.cli.commands.run.why_gpu_unusable", lambda versions: "there is no driver")
     done = shared_hosts.dlbench("run", suite, "-k", "matmul", "-o", "o.jsonl", cwd=tmp_path)
     absent = "this machine has no accelerator; it has cpu"
     reason, end = done.out.splitlines()

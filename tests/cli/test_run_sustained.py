@@ -96,7 +96,7 @@ def test_energy_is_what_the_counter_gained_between_both_ends_of_the_window(tmp_p
     monkeypatch.setattr(sampler, "IDLE_READINGS", 2)
     monkeypatch.setattr(sampler, "LEAST_S", 0.1)
     monkeypatch.setattr(sampler, "IDLE_S", 0.05)
-    monkeypatch.setattr(sampler, "meter_of_processors", packages.meter)
+    monkeypatch.setattr(sampler, "processor_meter", packages.meter)
     measured = run(tmp_path, patient(tmp_path, rounds=6), plugin="steps.py")
     assert len(packages.told) == 2 + 6, "twice for idle power, and a window in each round"
     for each, told in zip(measured, packages.told[2:], strict=True):
@@ -124,7 +124,7 @@ def test_a_run_whose_meter_fails_meanwhile_keeps_its_throughput(tmp_path, monkey
     def refused():
         raise Unavailable(Unknown.POWERCAP_REFUSED)
 
-    monkeypatch.setattr(sampler, "meter_of_processors", lambda: CounterMeter("rapl", refused))
+    monkeypatch.setattr(sampler, "processor_meter", lambda: CounterMeter("rapl", refused))
     measured = run(tmp_path, suite(tmp_path, "sustained_training", rounds=1))
     assert [each["energy"].get("joules") for each in measured] == [None]
     for row in rows(tmp_path).values():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.core.conditions import UNDISTURBED, Circumstances, RoundState, Throttling, circumstances, undisturbed
+from dlbench.core.conditions import UNDISTURBED, Circumstances, RoundState, Throttling, summarise_conditions, undisturbed
 from dlbench.core.decoding import convert
 from dlbench.core.measurement import Samples
 from dlbench.core.store import load
@@ -17,7 +17,7 @@ QUIET = RoundState(0, 10.0, 0.02, 0.0, {"cpu": {}}, {"cpu": {}})
 
 
 def flags(throttlings, states, device, threads):
-    return circumstances(list(enumerate(throttlings)), states, device, threads)
+    return summarise_conditions(list(enumerate(throttlings)), states, device, threads)
 
 
 def on_card(number, before, after=None):
@@ -216,9 +216,9 @@ def test_a_file_with_fewer_waits_than_blocks_is_named():
 def test_what_else_ran_disturbs_no_round_that_rests_on_undisturbed_blocks():
     states = [RoundState(number, 10.0, 0.9, 0.0) for number in range(3)]
     rounds = list(enumerate([Throttling(waiting=0.01, stolen=0.0)] * 3))
-    all_alone = circumstances(rounds, states, "cpu", 2, frozenset(range(3)))
+    all_alone = summarise_conditions(rounds, states, "cpu", 2, frozenset(range(3)))
     assert (all_alone.disturbed, all_alone.reason, all_alone.rounds) == (False, None, 0)
-    one_not = circumstances(rounds, states, "cpu", 2, frozenset((0, 2)))
+    one_not = summarise_conditions(rounds, states, "cpu", 2, frozenset((0, 2)))
     assert (one_not.disturbed, one_not.reason) == (True, "other processes took up to 0.9 CPUs' time in 1 of 1 round")
-    stolen = circumstances(rounds, [RoundState(0, 10.0, 0.9, 0.5)], "cpu", 2, frozenset(range(3)))
+    stolen = summarise_conditions(rounds, [RoundState(0, 10.0, 0.9, 0.5)], "cpu", 2, frozenset(range(3)))
     assert (stolen.disturbed, stolen.reason) == (True, "the hypervisor took up to 0.5 CPUs' time in 1 of 1 round")

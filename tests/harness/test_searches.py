@@ -37,7 +37,7 @@ class Run:
         self.task = Task(Case.of("mine", signature, {}, "cpu"), Side({"cpu": None}))
 
     def measured(self, number=0):
-        return self.measurer._measured(self.task, number)
+        return self.measurer._measure_by_plan(self.task, number)
 
     def measure(self, case, policy):
         self.policies.append(policy)

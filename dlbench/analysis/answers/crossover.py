@@ -89,7 +89,7 @@ def races(results: Results) -> list[Race]:
 
     An accelerator races with the CPU of its own machine, or with each CPU if that was not measured.
     """
-    with_size = [row for row in results.rows if _size(row) and row.unfit(across_devices=True) is None]
+    with_size = [row for row in results.rows if _size(row) and row.why_unmatchable(across_devices=True) is None]
     works = grouped(with_size, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
     points = with_own_base([*chain.from_iterable(map(_points, works.values()))])
     by_race = grouped(points, lambda point: (point.case, machines_of(point), _operands(point.other))).values()

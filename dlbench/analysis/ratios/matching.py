@@ -169,7 +169,7 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
     setting = _setting(results, by)
     free = {setting, *_GOES_WITH.get(setting, ())}
     with_setting = [row for row in results.rows if setting.value_in(row) is not None]
-    with_reason = [(row, row.unfit(timed=timed, across_devices=setting == DEVICE)) for row in with_setting]
+    with_reason = [(row, row.why_unmatchable(timed=timed, across_devices=setting == DEVICE)) for row in with_setting]
     matchable = [row for row, reason in with_reason if reason is None]
     base_value = _base_value(matchable or with_setting, setting, base)
     matches: list[Match] = []

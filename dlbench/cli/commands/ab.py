@@ -33,7 +33,7 @@ from dlbench.core.errors import DlbenchError, ExitCode, SuiteError, UsageError
 from dlbench.core.machine import differences
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
-from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings, overridden
+from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings, override_thresholds
 from dlbench.core.units import Json
 from dlbench.harness.plan.cases import Signatures, check
 from dlbench.harness.plan.suite import Bench, Suite
@@ -261,7 +261,7 @@ def ab_command(
     check_writable(measuring.output, new=False)
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
     require_sight(suites, WITHIN_A_RUN, given)
-    suites = tuple(replace(each, thresholds=overridden(each.thresholds, given)) for each in suites)  # so the file has them
+    suites = tuple(replace(each, thresholds=override_thresholds(each.thresholds, given)) for each in suites)  # so the file has them
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
         opened = []

@@ -28,7 +28,7 @@ def write_first_screen() -> None:
     """Write the screen of a bare ``dlbench`` to stdout."""
     programs, began = OtherPrograms(shortest_s=_LOOK_S), time.monotonic()
     torch = versions()
-    cpu, gpus = describe_cpu(), Gpus.found(torch)
+    cpu, gpus = describe_cpu(), Gpus.find(torch)
     time.sleep(max(0.0, began + _LOOK_S - time.monotonic()))
     draw(*_first_screen(cpu, gpus, torch["torch"], programs.named()))
 
@@ -70,13 +70,13 @@ def devices_command(plugins: tuple[str, ...], form: str) -> None:
       dlbench devices
       dlbench devices --format json
     """
-    from dlbench.harness.probe.devices import describe, why_none
+    from dlbench.harness.probe.devices import describe, why_gpu_unusable
     from dlbench.harness.runner import ask_hello
 
     hello = ask_hello(plugins)
     versions, devices = hello["versions"], [device.to_json() for device in describe(hello)]
     uses = [device["id"] for device in devices if device["kind"] != "cpu" and "unusable" not in device]
-    why = None if uses else why_none(versions) or "torch finds none that it can use"
+    why = None if uses else why_gpu_unusable(versions) or "torch finds none that it can use"
     if form == "json":
         click.echo(json.dumps({"torch": versions, "why_no_gpu": why, "devices": devices}, indent=2, allow_nan=False))
         return

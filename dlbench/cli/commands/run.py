@@ -35,7 +35,7 @@ from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
-from dlbench.harness.probe.devices import why_none
+from dlbench.harness.probe.devices import why_gpu_unusable
 from dlbench.harness.process.launch import Interruption
 from dlbench.harness.ranks.machines import Node, RemoteNode, connected_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
@@ -215,7 +215,7 @@ def _measure(
     if measured_nothing and recording.out_of_budget:
         return ExitCode.UNDECIDABLE
     if measured_nothing and not any(row.has_device for row in results.rows):
-        why = why_none(opened.hello["versions"])
+        why = why_gpu_unusable(opened.hello["versions"])
         raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}{f'; {why}' if why else ''}")
     return _conclude(results, session.gate, file)
 

@@ -19,45 +19,58 @@ EMPTY = 2.0
 """A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
 
 
-def rated(
+def rates_of_calls(
     timed: Sequence[Measurement], time: Times, dtype: str, check: SpotCheck | None, uncounted: Sequence[str], collective: str
 ) -> tuple[Rates, str | None]:
-    """Return items, operations and bytes a second, the last two with their share of the device's peak, and why they can't be true, if so.
+    """Return the rates of a case with timed rounds, and the reason why they can't be true; None if they can.
 
-    Counts are what the rounds state; it is the fastest block that can't be true, as other blocks may have been held up. ``uncounted`` has
-    why operations or bytes are unknown, and ``collective`` the operation of that name, which has a rate on the slowest link.
+    Rates are the counts that the rounds state over the median time of a call. Whether they can be true is judged by the fastest block, as
+    others may have been held up. ``uncounted`` says why operations or bytes are unknown; ``collective`` names the operation of a
+    collective, which has a rate on the slowest link.
     """
-    stated, call_s = timed[-1], time.median_s
-    ranks = stated.case.ranks or 1
-    device = None if stated.case.device == "cpu" else peak_of(stated.device_name)
+    last = timed[-1]
+    call_s = time.median_s
+    ranks = last.case.ranks or 1
+    device = None if last.case.device == "cpu" else peak_of(last.device_name)
     items_per_s, flops_per_s, bytes_per_s = (_rate([getattr(each, count) for each in timed], call_s) for count in _COUNTS)
-    arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks) if device and flops_per_s is not None else None
-    moved = stated.bytes / ranks if stated.bytes else 0.0
-    memory = memory_share(device, moved, bytes_per_s / ranks) if device and moved and bytes_per_s is not None else None
-    same_output = [_SAME_OUTPUT] if check and check.follows_input is False else []
-    doubt = together([*_no_work(time.min_s or 0.0, stated, check), *_too_fast(stated, arithmetic, memory), *same_output])
+
+    arithmetic = memory = None
+    if device and flops_per_s is not None:
+        arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks)
+    if device and last.bytes and bytes_per_s is not None:
+        memory = memory_share(device, last.bytes / ranks, bytes_per_s / ranks)
     nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
-    reasons = [] if nearest else [_no_peak(stated, bool(device), dtype)]
-    if uncounted and not nearest:
-        reasons = [*(reasons if flops_per_s is not None else []), *uncounted]
-    items = (items_per_s or 0.0) * (call_s or 0.0)
-    low, high = (items / time.ci_high_s, items / time.ci_low_s) if items and time.ci_low_s and time.ci_high_s else (None, None)
-    on_links = bytes_per_s is not None and ranks > 1 and collective in OPERATIONS
-    bus_bytes_per_s = (bytes_per_s or 0.0) * bus_factor(collective, ranks) if on_links else None
-    of_peak = nearest.fraction if nearest else None
-    return Rates(items_per_s, low, high, flops_per_s, bytes_per_s, bus_bytes_per_s, of_peak, nearest, together(reasons)), doubt
+    reasons: list[str] = []
+    if not nearest and (flops_per_s is not None or not uncounted):
+        reasons.append(_no_peak(last, bool(device), dtype))
+    if not nearest:
+        reasons += uncounted
+
+    doubts = [*_no_work(time.min_s or 0.0, last, check), *_too_fast(last, arithmetic, memory)]
+    if check and check.follows_input is False:
+        doubts.append(_SAME_OUTPUT)
+
+    low = high = bus_bytes_per_s = None
+    if items_per_s and call_s and time.ci_low_s and time.ci_high_s:
+        items = items_per_s * call_s
+        low, high = items / time.ci_high_s, items / time.ci_low_s
+    if bytes_per_s is not None and ranks > 1 and collective in OPERATIONS:
+        bus_bytes_per_s = bytes_per_s * bus_factor(collective, ranks)
+    fraction = nearest.fraction if nearest else None
+    rates = Rates(items_per_s, low, high, flops_per_s, bytes_per_s, bus_bytes_per_s, fraction, nearest, together(reasons))
+    return rates, together(doubts)
 
 
-def reported(per_round: Sequence[float]) -> Rates:
-    """Return the throughput that an experiment reported in each round, if it did."""
+def reported_rates(per_round: Sequence[float]) -> Rates:
+    """Return the rates of an experiment that reported its throughput in each round; all None if it reported none."""
     low, high, _ = median_interval(per_round) or (None, None, 0)
     return Rates(statistics.median(per_round), low, high) if per_round else Rates()
 
 
 def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
-    """Return what the rounds count by the row's time of a call; None where a timed round does not state the count.
+    """Return the median count of the rounds over ``call_s``, the row's time of a call; None if a timed round does not state the count.
 
-    Not all counts over all the time: a faster round has more blocks and would weigh more.
+    It is not the sum of all counts over all the time: a faster round has more blocks and would weigh more.
     """
     stated = known(counts)
     if not stated or len(stated) < len(counts) or not call_s:
@@ -105,7 +118,7 @@ def _too_fast(stated: Measurement, arithmetic: Share | None, memory: Share | Non
 
 
 def together(sentences: Sequence[str]) -> str | None:
-    """Return all reasons as one text; None where there is none."""
+    """Join sentences to one text; return None if there are none."""
     return "; also, ".join(sentences) or None
 
 
@@ -115,9 +128,10 @@ def joules_per_item(rounds: Sequence[Measurement]) -> tuple[float, ...]:
     return tuple(found) if len(found) == len(rounds) else ()
 
 
-def metered(rounds: Sequence[Measurement], reason: str | None, telemetry_reason: str | None) -> Energy:
-    """Return the columns of energy, null where a round has nothing; the reasons are those of the file."""
-    windows, per_item = known(each.energy for each in rounds), joules_per_item(rounds)
+def energy_of(rounds: Sequence[Measurement], reason: str | None, telemetry_reason: str | None) -> Energy:
+    """Return the columns of energy; a column is None if a round lacks its value. The two reasons are those of the file."""
+    windows = known(each.energy for each in rounds)
+    per_item = joules_per_item(rounds)
     low, high, _ = median_interval(per_item) or (None, None, 0)
 
     def median(value: Callable[[MeteredWindow], float | None]) -> float | None:
@@ -146,7 +160,7 @@ def _why_null(windows: Sequence[MeteredWindow], rounds: int) -> str:
 
 
 def _net(window: MeteredWindow) -> float | None:
-    """Return the energy beyond that of the idle device; below it, by chance, is zero."""
+    """Return the energy beyond that of the idle device, in J; 0 if it took less than when idle, by chance."""
     if window.joules is None or window.idle_watts is None:
         return None
     return max(0.0, window.joules - window.idle_watts * window.seconds)

@@ -148,19 +148,27 @@ class Row:
         rates = self.rounds.items_per_s
         return self.is_sound and bool(self.time.median_s) and min(rates, default=0.0) > 0 and max(rates) < math.inf
 
-    def unfit(self, *, timed: bool = True, across_devices: bool = False) -> str | None:
-        """Say why it can't be matched with another row by a ratio of times, or where not ``timed`` by its values; None where it can."""
+    def why_unmatchable(self, *, timed: bool = True, across_devices: bool = False) -> str | None:
+        """Return why this row can't be matched with another; None if it can.
+
+        ``timed`` rows are matched by the ratio of their times, all others by their values. ``across_devices``: the other row may be of
+        another device.
+        """
         if not self.is_ok:
             return self.ending
-        if bool(self.rounds.median_s) is not timed:
-            return "it reports values, not times" if timed else "it has times"
+        if timed and not self.rounds.median_s:
+            return "it reports values, not times"
+        if not timed and self.rounds.median_s:
+            return "it has times"
         if timed and min(self.rounds.median_s) <= 0:
             return "its time reads as zero"
         if across_devices and not self.is_single_rank:
             return "it has several devices, and ranks on a CPU share one; see --by ranks"
         if self.case.found:
             return "it stands for what its search found, which another's need not have"
-        return f"implausible: {self.flag.implausible_reason}" if self.flag.implausible else None
+        if self.flag.implausible:
+            return f"implausible: {self.flag.implausible_reason}"
+        return None
 
     @property
     def counts_time(self) -> bool:

@@ -1,4 +1,4 @@
-"""Searches: which case to try next, by what was tried so far, and what a search comes to. Such a plan grows as it is measured.
+"""Searches: the case to try next, by the tries so far, and the result of a search. Such a plan grows as it is measured.
 
 All of it follows from the tries alone, so a resumed run goes on where the file ends.
 """
@@ -96,11 +96,11 @@ class AdaptivePlan(Search):
         return None if values is None else self.with_values(values)
 
     def outcome(self, tries: Tries, number: int) -> Measurement:
-        """Return what the tries come to, as the measurement of the case in that round; at least one was made."""
+        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
         return self._largest(tries, number) if self.for_largest else self._fastest(tries, number)
 
     def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
-        """Return how a search ended that was cut short: ``ended`` says by what, and gets what was found so far, if anything."""
+        """Return ``ended``, the measurement that cut the search short, with what was found so far, if anything."""
         found: dict[str, ParamValue]
         if self.for_largest:
             fits, *_ = self._sizes(tries)
@@ -115,96 +115,114 @@ class AdaptivePlan(Search):
     # the largest that fits
 
     def _next_size(self, tries: Tries) -> dict[str, ParamValue] | None:
+        """Return the size to try next; None where the search has ended.
+
+        It is the size that fills the memory by a line through the peaks so far (`_predicted`). Without such a line, double the largest
+        that fits until one does not, then bisect.
+        """
         name = self._size_name
         fits, high, stopped = self._sizes(tries)
-        if not stopped and tries and self._is_doubtful(tries, fits):
+        if stopped:
+            return None
+        if tries and self._is_doubtful(tries, fits):
             return {name: tries[-1].case.params[name]}
         low = max(fits, default=0)
         least = low + max(1, int(low * SEARCH_RESOLUTION))
-        if stopped or (high is not None and high <= least):
+        if high is not None and high <= least:
             return None
-        size = max(2 * low, 1) if high is None else (low + high) // 2
-        # Where the memory is not on a line, the line may creep up: every third try then goes by the sizes alone.
+        # If the memory is not on a line, the line may creep up: later on every third try goes by the sizes alone.
         predicted = self._predicted(fits) if len(tries) < _BY_LINE or len(tries) % 3 else None
-        if predicted is not None and high is None:
-            # What the line takes to be full may have room left, as the pages of libraries are in peaks and not in a limit.
-            size = min(max(predicted, low + max(1, int(2 * low * SEARCH_RESOLUTION))), _GROWTH * low)
-        elif predicted is not None and high is not None and tries[-1].status is Status.OK:
-            # Of two in a row by the line the second may only confirm it, so the middle comes after one that went wrong.
+        if high is None:
+            if predicted is None:
+                return {name: max(2 * low, 1)}
+            # There may be room left beyond the line, as the pages of libraries are in peaks and not in a limit.
+            beyond = low + max(1, int(2 * low * SEARCH_RESOLUTION))
+            return {name: min(max(predicted, beyond), _GROWTH * low)}
+        # A second try by the line in a row may only confirm it: after one that did not fit comes the middle.
+        if predicted is not None and tries[-1].status is Status.OK:
             by_line = min(predicted, high - max(1, int(high * SEARCH_RESOLUTION)))
-            size = max(by_line, least) if by_line > low else size
-        return {name: size}
+            if by_line > low:
+                return {name: max(by_line, least)}
+        return {name: (low + high) // 2}
 
     def _is_doubtful(self, tries: Tries, fits: Peaks) -> bool:
-        """Whether the last try ran out of memory where the line has room for it, and for the first time: such a try is made once more.
+        """Whether the last try ran out of memory though by the line it fits, and was the first of its size: it is repeated once.
 
-        A forward pass of ResNet-18 at batch 56 did not fit once where others at 62 did, as measured.
+        As measured, a forward pass of ResNet-18 at batch 56 did not fit once, and others at 62 did.
         """
-        last, predicted = tries[-1], self._predicted(fits)
-        once = [each.case.id for each in tries].count(last.case.id) == 1
-        return last.status is Status.OOM and once and predicted is not None and self._size(last) <= predicted
+        last = tries[-1]
+        predicted = self._predicted(fits)
+        first = [each.case.id for each in tries].count(last.case.id) == 1
+        return last.status is Status.OOM and first and predicted is not None and self._size(last) <= predicted
 
     def _size(self, tried: Measurement) -> int:
-        """Return what a try has of the parameter whose largest value is sought."""
+        """Return the size of a try: its value of the parameter whose largest one is sought."""
         return int(tried.case.params[self._size_name])
 
     def _sizes(self, tries: Tries) -> tuple[Peaks, int | None, Measurement | None]:
         """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise.
 
-        Where a size did not fit, larger ones that did do not count: memory was there by chance.
+        Sizes that fit do not count if a smaller one did not fit: they had memory by chance.
         """
         peaks = ((self._size(each), each.memory) for each in tries if each.status is Status.OK)
         fitting = {size: memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes for size, memory in peaks}
-        failed = [each for each in tries if self._size(each) not in fitting]  # in each of its tries
+        failed = [each for each in tries if self._size(each) not in fitting]  # the size fitted in none of its tries
         too_large = [each for each in failed if self._does_not_fit(each, fitting)]
         high = min((self._size(each) for each in too_large), default=None)
         stopped = next((each for each in failed if each not in too_large), None)
         return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
 
     def _does_not_fit(self, tried: Measurement, fitting: Peaks) -> bool:
-        """Whether a try ran out of memory, or died where what fitted, as many times as large, would nearly fill the limit."""
+        """Whether a try ran out of memory, or crashed and by the peaks of smaller sizes would nearly have filled the limit."""
         if tried.status is not Status.CRASHED:
             return tried.status is Status.OOM
         size = self._size(tried)
-        known = [size / fitted * peak for fitted, peak in fitting.items() if peak and fitted < size]
-        return bool(known) and self.limit_bytes is not None and min(known) >= _NEARLY_FULL * self.limit_bytes
+        in_proportion = [size / fitted * peak for fitted, peak in fitting.items() if peak and fitted < size]
+        return bool(in_proportion) and self.limit_bytes is not None and min(in_proportion) >= _NEARLY_FULL * self.limit_bytes
 
     def _predicted(self, fits: Peaks) -> int | None:
-        """Return the largest size that fits by a line through the peak of the largest known one; None where there is none.
+        """Return the size whose peak reaches the limit by a line through two known peaks; None without such a line.
 
-        It also goes through the next one below that took less: another algorithm may make a size take less than a smaller one.
+        These are the peak of the largest size, and that of the next smaller size that took less: with another algorithm a size may take
+        less than a smaller one.
         """
         known = sorted((size, peak) for size, peak in fits.items() if peak)
         if len(known) < 2 or self.limit_bytes is None:
             return None
-        large, most = known[-1]
-        slopes = [(most - peak) / (large - size) for size, peak in reversed(known[:-1]) if peak < most]
-        return int(large + (self.limit_bytes - most) / slopes[0]) if slopes else None
+        largest, most = known[-1]
+        for size, peak in reversed(known[:-1]):
+            if peak < most:
+                slope = (most - peak) / (largest - size)
+                return int(largest + (self.limit_bytes - most) / slope)
+        return None
 
     def _largest(self, tries: Tries, number: int) -> Measurement:
+        """Return the result of a search for the largest size, as the measurement of the case in round ``number``."""
         name = self._size_name
         fits, high, stopped = self._sizes(tries)
-        low = max(fits, default=0)
-        known = next((each for each in tries if self._size(each) == low), tries[-1])
-        outcome = Measurement(self.case, number, Status.OK, None, known.side, known.device_name, known.threads)
-        outcome.limit_bytes, outcome.throttling = known.limit_bytes, known.throttling
+        largest = max(fits, default=0)
+        best = next((each for each in tries if self._size(each) == largest), tries[-1])
+        outcome = Measurement(self.case, number, Status.OK, None, best.side, best.device_name, best.threads)
+        outcome.limit_bytes = best.limit_bytes
+        outcome.throttling = best.throttling
         if stopped:
             reason = f"{name}={stopped.case.params[name]}: {stopped.reason}"
             return self.unfinished(replace(outcome, status=stopped.status, reason=reason), tries)
-        if not low:
+        if not largest:
             smallest = next(each for each in tries if self._size(each) == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
-        values = {each.name: float(low) for each in self.signature.declared.values if each.role == "largest"}
+        values = {each.name: float(largest) for each in self.signature.declared.values if each.role == "largest"}
         return replace(
-            outcome, found={name: low}, values=values, memory=known.memory, missing_reasons=known.missing_reasons, math=known.math
+            outcome, found={name: largest}, values=values, memory=best.memory, missing_reasons=best.missing_reasons, math=best.math
         )
 
     # the fastest
 
     def _next_change(self, tries: Tries) -> dict[str, ParamValue] | None:
-        """Change one parameter of the fastest so far at a time, until no change makes it faster: a coordinate ascent.
+        """Return the values to try next in the search for the fastest; None where it has ended.
 
-        What is varied last is not gone on from: a change next to it would cost as much again.
+        It is a coordinate ascent: change one parameter of the fastest try so far, until no change makes it faster. No change starts from
+        a try in which a parameter that is searched last has changed: it would cost as much again.
         """
         tried = [self.values(each.case) for each in tries]
         start = {each.name: _candidates(each, None)[0] for each in self._open if each.name not in self._cores}
@@ -214,24 +232,31 @@ class AdaptivePlan(Search):
         fastest = self.fastest([each for each in tries if all(self.values(each.case)[name] == start[name] for name in last)])
         around = self.values(fastest.case) if fastest else start
         lacking = self._lacking(tries)
-        changes = (
-            each
-            for parameter in self._open
-            for each in self._changed(parameter, around, tries)
-            if lacking.isdisjoint(each.items() - around.items())
-        )
-        return next((each for each in changes if each not in tried), None)
+        for parameter in self._open:
+            for values in self._changes(parameter, around, tries):
+                if values not in tried and lacking.isdisjoint(values.items() - around.items()):
+                    return values
+        return None
 
-    def _changed(self, parameter: Parameter, around: Params, tries: Tries) -> Iterator[dict[str, ParamValue]]:
-        """Yield these values with the next ones of a parameter. Each number of instances begins with all cores shared among them."""
+    def _changes(self, parameter: Parameter, around: Params, tries: Tries) -> Iterator[dict[str, ParamValue]]:
+        """Yield the values of a try with each neighbouring value of one parameter.
+
+        Each number of instances begins with all cores shared among them, without a number of threads.
+        """
         name = parameter.name
-        rest = {other: value for other, value in around.items() if name not in self._cores or other not in (name, "threads")}
-        usual = self._usual(name, around, tries) if name in self._cores else None
-        for value in _candidates(parameter, around.get(name, usual)) if name not in self._cores or usual else ():
+        if name not in self._cores:
+            for value in _candidates(parameter, around.get(name)):
+                yield {**around, name: value}
+            return
+        usual = self._usual(name, around, tries)
+        if not usual:
+            return
+        rest = {other: value for other, value in around.items() if other not in (name, "threads")}
+        for value in _candidates(parameter, around.get(name, usual)):
             yield rest if value == usual else {**rest, name: value}
 
     def _usual(self, name: str, around: Params, tries: Tries) -> int | None:
-        """Return how many instances there are without the parameter, or threads of each, as tries tell."""
+        """Return the number of instances of a case that names none, or of threads of each instance, by the tries; None if unknown."""
         if name == "instances":
             return 1
         instances = self.case.instances or around.get("instances")
@@ -239,12 +264,12 @@ class AdaptivePlan(Search):
         return next((each.threads for each in alike), None)
 
     def _lacking(self, tries: Tries) -> set[tuple[str, ParamValue]]:
-        """Return the values that the device lacks, as far as all tries with them say so: to try them with others is in vain."""
+        """Return the values of which all tries were unsupported: the device lacks them, so no try with them is worth its time."""
         having = {item for each in tries if each.status is not Status.UNSUPPORTED for item in self.values(each.case).items()}
         return {item for each in tries for item in self.values(each.case).items()} - having
 
     def fastest(self, tries: Tries) -> Measurement | None:
-        """Return the try of most throughput; of those that hardly differ the one that came first. None where none went well."""
+        """Return the try with the highest throughput, or the first of those that hardly differ; None if none has a throughput."""
         found: Measurement | None = None
         for each in tries:
             rate = _rate(each)
@@ -253,6 +278,7 @@ class AdaptivePlan(Search):
         return found
 
     def _fastest(self, tries: Tries, number: int) -> Measurement:
+        """Return the result of a search for the fastest, as the measurement of the case in round ``number``."""
         fastest = self.fastest(tries)
         if fastest is None:
             first = replace(tries[0], case=self.case, round=number)
@@ -284,7 +310,7 @@ def _candidates(parameter: Parameter, current: ParamValue | None) -> Sequence[Pa
 
 
 def _rate(measured: Measurement) -> float:
-    """Return items a second, 0 of what did not go well."""
+    """Return the items a second of a try; 0 if it is not ok or has no times."""
     samples = measured.samples
     if measured.status is not Status.OK or not samples or not measured.items:
         return 0.0

@@ -32,72 +32,78 @@ def workload_names(suites: Suites) -> tuple[str, ...]:
     return tuple(dict.fromkeys(bench.workload for suite in suites for bench in suite.benches))
 
 
-def overridden(suites: Suites, settings: Sequence[str], signatures: Signatures) -> tuple[Suite, ...]:
-    """Replace, or add, axes by ``axis=v1,v2`` settings in every bench whose workload has that parameter.
+def with_settings(suites: Suites, settings: Sequence[str], signatures: Signatures) -> tuple[Suite, ...]:
+    """Return the suites with axes replaced, or added, by ``axis=v1,v2`` settings in every bench whose workload has that parameter.
 
-    Raises UsageError for a setting that cannot be read, that no bench's workload has, or whose value is not valid there.
+    Raises UsageError for a setting that can't be read or that no workload has, SuiteError for a value that is not valid.
     """
     wanted = _settings(settings)
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in wanted:
-        if axis not in valid and axis in CPU_AXES:
+        if axis in valid:
+            continue
+        if axis in CPU_AXES:
             raise UsageError(f"--set {axis}: {_RANKS_SHARE}")
-        if axis not in valid:
-            raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
+        raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
 
-    def with_settings(bench: Bench) -> Bench:
+    def changed(bench: Bench) -> Bench:
         axes = dict(bench.axes)
         for axis, texts in wanted.items():
-            if parameter := signatures[bench.workload].parameter(axis):
-                where = f"--set {axis}={','.join(texts)} ({bench.workload})"
-                axes[axis] = tuple(
-                    _checked(parameter, value, where, signatures) for value in axis_values(map(parameter.parse, texts), where)
-                )
+            parameter = signatures[bench.workload].parameter(axis)
+            if parameter is None:
+                continue
+            where = f"--set {axis}={','.join(texts)} ({bench.workload})"
+            values = axis_values(map(parameter.parse, texts), where)
+            axes[axis] = tuple(_checked(parameter, value, where, signatures) for value in values)
         return replace(bench, axes=axes)
 
-    return tuple(replace(suite, benches=tuple(map(with_settings, suite.benches))) for suite in suites)
+    return tuple(replace(suite, benches=tuple(map(changed, suite.benches))) for suite in suites)
 
 
 def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str] = ()) -> tuple[Suite, ...]:
-    """Replace the value ``own`` of an axis by all that the user defines for that parameter.
+    """Return the suites with the value ``own`` of an axis replaced by all values that the user defines for that parameter.
 
-    Where that is nothing the value is left out; with its last value goes the axis of a parameter that has a default, or else the bench.
-    Of a workload's benches those with ``own`` take the place of the others where the user defines all that they name, and else the others
-    theirs. Raises SuiteError where none is left of a suite's benches with ``own``, with what the user's ``files`` lack.
+    If the user defines none, the value is left out. An axis without values goes, or its whole bench if the parameter has no default.
+    If a workload has benches with ``own`` and others, only one kind stays: the former if the user defines all that they name.
+    Raises SuiteError if none of a suite's benches with ``own`` is left; it says what the user's ``files`` lack.
     """
     return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures, files))) for suite in suites)
 
 
 def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
-    lacking, found = "", False
-    benches = [
-        (where, bench, signature, {axis: _replaced(values, signature.parameter(axis)) for axis, values in bench.axes.items()})
-        for where, bench, signature in _benches([suite], signatures)
-    ]
-    others = {bench.workload for _, bench, _, axes in benches if axes == bench.axes}
-    replacing = {bench.workload for _, bench, _, axes in benches if axes != bench.axes and all(axes.values())}
-    for where, bench, signature, axes in benches:
-        if axes == bench.axes and bench.workload in replacing:
+    benches = []
+    for where, bench, signature in _benches([suite], signatures):
+        axes = {axis: _expand_own(values, signature.parameter(axis)) for axis, values in bench.axes.items()}
+        benches.append((where, bench, signature, axes, axes != bench.axes))
+    with_others = {bench.workload for _, bench, _, _, has_own in benches if not has_own}
+    with_all_defined = {bench.workload for _, bench, _, axes, has_own in benches if has_own and all(axes.values())}
+    first_lack = ""
+    any_left = False
+    for where, bench, signature, axes, has_own in benches:
+        if not has_own and bench.workload in with_all_defined:
             continue
-        empty = [axis for axis, values in axes.items() if not values]
-        if without := [axis for axis in empty if (parameter := signature.parameter(axis)) and parameter.default is None]:
-            lack = f"{where}: {without[0]} = {OWN} means one of your own, and there is none"
-            if bench.workload not in others:
-                lacking = lacking or lack
+        parameters = {axis: parameter for axis in axes if (parameter := signature.parameter(axis))}
+        undefined = [axis for axis, parameter in parameters.items() if not axes[axis] and parameter.default is None]
+        if undefined:
+            lack = f"{where}: {undefined[0]} = {OWN} means one of your own, and there is none"
+            if bench.workload not in with_others:
+                first_lack = first_lack or lack
             elif any(values and values != bench.axes[axis] for axis, values in axes.items()):
                 raise SuiteError(f"{lack}; put @dlbench.data above a function that returns batches (docs/feeding.md shows one)")
             continue
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
-        found = found or axes != bench.axes or any((parameter := signature.parameter(axis)) and parameter.user for axis in axes)
+        any_left = any_left or has_own or any(parameter.user for parameter in parameters.values())
         yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
-    if lacking and not found and files:
+    if not first_lack or any_left:
+        return
+    if files:
         right = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
         raise SuiteError(f"{', '.join(files)}: no network is registered there; {right}")
-    if lacking and not found:
-        raise SuiteError(f"{lacking}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
+    raise SuiteError(f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
 
 
-def _replaced(values: tuple[ParamValue, ...], parameter: Parameter | None) -> tuple[ParamValue, ...]:
+def _expand_own(values: tuple[ParamValue, ...], parameter: Parameter | None) -> tuple[ParamValue, ...]:
+    """Return the values of an axis, without repetitions, with those that the user defines in place of ``own``."""
     defined = None if parameter is None else parameter.user
     if defined is None or OWN not in values:
         return values
@@ -105,31 +111,32 @@ def _replaced(values: tuple[ParamValue, ...], parameter: Parameter | None) -> tu
 
 
 def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]:
-    """Replace ``all`` and ``cores`` in the axes of the CPU by numbers: of its physical cores, and of what it computes on with SMT.
+    """Return the suites with numbers in place of ``all`` and ``cores`` in the axes of the CPU.
 
-    ``cores`` is the number of cores. As threads ``all`` is 1, 2, 4 … up to it, and the number with SMT; as instances those that divide it.
+    ``cores`` stands for the number of physical cores. As threads ``all`` stands for 1, 2, 4 … up to it, and the number of logical
+    ``cpus`` if that is larger; as instances for those of 1, 2, 4 … that divide it.
     """
     doublings = [*(2**power for power in range(cores.bit_length()) if 2**power < cores), cores]
-    counts = {
-        "threads": {ALL: [*doublings, *([cpus] if cpus > cores else [])]},
-        "instances": {ALL: [each for each in doublings if not cores % each]},
+    numbers = {
+        "threads": {ALL: [*doublings, *([cpus] if cpus > cores else [])], CORES: [cores]},
+        "instances": {ALL: [each for each in doublings if not cores % each], CORES: [cores]},
     }
 
-    def counted(axis: str, values: Sequence[ParamValue]) -> tuple[ParamValue, ...]:
-        known = {**counts[axis], CORES: [cores]} if axis in CPU_AXES else {}
-        return tuple(dict.fromkeys(each for value in values for each in known.get(str(value), [value])))
+    def with_numbers(bench: Bench) -> Bench:
+        axes = {}
+        for axis, values in bench.axes.items():
+            known = numbers.get(axis, {})
+            axes[axis] = tuple(dict.fromkeys(each for value in values for each in known.get(str(value), [value])))
+        return replace(bench, axes=axes)
 
-    return tuple(
-        replace(suite, benches=tuple(replace(b, axes={axis: counted(axis, each) for axis, each in b.axes.items()}) for b in suite.benches))
-        for suite in suites
-    )
+    return tuple(replace(suite, benches=tuple(map(with_numbers, suite.benches))) for suite in suites)
 
 
 def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
-    """Hold every bench against the signature of its workload, and its devices against the kinds that there are, a plugin's included.
+    """Check every bench by the signature of its workload, and its devices by the ``kinds`` that there are, a plugin's included.
 
-    Raises SuiteError, with place and nearest valid name, for an unknown workload, parameter or kind of device, a parameter's value that is
-    not valid, and a parameter that has neither default nor axis.
+    Raises SuiteError, with place and nearest valid name, for an unknown workload, parameter or kind of device, for an invalid value of
+    a parameter, and for a parameter that has neither default nor axis.
     """
     for suite in suites:
         _check_devices(suite.devices, kinds, suite.origin)
@@ -151,14 +158,15 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
 
 def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> None:
     for name in names:
-        kind, _, index = name.partition(":")
-        if name != ACCELERATOR and (kind not in kinds or (name != kind and (kind == "cpu" or not re.fullmatch("[0-9]+", index)))):
+        kind, colon, index = name.partition(":")
+        valid_index = not colon or (kind != "cpu" and re.fullmatch("[0-9]+", index))
+        if name != ACCELERATOR and (kind not in kinds or not valid_index):
             near = nearest(ACCELERATOR if name == "gpu" else name, [*kinds, ACCELERATOR])  # in letters "xpu" would be the nearest
             raise SuiteError(f"{where}, devices: no device is called '{name}'{near}")
 
 
 def count(suites: Suites, devices: Sequence[str], *, include_absent: bool = True) -> int:
-    """Return how many cases there are at most, by multiplication: one that two benches share counts twice."""
+    """Return the number of cases at most, by multiplication: a case that two benches share counts twice."""
     return sum(
         len(_resolved(suite, bench, devices, include_absent)) * math.prod(map(len, bench.axes.values()))
         for suite in suites
@@ -174,14 +182,13 @@ def plan(
     only: Callable[[str], bool] | None = None,
     include_absent: bool = True,
 ) -> Iterator[Case]:
-    """Yield the cases of suites that `check` accepted, in order, none of them twice.
+    """Yield the cases of suites that `check` accepted, in order, each case once.
 
-    ``devices`` are the ids that take part; a suite's own ``devices`` choose among them. One that it names and that is not there
-    still has its cases, for the runner to skip with a reason, unless ``include_absent`` is false because the user chose the devices;
-    so has ``accelerator`` where there is no other device than the CPU.
-    ``only`` says of a case's id whether to plan it.
+    ``devices`` are the ids that take part; a suite's own ``devices`` choose among them. A device that a suite names and that is absent
+    has cases, too, which the runner skips with a reason; so has ``accelerator`` if there is only the CPU. With ``include_absent`` false,
+    as the user chose the devices, it has none. ``only`` returns whether to plan a case, by its id.
 
-    Raises SuiteError at once for more than ``MAX_CASES``, and UsageError at the end where there was no case.
+    Raises SuiteError at once for more than ``MAX_CASES``, and UsageError at the end if there was no case.
     """
     total = count(suites, devices, include_absent=include_absent)
     if total > MAX_CASES:
@@ -235,16 +242,16 @@ def _cases(
     for suite in suites:
         for bench in suite.benches:
             signature = signatures[bench.workload]
-            # Checking once more makes an integer a float where the parameter is a number.
+            # Checking once more makes an integer a float if the parameter is a number.
             axes = {
                 name: [_checked(parameter, value, name, {}) for value in values]
                 for name, values in bench.axes.items()
                 if (parameter := signature.parameter(name))
             }
             for device in _devices_of(suite, bench, signatures, devices, include_absent):
-                own = {name: each for name, each in axes.items() if device == "cpu" or name != "threads"}
-                for values in itertools.product(*own.values()):
-                    case = Case.of(suite.name, signature, dict(zip(own, values, strict=True)), device)
+                varied = {name: values for name, values in axes.items() if device == "cpu" or name != "threads"}
+                for values in itertools.product(*varied.values()):
+                    case = Case.of(suite.name, signature, dict(zip(varied, values, strict=True)), device)
                     if case.id not in planned and (only is None or only(case.id)):
                         planned.add(case.id)
                         yield case
@@ -279,7 +286,7 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
 
 
 def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
-    """Return a valid value of a parameter. Raises SuiteError with the nearest one, or the one workload that takes this one."""
+    """Return a valid value of a parameter. Raises SuiteError that names the nearest valid value, or the workloads that take this one."""
     if value == OWN and parameter.user is not None:
         return value  # for `with_user_names` to replace
     if value in (ALL, CORES) and parameter.name in CPU_AXES:
@@ -304,19 +311,23 @@ def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
     """Say which workloads take a value that this one does not, or values that begin with it; an empty text where none does."""
     if any(each.startswith(value) for each in parameter.choices):
         return ""
-    of_others = {each.name: own.choices for each in signatures.values() if (own := each.parameter(parameter.name))}
-    taking = {name: found for name, choices in of_others.items() if (found := [each for each in choices if each.startswith(value)])}
-    if not taking:
+    workloads, longer = list[str](), dict[str, None]()
+    for signature in signatures.values():
+        other = signature.parameter(parameter.name)
+        found = [each for each in other.choices if each.startswith(value)] if other else []
+        if found:
+            workloads.append(signature.name)
+            longer |= dict.fromkeys(found)
+    if not workloads:
         return ""
-    first, more = list(taking)[:_FEW], len(taking) - _FEW
+    first, more = workloads[:_FEW], len(workloads) - _FEW
     where = f"{', '.join(first)} and {more} more" if more > 0 else " and ".join(first)
-    begun = dict.fromkeys(itertools.chain.from_iterable(taking.values()))
-    named = "" if value in begun else f"{' and '.join(begun)} "
+    named = "" if value in longer else f"{' and '.join(longer)} "
     return f" here, {named}only in {where}; valid: {', '.join(parameter.choices)}"
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
-    """Return the ids of the devices in a bench's cases; one stands for all of its kind in cases of several ranks."""
+    """Return the ids of the devices that a bench has cases on; if its cases have several ranks, the first of each kind alone."""
     found = _resolved(suite, bench, present, include_absent)
     if signatures[bench.workload].parameter("ranks") is None:
         return found
@@ -325,14 +336,15 @@ def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Seq
 
 
 def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
-    """Return the ids of the devices that a bench's own list, or its suite's, means, in that order; all of them where there is none."""
+    """Return the ids of the devices that the list of a bench, or else of its suite, names, in that order; all ids without a list."""
     wanted = bench.devices or suite.devices
     if not wanted:
         return tuple(present)
     found: dict[str, None] = {}
     for word in wanted:
-        meant = [device for device in present if word in (device, kind_of(device)) or (word == ACCELERATOR and kind_of(device) != "cpu")]
-        found.update(dict.fromkeys(meant or ([word] if include_absent else [])))
+        named = [device for device in present if word in (device, kind_of(device)) or (word == ACCELERATOR and kind_of(device) != "cpu")]
+        absent = [word] if include_absent else []
+        found.update(dict.fromkeys(named or absent))
     return tuple(found)
 
 

@@ -27,33 +27,36 @@ class _Stop(Exception):  # no error: what a search lacks is measured, and the se
 
 
 @dataclass(slots=True)
-class _Search:
-    """The result of a search so far."""
+class _SearchState:
+    """State of a search after its tries so far."""
 
     values: dict[ValueRole, Any] = field(default_factory=dict)
     """Values of the row, by their roles."""
     verdicts: dict[float, RateVerdict] = field(default_factory=dict)
     wanted: Case | None = None
+    """The next case to try."""
     ended: tuple[Status, str] | None = None
+    """Status and reason of a search that ended early."""
 
-    def note(self, rate: float, came_to: RateVerdict) -> bool:
-        """Note the verdict on a rate; return whether it holds."""
-        self.verdicts[rate] = came_to
+    def note(self, rate: float, result: RateVerdict) -> bool:
+        """Note the verdict on a rate; return whether the rate holds."""
+        self.verdicts[rate] = result
         failed = min((rate for rate, each in self.verdicts.items() if each.is_failure), default=self.values["saturation"])
         held = [rate for rate, each in self.verdicts.items() if each is RateVerdict.HOLDS and rate < failed]
         self.values |= {"failing_rate": failed, "highest_rate": max(held, default=None)}
-        return came_to is RateVerdict.HOLDS
+        return result is RateVerdict.HOLDS
 
     def between(self, resolution: float) -> float | None:
-        """Return the middle, on a logarithmic scale, of the lowest gap that is too wide; None where none is.
+        """Return the geometric mean of the lowest gap that is wider than ``resolution``; None if there is none.
 
-        Between two undecided rates no other would be decided.
+        A gap between two undecided rates is left as it is: no rate within would be decided either.
         """
         held, failed = self.values["highest_rate"], self.values["failing_rate"]
-        undecided = [rate for rate, each in self.verdicts.items() if each is RateVerdict.UNDECIDED and held < rate < failed]
-        gaps = pairwise([held, *sorted(undecided), failed])
-        wide = (low * high for low, high in gaps if high > (1 + resolution) * low and not {low, high} <= {*undecided})
-        return next(map(math.sqrt, wide), None)
+        undecided = sorted(rate for rate, each in self.verdicts.items() if each is RateVerdict.UNDECIDED and held < rate < failed)
+        for low, high in pairwise([held, *undecided, failed]):
+            if high > (1 + resolution) * low and not (low in undecided and high in undecided):
+                return math.sqrt(low * high)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,78 +93,104 @@ class RateSearch(Search):
 
     def next(self, tries: Tries) -> Case | None:
         """Return the next case to try; None where the search has ended."""
-        return self._searched(tries).wanted
+        return self._state_after(tries).wanted
 
     def outcome(self, tries: Tries, number: int) -> Measurement:
-        """Return what the tries come to, as the measurement of the case in that round; at least one was made."""
-        found = self._searched(tries)
+        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
+        state = self._state_after(tries)
         outcome = replace(tries[-1], case=self.case, round=number, status=Status.OK, reason=None, values={})
-        if found.ended:
-            status, reason = found.ended
+        if state.ended:
+            status, reason = state.ended
             return self.unfinished(replace(outcome, status=status, reason=reason), tries)
-        if not (held := found.values["highest_rate"]):
-            least, closed = min(found.verdicts), found.values["saturation"]
-            reason = f"not even {least:g} requests a second keep the bound, where a closed loop does {closed:.3g}"
+        highest = state.values["highest_rate"]
+        if not highest:
+            lowest, saturation = min(state.verdicts), state.values["saturation"]
+            reason = f"not even {lowest:g} requests a second keep the bound, where a closed loop does {saturation:.3g}"
             return replace(outcome, status=Status.UNSUPPORTED, reason=reason)
-        values = {value.name: each for value in self.signature.declared.values if (each := found.values.get(value.role))}  # type: ignore[arg-type]  # of no role nothing is found
-        return replace(outcome, found={self.names[0]: held}, values=values)
+        values = {value.name: each for value in self.signature.declared.values if (each := state.values.get(value.role))}  # type: ignore[arg-type]  # a value without a role has no entry
+        return replace(outcome, found={self.names[0]: highest}, values=values)
 
     def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
-        """Return how a search ended that was cut short: ``ended`` says by what, and gets the highest rate that held so far, if any."""
-        if not (held := self._searched(tries).values.get("highest_rate")):
+        """Return ``ended``, the measurement that cut the search short, with the highest rate that held so far, if any."""
+        highest = self._state_after(tries).values.get("highest_rate")
+        if not highest:
             return ended
-        reason = f"unfinished: {held:g} requests a second keep the bound so far; {ended.reason}"
-        return replace(ended, found={self.names[0]: held}, unfinished=True, reason=reason)
+        reason = f"unfinished: {highest:g} requests a second keep the bound so far; {ended.reason}"
+        return replace(ended, found={self.names[0]: highest}, unfinished=True, reason=reason)
 
     @property
     def names(self) -> Sequence[str]:
-        """The rate, which a closed loop has not, and the number of the pattern of arrivals."""
+        """The rate, which a closed loop does not have, and the number of the pattern of arrivals."""
         return (*self.signature.declared.searched, *self.signature.declared.having("pattern"))
 
-    def _searched(self, tries: Tries) -> _Search:
-        found = _Search()
+    def _state_after(self, tries: Tries) -> _SearchState:
+        state = _SearchState()
         try:
-            self._search({each.case.id: each for each in tries}, found)
+            self._replay({each.case.id: each for each in tries}, state)
         except _Stop as stop:
-            found.wanted, found.ended = stop.args
-        return found
+            state.wanted, state.ended = stop.args
+        return state
 
-    def _search(self, known: Mapping[str, Measurement], found: _Search) -> None:
-        """Search by the tries that are known, and note what they come to. Raises _Stop where one is lacking, and at its end before time."""
+    def _replay(self, known: Mapping[str, Measurement], state: _SearchState) -> None:
+        """Repeat the search from its beginning with the known tries, by the id of their case, and note their verdicts in ``state``.
+
+        1. A closed loop gives the saturation: the rate that no try reaches.
+        2. Beginning at a quarter of it, double the rate until one does not hold.
+        3. As long as none has held, halve the rate, down to a 64th of the saturation.
+        4. Bisect the gap between the highest rate that held and the lowest that failed, then measure the curve below the former.
+
+        Raises _Stop at the first try that is not known, and where the search ends early.
+        """
         percentile: Any = self.case.params[str(self.signature.declared.parameter("percentile"))]
         allowed, resolution = TARGETS[percentile]
 
-        def reported(at: str, *changed: float) -> dict[ValueRole | None, Any]:
-            """Return what a try reported, by role."""
-            if (tried := known.get((case := self.with_values(dict(zip(self.names, changed, strict=False)))).id)) is None:
-                raise _Stop(case, None)
-            if tried.status is not Status.OK:
-                raise _Stop(None, (tried.status, f"{at}{tried.reason}"))
-            return {value.role: tried.values.get(value.name) for value in self.signature.declared.values}
+        saturation = self._reported(known, "")["saturation"]
+        if not saturation:
+            raise _Stop(None, (Status.FAILED, "its closed loop reports no requests a second"))
+        state.values |= {"saturation": saturation, "highest_rate": None}
 
-        def holds(rate: float) -> bool:
-            at, runs, came_to = f"at {rate:g} requests a second: ", list[OpenRun](), RateVerdict.UNDECIDED
-            while len(runs) < RUNS and came_to in (RateVerdict.UNDECIDED, RateVerdict.CLIENT_BOUND):
-                run = reported(at, rate, len(runs) + 1)
-                runs.append(OpenRun(run["missed"], run["queries"], run["late"], run["backlog"]))
-                came_to = verdict(runs, allowed)
-            if came_to is RateVerdict.CLIENT_BOUND:
-                late = f"the client is bound: it was late by more than {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
-                raise _Stop(None, (Status.UNSUPPORTED, at + late))
-            return found.note(rate, came_to)
-
-        found.values["saturation"] = saturation = reported("")["saturation"]
         rate = rounded(FIRST * saturation)
-        while rate < saturation and holds(rate):
+        while rate < saturation and state.note(rate, self._verdict_on(rate, known, allowed)):
             rate = rounded(2 * rate)
-        while not found.values["highest_rate"] and rate > LEAST * saturation:
-            holds(rate := rounded(rate / 2))
-        if held := found.values["highest_rate"]:
-            while between := found.between(resolution):
-                holds(rounded(between))
-            held = found.values["highest_rate"]
-            curve = [reported(f"at {share:.0%} of that: ", rounded(share * held), 1)[percentile] for share in CURVE]
-            found.values["rate_curve"] = None if None in curve else tuple(curve)  # an overload has no latencies
+
+        while not state.values["highest_rate"] and rate > LEAST * saturation:
+            rate = rounded(rate / 2)
+            state.note(rate, self._verdict_on(rate, known, allowed))
+        if not state.values["highest_rate"]:
+            return
+
+        while between := state.between(resolution):
+            rate = rounded(between)
+            state.note(rate, self._verdict_on(rate, known, allowed))
+        highest = state.values["highest_rate"]
+        curve = [self._reported(known, f"at {share:.0%} of that: ", rounded(share * highest), 1)[percentile] for share in CURVE]
+        state.values["rate_curve"] = None if None in curve else tuple(curve)  # an overload has no latencies
+
+    def _verdict_on(self, rate: float, known: Mapping[str, Measurement], allowed: float) -> RateVerdict:
+        """Return the verdict on one rate, by as few runs as decide it. Raises _Stop where the client is too slow for any."""
+        place = f"at {rate:g} requests a second: "
+        runs: list[OpenRun] = []
+        result = RateVerdict.UNDECIDED
+        while len(runs) < RUNS and result in (RateVerdict.UNDECIDED, RateVerdict.CLIENT_BOUND):
+            run = self._reported(known, place, rate, len(runs) + 1)
+            runs.append(OpenRun(run["missed"], run["queries"], run["late"], run["backlog"]))
+            result = verdict(runs, allowed)
+        if result is RateVerdict.CLIENT_BOUND:
+            late = f"the client is bound: it was late by more than {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
+            raise _Stop(None, (Status.UNSUPPORTED, place + late))
+        return result
+
+    def _reported(self, known: Mapping[str, Measurement], place: str, *settings: float) -> dict[ValueRole | None, Any]:
+        """Return what the try with these `names` reported, by role. Raises _Stop if it is not known, or not ok: the reason begins with
+        ``place``.
+        """
+        case = self.with_values(dict(zip(self.names, settings, strict=False)))
+        tried = known.get(case.id)
+        if tried is None:
+            raise _Stop(case, None)
+        if tried.status is not Status.OK:
+            raise _Stop(None, (tried.status, f"{place}{tried.reason}"))
+        return {value.role: tried.values.get(value.name) for value in self.signature.declared.values}
 
 
 def rounded(rate: float) -> float:

@@ -113,15 +113,12 @@ def parse(text: str, origin: str) -> Suite:
 
 
 def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
-    """Return the values of one axis if they are of a kind that a parameter can have, and no two the same.
-
-    Raises SuiteError that begins with ``where``.
-    """
+    """Return the values of one axis. Raises SuiteError that begins with ``where`` if one is of a wrong type, or two are the same."""
     checked: dict[str, ParamValue] = {}
     for each in values:
         value = _value(each, where)
-        # Two numbers that a case id shows alike would make two cases of one id.
-        if (text := value_text(value)) in checked:
+        text = value_text(value)
+        if text in checked:  # two numbers with one text would give two cases one id
             raise SuiteError(f"{where}: {text} stands there twice; write each value once")
         checked[text] = value
     if not checked:
@@ -141,7 +138,8 @@ def _contents(data: Table, origin: str) -> dict[str, Any]:
         raise SuiteError(f"{origin}, bench: must be tables, each under its own [[bench]]")
     if not benches and not included:
         raise SuiteError(f"{origin}: has no bench; add a [[bench]] with a workload and its axes")
-    every = (*(_bench(bench, f"{origin}, bench {number}") for number, bench in enumerate(benches, 1)), *included)
+    own = [_bench(bench, f"{origin}, bench {number}") for number, bench in enumerate(benches, 1)]
+    every = (*own, *included)
     return {
         "about": " ".join(about.split()),
         "benches": every,
@@ -263,28 +261,33 @@ _MAX_DEPTH = 100
 
 
 def compile_expression(text: str) -> Matcher:
-    """Return a function that says of a case's id whether the expression selects it.
+    """Return a function that takes the id of a case and returns whether the expression selects it.
 
-    A word selects the ids that contain it, whatever the case of the letters; ``not`` binds before ``and``, and ``and`` before ``or``.
+    A word selects the ids that contain it, regardless of upper and lower case; ``not`` binds before ``and``, and ``and`` before ``or``.
     Raises UsageError that names the column.
     """
-    # Python's own grammar, with a name in place of each word that is as long, so that columns stay those of the text.
-    named = _WORD.sub(lambda word: word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0]), re.sub(r"\s", " ", text))
-    begun = named.lstrip()
+
+    def as_name(word: re.Match[str]) -> str:
+        return word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0])
+
+    # Python's own parser reads it with a name of equal length in place of each word, so that columns stay those of the text.
+    source = _WORD.sub(as_name, re.sub(r"\s", " ", text)).lstrip()
+    indent = len(text) - len(source)
     try:
-        matcher = _matcher(ast.parse(begun, mode="eval").body, text[len(text) - len(begun) :], 0)
+        matcher = _matcher(ast.parse(source, mode="eval").body, text[indent:], 0)
     except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # ValueError: a null byte
-        column = len(text) - len(begun) + (getattr(error, "offset", None) or len(begun) + 1)
+        column = indent + (getattr(error, "offset", None) or len(source) + 1)
         rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/"
         raise UsageError(f"-k '{text}', column {column}: {rule}") from error
     return lambda case_id: matcher(case_id.lower())
 
 
 def _matcher(node: ast.expr, text: str, depth: int) -> Matcher:
-    """Return what a part of the expression selects, of ids in small letters. Raises SyntaxError for one that Python alone knows."""
+    """Return the matcher of a part of the expression, for ids in lower case. Raises SyntaxError for other syntax of Python."""
     match node:
         case ast.BoolOp(op, values) if depth <= _MAX_DEPTH:
-            terms, decide = [_matcher(value, text, depth + 1) for value in values], any if isinstance(op, ast.Or) else all
+            terms = [_matcher(value, text, depth + 1) for value in values]
+            decide = any if isinstance(op, ast.Or) else all
             return lambda case_id: decide(term(case_id) for term in terms)
         case ast.UnaryOp(ast.Not(), operand) if depth <= _MAX_DEPTH:
             inner = _matcher(operand, text, depth + 1)

@@ -22,12 +22,13 @@ FIT, NOTE, UNFIT, UNKNOWN = Fitness.FIT, Fitness.NOTE, Fitness.UNFIT, Fitness.UN
 
 
 def examine(devices: Devices) -> list[Finding]:
-    """Return what is found in these devices, as they are now."""
-    return [*_examine(devices)]
+    """Return the findings on these devices in their present state."""
+    return list(_examine(devices))
 
 
 def _examine(devices: Devices) -> Iterator[Finding]:
-    accelerators, state = usable_accelerators(devices), read_state(devices)
+    accelerators = usable_accelerators(devices)
+    state = read_state(devices)
     readings = read_accelerators(accelerators, nvml.HEALTH)
     for device in devices:
         if isinstance(device, Processor):
@@ -39,47 +40,58 @@ def _examine(devices: Devices) -> Iterator[Finding]:
 
 
 def _finding(device: str, check: str, fitness: Fitness, found: str, advice: str = "", **values: float) -> Finding:
-    """Return a finding, whose advice only those need that are not fit."""
+    """Return a finding, without the advice where the check found the device fit."""
     return Finding(check, device, fitness, found, "" if fitness is FIT else advice, values)
 
 
 def _cpu(cpu: Processor, state: State, finding: Callable[..., Finding]) -> Iterator[Finding]:
-    available, governor, boost = state["memory_available_bytes"], state["governor"], state["boost"]
-    quota, virtual = cpu.cgroup_quota_cores, processor.is_virtual()
-    fitness, close = FIT if available >= _LEAST_MEMORY else UNFIT, "close what takes it, or cases end as oom or swap"
-    yield finding("memory", fitness, f"{byte_count(available)} of memory left", close, bytes=float(available))
+    available = state["memory_available_bytes"]
+    advice = "close what takes it, or cases end as oom or swap"
+    fitness = FIT if available >= _LEAST_MEMORY else UNFIT
+    yield finding("memory", fitness, f"{byte_count(available)} of memory left", advice, bytes=float(available))
+    yield _governor(state["governor"], finding)
+    yield _boost(state["boost"], finding)
+    yield _quota(cpu, finding)
+    yield _hypervisor(processor.is_virtual(), finding)
 
+
+def _governor(governor: str | None, finding: Callable[..., Finding]) -> Finding:
     if governor is None:
-        yield finding("governor", UNKNOWN, "the operating system shows no frequency governor, as in a virtual machine")
-    elif governor == "performance":
-        yield finding("governor", FIT, governor)
-    else:
-        advice = "have performance set: as root, cpupower frequency-set -g performance"
-        yield finding("governor", NOTE, f"{governor}: the clock follows the load, and so do the times", advice)
+        return finding("governor", UNKNOWN, "the operating system shows no frequency governor, as in a virtual machine")
+    if governor == "performance":
+        return finding("governor", FIT, governor)
+    advice = "have performance set: as root, cpupower frequency-set -g performance"
+    return finding("governor", NOTE, f"{governor}: the clock follows the load, and so do the times", advice)
 
+
+def _boost(boost: bool | None, finding: Callable[..., Finding]) -> Finding:
     if boost is None:
-        yield finding("boost", UNKNOWN, "the operating system does not say whether clocks may rise above the nominal one")
-    elif boost:
-        advice = "leave it, and compare sides that were measured alternately: dlbench compare --by"
-        yield finding("boost", NOTE, "on: the clock depends on temperature and on how many cores are at work", advice)
-    else:
-        yield finding("boost", FIT, "off: clocks stay at the nominal one")
+        return finding("boost", UNKNOWN, "the operating system does not say whether clocks may rise above the nominal one")
+    if not boost:
+        return finding("boost", FIT, "off: clocks stay at the nominal one")
+    advice = "leave it, and compare sides that were measured alternately: dlbench compare --by"
+    return finding("boost", NOTE, "on: the clock depends on temperature and on how many cores are at work", advice)
 
+
+def _quota(cpu: Processor, finding: Callable[..., Finding]) -> Finding:
+    quota = cpu.cgroup_quota_cores
     if quota is None:
-        yield finding("quota", FIT, "nothing limits the CPU time")
+        return finding("quota", FIT, "nothing limits the CPU time")
+    if quota < 1:
+        fitness, advice = UNFIT, "have at least one CPU granted, or every case is stopped again and again"
     else:
-        whole = "have a whole number of CPUs granted: the rest is not used"
-        advice = "have at least one CPU granted, or every case is stopped again and again" if quota < 1 else whole
-        fitness = UNFIT if quota < 1 else FIT if quota == int(quota) else NOTE
-        yield finding("quota", fitness, f"{quota:g} CPUs' time; dlbench computes with {cpu.usable_threads()} threads", advice, cpus=quota)
+        fitness = FIT if quota == int(quota) else NOTE
+        advice = "have a whole number of CPUs granted: the rest is not used"
+    return finding("quota", fitness, f"{quota:g} CPUs' time; dlbench computes with {cpu.usable_threads()} threads", advice, cpus=quota)
 
+
+def _hypervisor(virtual: bool | None, finding: Callable[..., Finding]) -> Finding:
     if virtual is None:
-        yield finding("hypervisor", UNKNOWN, "this kind of processor does not tell")
-    elif virtual:
-        found = "a virtual machine: what its neighbours do shows as noise, and little here reports it"
-        yield finding("hypervisor", NOTE, found, "compare sides that were measured alternately, with ten rounds or more")
-    else:
-        yield finding("hypervisor", FIT, "none")
+        return finding("hypervisor", UNKNOWN, "this kind of processor does not tell")
+    if not virtual:
+        return finding("hypervisor", FIT, "none")
+    found = "a virtual machine: what its neighbours do shows as noise, and little here reports it"
+    return finding("hypervisor", NOTE, found, "compare sides that were measured alternately, with ten rounds or more")
 
 
 def _accelerator(device: Accelerator, state: State, readings: nvml.Readings, finding: Callable[..., Finding]) -> Iterator[Finding]:
@@ -94,17 +106,17 @@ def _accelerator(device: Accelerator, state: State, readings: nvml.Readings, fin
     yield from _temperature(readings.values, finding)
     yield from _clocks(state.get("throttle_reasons"), finding)
     yield from _settings(device, finding)
-    free = readings.values.get("memory_free_bytes")
-    if isinstance(free, int) and device.memory_bytes and not device.mig:  # NVML's is that of the whole card, and the other of the part
-        found, fitness = f"{byte_count(free)} of {byte_count(device.memory_bytes)} free", NOTE if free < device.memory_bytes / 2 else FIT
-        yield finding("memory", fitness, found, "stop what takes it, or large cases end as oom", bytes=float(free))
-    # Not the generation: an idle link slows down, and is fast again when it is used.
-    if (now := device.pcie_width) is not None and (most := device.pcie_width_max) is not None:
-        found, advice = (
-            f"{now} of {most}" if now < most else f"{now}",
-            "see that the card sits well, in a slot with all its lanes: copies are slower so",
-        )
-        yield finding("link", NOTE if now < most else FIT, f"{found} PCIe lanes", advice, lanes=now)
+    free, total = readings.values.get("memory_free_bytes"), device.memory_bytes
+    if isinstance(free, int) and total and not device.mig:  # of a MIG slice NVML gives the free memory of the whole card
+        fitness = NOTE if free < total / 2 else FIT
+        advice = "stop what takes it, or large cases end as oom"
+        yield finding("memory", fitness, f"{byte_count(free)} of {byte_count(total)} free", advice, bytes=float(free))
+    # The generation of the link is no finding: an idle link slows down, and is fast again when it is used.
+    lanes, most = device.pcie_width, device.pcie_width_max
+    if lanes is not None and most is not None:
+        found, fitness = (f"{lanes} of {most}", NOTE) if lanes < most else (f"{lanes}", FIT)
+        advice = "see that the card sits well, in a slot with all its lanes: copies are slower so"
+        yield finding("link", fitness, f"{found} PCIe lanes", advice, lanes=lanes)
 
 
 def _processes(state: State, finding: Callable[..., Finding]) -> Finding:

@@ -171,7 +171,7 @@ def describe(hello: Mapping[str, Any]) -> tuple[Device, ...]:
     A field that nobody tells is None and has a sentence in ``reasons``; a machine without GPU, driver or NVML is normal.
     """
     isa = (hello.get("parallel") or {}).get("isa")
-    named = {device["id"]: _as_torch_tells(device) for device in hello["devices"] if device["kind"] != "cpu"}
+    named = {device["id"]: _from_torch(device) for device in hello["devices"] if device["kind"] != "cpu"}
     accelerators = {}
     for key, found in read_accelerators([*named.values()], nvml.FACTS).items():
         values: dict[str, Any] = {**found.values, "numa_node": processor.numa_node_of(named[key].pci_bus_id)}
@@ -210,40 +210,43 @@ def describe_cpu(isa: str | None = None) -> Processor:
 
 
 def read_accelerators(accelerators: Sequence[Accelerator], wanted: Sequence[str]) -> dict[str, nvml.Readings]:
-    """Ask NVML for the ``wanted`` fields of each, by id; those of other makers have a reason for every field."""
+    """Return the readings of NVML's ``wanted`` fields for each accelerator, by id; for those of other makers a reason for every field."""
     addresses = {each.id: nvml.Address(each.uuid, each.pci_bus_id) for each in accelerators if each.is_nvidia and not each.is_unknown}
     readings = nvml.read_devices(addresses, wanted)
-    why = {each.id: _UNUSABLE if each.is_unknown else _NOT_NVIDIA for each in accelerators}
-    return {each.id: readings.get(each.id) or nvml.Readings(reasons=dict.fromkeys(wanted, why[each.id])) for each in accelerators}
+    for each in accelerators:
+        if not readings.get(each.id):
+            reason = _UNUSABLE if each.is_unknown else _NOT_NVIDIA
+            readings[each.id] = nvml.Readings(reasons=dict.fromkeys(wanted, reason))
+    return {each.id: readings[each.id] for each in accelerators}
 
 
 _GPUS = "cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple)"
 
 
 def select(devices: Devices, wanted: Sequence[str], why_no_gpu: str | None = None) -> tuple[Device, ...]:
-    """Return the devices that the user asked for, in the machine's order: ids, kinds (all of that kind), ``gpu`` (every device but the
-    CPU) or ``all``; none asked is all. ``why_no_gpu``: what keeps torch from using one, for the error.
+    """Return the devices that the words of the user name, in the machine's order; all devices without any word.
 
-    Raises DeviceAbsent for a device that could be and is not, and where all that a word names can't be computed on; UsageError for a word
-    that names no device.
+    A word is an id, a kind (for all devices of it), ``gpu`` (every device but the CPU) or ``all``. ``why_no_gpu``, for the error, says why
+    torch can't use one. Raises DeviceAbsent for a device that is absent or can't be computed on, UsageError for a word that names none.
     """
     broken = unusable(devices)
     present = [device.id for device in devices]
     kinds = sorted({*DEVICE_KINDS, *(device.kind for device in devices)})
     chosen: set[str] = set()
     for word in wanted or ("all",):
-        found = {device.id for device in devices if word in (device.id, device.kind, "all") or (word == "gpu" and device.kind != "cpu")}
+        named = {device.id for device in devices if word in (device.id, device.kind, "all") or (word == "gpu" and device.kind != "cpu")}
         why = f"; {why_no_gpu}" if why_no_gpu and word.startswith(("gpu", "cuda")) else ""
-        has = f"this machine has: {', '.join(present)}{why}"
-        if not found and word == "gpu":
-            raise DeviceAbsent(f"there is no GPU here, be it {_GPUS}; {has}")
-        if not found and re.sub(r":\d+$", "", word) in kinds:
-            raise DeviceAbsent(f"there is no device '{word}' here; {has}")
-        if not found:
-            raise UsageError(f"'{word}' is no device{nearest(word, list(dict.fromkeys([*present, *kinds, 'gpu', 'all'])))}")
-        if found <= broken.keys():
-            raise DeviceAbsent("; ".join(f"{device} can't be used: {broken[device]}" for device in sorted(found)))
-        chosen |= found
+        machine_has = f"this machine has: {', '.join(present)}{why}"
+        if not named and word == "gpu":
+            raise DeviceAbsent(f"there is no GPU here, be it {_GPUS}; {machine_has}")
+        if not named and re.sub(r":\d+$", "", word) in kinds:
+            raise DeviceAbsent(f"there is no device '{word}' here; {machine_has}")
+        if not named:
+            valid = list(dict.fromkeys([*present, *kinds, "gpu", "all"]))
+            raise UsageError(f"'{word}' is no device{nearest(word, valid)}")
+        if named <= broken.keys():
+            raise DeviceAbsent("; ".join(f"{device} can't be used: {broken[device]}" for device in sorted(named)))
+        chosen |= named
     return tuple(device for device in devices if device.id in chosen)
 
 
@@ -261,7 +264,7 @@ _CPU_REASONS = {
 }
 
 
-def _as_torch_tells(device: Mapping[str, Any]) -> Accelerator:
+def _from_torch(device: Mapping[str, Any]) -> Accelerator:
     facts = {name: device.get(name) for name in _FROM_TORCH}
     unusable = device.get("unusable")
     if facts["vendor"] == "apple":  # its GPU is a part of the chip, whose name torch does not know
@@ -297,9 +300,9 @@ class Gpus:
         return ["cpu", *(f"cuda:{number}" for number, _ in enumerate(self.visible))]
 
     @classmethod
-    def found(cls, versions: Mapping[str, str | None]) -> "Gpus":
-        """Look for those that a torch of these versions can use."""
-        if why := why_none(versions):
+    def find(cls, versions: Mapping[str, str | None]) -> "Gpus":
+        """Return the cards that a torch of these versions can use."""
+        if why := why_gpu_unusable(versions):
             return cls(why_none=why)
         try:
             with nvml.session() as session:
@@ -311,7 +314,9 @@ class Gpus:
             old = f"the NVIDIA driver {driver} goes up to CUDA {cuda[0]}.{cuda[1]}, and torch {versions['torch']} needs {built_for}"
             return cls(driver=driver, why_none=old)
         shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return cls(tuple(cards[: len(cards) if shown is None else len(shown.split(","))]), driver)
+        if shown is not None:
+            cards = cards[: len(shown.split(","))]
+        return cls(tuple(cards), driver)
 
 
 def versions() -> dict[str, str | None]:
@@ -323,19 +328,18 @@ def versions() -> dict[str, str | None]:
     return {"torch": stated.get("__version__"), **{name: stated.get(name) for name in ("cuda", "hip", "xpu")}}
 
 
-def why_none(versions: Mapping[str, Any]) -> str | None:
-    """Say why a torch of these versions can't use a GPU; None where nothing is known to be in the way."""
-    torch, cuda = versions.get("torch"), versions.get("cuda")
-    named = f"torch {torch}"
+def why_gpu_unusable(versions: Mapping[str, Any]) -> str | None:
+    """Return why a torch of these versions can't use a GPU; None if no reason is known."""
+    torch, cuda, hip = versions.get("torch"), versions.get("cuda"), versions.get("hip")
     if torch is None:
         return "torch is not installed"
-    driver = bool(shutil.which("nvidia-smi")) or Path("/proc/driver/nvidia/version").exists()
-    if not (cuda or versions.get("hip") or "xpu" in torch or Path("/System/Library").exists()):  # on a Mac any build has Metal
-        return f"{named} is built for CPUs alone" + ("; install one for CUDA" if driver else ", and there is no NVIDIA driver")
+    has_driver = bool(shutil.which("nvidia-smi")) or Path("/proc/driver/nvidia/version").exists()
+    if not (cuda or hip or "xpu" in torch or Path("/System/Library").exists()):  # on a Mac any build has Metal
+        return f"torch {torch} is built for CPUs alone" + ("; install one for CUDA" if has_driver else ", and there is no NVIDIA driver")
     if cuda and os.environ.get("CUDA_VISIBLE_DEVICES", "0") in _HIDDEN:
         return "CUDA_VISIBLE_DEVICES hides them all"
-    if cuda and not driver:
-        return f"there is no NVIDIA driver for {named}"
-    if versions.get("hip") and not Path("/dev/kfd").exists():
-        return f"there is no AMD driver for {named}"
+    if cuda and not has_driver:
+        return f"there is no NVIDIA driver for torch {torch}"
+    if hip and not Path("/dev/kfd").exists():
+        return f"there is no AMD driver for torch {torch}"
     return None

@@ -81,7 +81,9 @@ class Nvml:
         Raises NvmlUnavailable, with the reason, if NVML does not know the device.
         """
         nvml = self._pynvml
-        lookups = [(nvml.nvmlDeviceGetHandleByUUID, name) for name in uuid_names(address.uuid)] if address.uuid else []
+        lookups = []
+        if address.uuid:
+            lookups += [(nvml.nvmlDeviceGetHandleByUUID, name) for name in uuid_names(address.uuid)]
         if address.pci_bus_id:
             lookups.append((nvml.nvmlDeviceGetHandleByPciBusId, address.pci_bus_id))
         refusal = "torch tells neither"
@@ -105,10 +107,11 @@ class Nvml:
             raise NvmlUnavailable(f"NVML: {error}") from error
 
     def read(self, handle: Handle, wanted: Collection[str]) -> Readings:
-        """Ask a device for each of the fields on its own, so that a refusal costs one field."""
+        """Return the fields of a device. Each is asked for on its own, so that a refusal costs one field."""
         values: dict[str, Value] = {}
         reasons: dict[str, str] = {}
-        # Where the package calls the newest form of a function and the driver has an older one; of no NVMLError, and not in every package.
+        # Raised if the package calls the newest form of a function and the driver has an older one. It is no NVMLError, and not every
+        # package has it.
         mismatch = getattr(self._pynvml, "NVMLLibraryMismatchError", ())
         for name in wanted:
             try:

@@ -65,10 +65,11 @@ class CpuUse(NamedTuple):
 
 
 def model_name() -> str | None:
-    """Return what its maker calls the CPU."""
+    """Return the maker's name of the CPU; None where it is unknown."""
     for block in _cpuinfo()[:1]:
         for key in ("model name", "cpu model", "cpu", "Model"):  # x86, MIPS, POWER, some Arm boards
-            if (name := block.get(key)) and name != "unknown":  # as a sandbox's kernel may say
+            name = block.get(key)
+            if name and name != "unknown":  # a sandbox's kernel may give that
                 return name
         implementer, part = block.get("CPU implementer"), block.get("CPU part")
         if implementer and part:

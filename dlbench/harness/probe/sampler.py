@@ -64,7 +64,7 @@ class CounterMeter:
         self._fell = False
 
     def read(self, at_s: float) -> None:
-        """Take a reading, at that time; at least one is needed between two wraps, which lie a minute or more apart."""
+        """Take a reading at that time. A counter wraps around after a minute or more, and has to be read more often than that."""
         if self.refused:
             return
         try:
@@ -74,17 +74,22 @@ class CounterMeter:
             return
         before_s, before = self._last or (at_s, counts)
         for name, count in counts.items():
-            gained = (at_s - before_s) * (count + before[name]) / 2 if self.by_power else count - before[name]
-            if gained < 0:
-                gained += self.wraps_at.get(name, 0.0)
-                self._fell |= not 0 <= gained <= MOST_WATTS * max(at_s - before_s, 1.0)
-            self._gained[name] = self._gained.get(name, 0.0) + gained
+            gained_j = (at_s - before_s) * (count + before[name]) / 2 if self.by_power else count - before[name]
+            if gained_j < 0:
+                gained_j += self.wraps_at.get(name, 0.0)
+                self._fell |= not 0 <= gained_j <= MOST_WATTS * max(at_s - before_s, 1.0)
+            self._gained[name] = self._gained.get(name, 0.0) + gained_j
         self._last = at_s, counts
 
     def missing(self) -> Reason | None:
-        """Return why there is no energy: it can't be read, or a counter jumped back or stood still."""
-        moved = self._gained and all(gained or name in self.may_rest for name, gained in self._gained.items())
-        return self.refused or (Unknown.METER_JUMPED.reason() if self._fell else None if moved else Unknown.METER_STOOD_STILL.reason())
+        """Return why there is no energy: it can't be read, or a counter jumped back or stood still; None if there is."""
+        if self.refused:
+            return self.refused
+        if self._fell:
+            return Unknown.METER_JUMPED.reason()
+        if not self._gained or any(not gained and name not in self.may_rest for name, gained in self._gained.items()):
+            return Unknown.METER_STOOD_STILL.reason()
+        return None
 
     def joules(self) -> float | None:
         """Return the energy between the first reading and the last; None where it is missing."""
@@ -96,7 +101,7 @@ def _no_meter(unknown: Unknown, **figures: str) -> CounterMeter:
 
 
 def _meter_of_card(ask: Callable[[tuple[str, ...]], nvml.Readings]) -> CounterMeter:
-    """Return what meters a device of NVML: its counter, and where it has none its power."""
+    """Return the meter of a device of NVML: its counter of energy, or else its power."""
 
     def value(name: str) -> Mapping[str, float]:
         found = ask((name,)).values.get(name)
@@ -109,22 +114,24 @@ def _meter_of_card(ask: Callable[[tuple[str, ...]], nvml.Readings]) -> CounterMe
     return CounterMeter("nvml_power", partial(value, "power_w"), by_power=True)
 
 
-def meter_of_processors() -> CounterMeter:
-    """Return what meters the machine's processors: nothing in most virtual machines, and often for root alone."""
-    zones = {zone: name for zone in linux.matching(_ZONES) if (name := linux.read_text(zone / "name") or "").startswith(_COUNTED)}
+def processor_meter() -> CounterMeter:
+    """Return the meter of the machine's processors; most virtual machines have none, and often only root may read it."""
+    names = {zone: linux.read_text(zone / "name") or "" for zone in linux.matching(_ZONES)}
+    zones = {zone: name for zone, name in names.items() if name.startswith(_COUNTED)}
     if not zones:
         return _no_meter(Unknown.NO_POWERCAP_IN_VM if processor.is_virtual() else Unknown.NO_POWERCAP)
 
-    def read(file: str) -> dict[str, float]:
+    def read_joules(file: str) -> dict[str, float]:
         texts = {zone.name: linux.read_text(zone / file) or "" for zone in zones}
         return {name: int(text) / 1e6 for name, text in texts.items() if text.isdecimal()}
 
     def count() -> dict[str, float]:
-        if len(found := read("energy_uj")) < len(zones):
+        joules = read_joules("energy_uj")
+        if len(joules) < len(zones):
             raise Unavailable(Unknown.POWERCAP_REFUSED)
-        return found
+        return joules
 
-    return CounterMeter("rapl", count, read("max_energy_range_uj"), [zone.name for zone, name in zones.items() if name == _MEMORY])
+    return CounterMeter("rapl", count, read_joules("max_energy_range_uj"), [zone.name for zone, name in zones.items() if name == _MEMORY])
 
 
 class Monitor:
@@ -156,7 +163,7 @@ class Monitor:
         self._open.close()
 
     def counters(self, device: str) -> Counters:
-        """Return what has held the device back so far."""
+        """Return the seconds that something has held the device back so far."""
         at_s, quota = time.monotonic(), linux.cpu_throttling()
         values: Mapping[str, Any] = self.ask[device](nvml.SLOWDOWN).values if device in self.ask else {}
         hot_s: Mapping[str, Any] = processor.thermal_throttle_s() if device == "cpu" else {"gpu": values.get("thermal_violation_s")}
@@ -164,7 +171,7 @@ class Monitor:
         return _known(found | {f"{_THERMAL}{name}": seconds for name, seconds in hot_s.items()})
 
     def throttling(self, device: str, before: Counters, seen: Throttling) -> Throttling | None:
-        """Return what held a case back since ``before``, with what was ``seen`` meanwhile; None where nothing tells of anything."""
+        """Return what held a case back since ``before``, added to what was ``seen`` meanwhile; None if nothing is known."""
         after = self.counters(device)
         seconds = max(after["at"] - before["at"], 1e-9)
         # The kernel adds up the quota over CPUs, and the case's threads are what it can have stopped.
@@ -176,9 +183,9 @@ class Monitor:
         return None if found == Throttling() else found
 
     def meter(self, device: str) -> CounterMeter:
-        """Return what meters a device."""
+        """Return the meter of a device."""
         if device == "cpu":
-            return meter_of_processors()
+            return processor_meter()
         found = next((each for each in usable_accelerators(self._devices) if each.id == device), None)
         if found is None or not found.is_nvidia:
             return _no_meter(Unknown.NO_METER_OF_KIND, kind=found.kind if found else "unknown")
@@ -187,15 +194,17 @@ class Monitor:
         return _meter_of_card(self.ask[device]) if device in self.ask else _no_meter(Unknown.NO_METER)
 
     def meters(self, devices: Collection[str]) -> dict[str, CounterMeter]:
-        """Return what meters each of these devices and the host's processors, of those that are metered, each read once."""
-        found, now_s = {device: self.meter(device) for device in {*devices, "cpu"}}, time.monotonic()
-        for meter in found.values():
+        """Return the meters of these devices and of the host's processors that can be read, each after its first reading."""
+        meters = {device: self.meter(device) for device in {*devices, "cpu"}}
+        now_s = time.monotonic()
+        for meter in meters.values():
             meter.read(now_s)
-        return {device: meter for device, meter in found.items() if not meter.refused}
+        return {device: meter for device, meter in meters.items() if not meter.refused}
 
     def read_idle(self, devices: Collection[str], wait: Callable[[float], object]) -> None:
-        """Meter devices and the host's processors for `IDLE_S`, which ``wait`` lets pass."""
-        meters, begun_s = self.meters(devices), time.monotonic()
+        """Note the idle power of devices and of the host's processors, metered for `IDLE_S`; ``wait`` waits so many seconds."""
+        meters = self.meters(devices)
+        begun_s = time.monotonic()
         for _ in range(IDLE_READINGS):
             wait(IDLE_S / IDLE_READINGS)
             for meter in meters.values():
@@ -205,23 +214,25 @@ class Monitor:
 
     @contextmanager
     def round(self, number: int, save: Callable[[RoundState], None]) -> Iterator[Callable[[], None]]:
-        """Watch one round: the state before it, right after its last case, and what others used meanwhile. Save that at the end.
+        """Watch one round, and save at its end the state before and after it and the CPU time that others used meanwhile.
 
-        Yields what reads the state after its last case, to be called while the measuring processes still hold their devices at the clocks
-        that they ran at.
+        Yields a function that reads the state after the last case. Call it while the measuring processes still hold their devices, at the
+        clocks that they ran at.
         """
-        before, after = self.state(), dict[str, Any]()
+        before = self.state()
+        after: dict[str, Any] = {}
         begun = processor.CpuUse(time.monotonic(), processor.cpu_time(), processor.own_cpu_s())
         try:
             yield lambda: after.update(self.state())
         finally:
             ended = processor.CpuUse(time.monotonic(), processor.cpu_time(), processor.own_cpu_s())
             seconds = ended.at_s - begun.at_s
-            others, stolen = (ended.others_since(begun) if seconds >= processor.TICKS_S else None) or (None, None)
+            used = ended.others_since(begun) if seconds >= processor.TICKS_S else None
+            others, stolen = used or (None, None)
             save(RoundState(number, seconds, others, stolen, before, after or self.state()))
 
     def state(self) -> dict[str, Any]:
-        """Return the state without what is unknown, whose reasons the header has."""
+        """Return the known part of the state; the header has the reasons for the rest."""
         state = read_state(self._devices)
         accelerators = {device: _known({**each, "reasons": None}) for device, each in state["accelerators"].items()}
         return _known({"cpu": _known(state["cpu"]), "accelerators": accelerators or None})
@@ -235,7 +246,7 @@ class Sample(NamedTuple):
 
 
 class Window:
-    """Samples of a device during one case, whose worker says by messages when it is timed, or metered."""
+    """Samples of a device during one case; messages of its worker say when the case is timed or metered."""
 
     def __init__(self, monitor: Monitor, device: str, declared: Declaration) -> None:
         self._monitor, self._device, self._on_host = monitor, device, device == "cpu"
@@ -249,12 +260,16 @@ class Window:
         """When to read next, on the scale of `time.monotonic`; infinite where nothing is timed or metered."""
 
     def mark(self, message: Mapping[str, float]) -> None:
-        """Begin to meter, at a message with ``interval_s`` between two samples, or end, at one with the ``items`` that were processed.
+        """Begin or end to sample, by a message of the worker.
 
-        Blocks are ``timed`` from one message to the next; a metered window within takes the place of these samples.
+        ``interval_s``, the time between two samples, begins a metered window, and ``items``, the number that was processed, ends it.
+        ``timed`` begins or ends the timed blocks; a metered window among these takes the place of their samples.
         """
         if "interval_s" in message:
-            self._begin(message["interval_s"], {"": self._device, **({} if self._on_host else {"host": "cpu"})})
+            metered = {"": self._device}
+            if not self._on_host:
+                metered["host"] = "cpu"
+            self._begin(message["interval_s"], metered)
             self.due_s += self._interval_s
         elif "items" in message:
             self._end(message["items"], message["seconds"])
@@ -288,29 +303,39 @@ class Window:
         return at_s
 
     def _end(self, items: float, seconds: float) -> None:
-        """End the window. The worker's series have a point for each whole interval of its ``seconds``, and these get as many.
+        """End the metered window, and keep one sample for each whole interval of its ``seconds``, as the worker's series have.
 
-        A sample that came late stands for those that it missed, so that points keep their time; the last one, as the worker's clock began
-        first, by as long as its message took.
+        That is the first sample after the end of the interval, so that points keep their time even if a sample came late. There may be
+        none for the last interval, as the worker's clock began earlier: its message took a while. The last sample stands for it.
         """
         self.read()
-        self._items, self._seconds, self.due_s = items, self._samples[-1].at_s - self._begun_s, math.inf
-        due = (self._begun_s + at * self._interval_s for at in range(1, max(1, int(seconds / self._interval_s + 1e-9)) + 1))
-        self._samples = [next((each for each in self._samples if each.at_s > at_s - 1e-6), self._samples[-1]) for at_s in due]
+        last = self._samples[-1]
+        self._items = items
+        self._seconds = last.at_s - self._begun_s
+        self.due_s = math.inf
+        intervals = max(1, int(seconds / self._interval_s + 1e-9))
+        ends_s = [self._begun_s + number * self._interval_s for number in range(1, intervals + 1)]
+        self._samples = [next((each for each in self._samples if each.at_s > end_s - 1e-6), last) for end_s in ends_s]
 
     def _card(self) -> Mapping[Telemetry, float | None]:
         values: Mapping[str, Any] = self._ask(nvml.TELEMETRY).values if self._ask else {}
         reasons = values.get("throttle_reasons")
         held = SLOWDOWNS.union(POWER_CAPS).intersection(reasons or ())
         self._slowed_by |= held
-        throttle = None if reasons is None else SLOWED_DOWN if SLOWDOWNS & held else AT_POWER_LIMIT if held else 0.0
+        throttle: float | None = 0.0
+        if reasons is None:
+            throttle = None
+        elif held:
+            throttle = SLOWED_DOWN if SLOWDOWNS & held else AT_POWER_LIMIT
         clock, temperature, power = (values.get(name) for name in ("clock_sm_hz", "temperature_c", "power_w"))
         return {"clock": clock, "temperature": temperature, "power": power, "throttle": throttle}
 
     def _processor(self, at_s: float) -> Mapping[Telemetry, float | None]:
-        before_s, self._hot_s = self._hot_s, processor.thermal_throttle_s()
-        slowed = any(seconds > before_s.get(name, 0.0) for name, seconds in self._hot_s.items())
-        (since_s, before_j), joules = self._energy, self._meters[""].joules()
+        hot_before_s = self._hot_s
+        self._hot_s = processor.thermal_throttle_s()
+        slowed = any(seconds > hot_before_s.get(name, 0.0) for name, seconds in self._hot_s.items())
+        since_s, before_j = self._energy
+        joules = self._meters[""].joules()
         self._energy = at_s, joules or 0.0
         return {
             # A hypervisor shows the nominal clock.
@@ -320,8 +345,8 @@ class Window:
             "throttle": (SLOWED_DOWN if slowed else 0.0) if self._hot_s else None,
         }
 
-    def added_to(self, measurement: Measurement) -> Measurement:
-        """Return a measurement that went well with what was sampled meanwhile, and with the reasons for what is null."""
+    def add_samples(self, measurement: Measurement) -> Measurement:
+        """Return an ok measurement with the samples taken meanwhile and the reasons for missing ones; any other as it is."""
         if measurement.status is not Status.OK:
             return measurement
         seen = self._under_load(measurement.throttling or Throttling())
@@ -343,7 +368,7 @@ class Window:
         return [each.readings.get(role) for each in self._samples]
 
     def _under_load(self, lost: Throttling) -> Throttling:
-        """Return what the case's process saw of its CPUs, with the readings of a card meanwhile."""
+        """Return what the case's process ``lost``, with the readings of a card meanwhile."""
         if self._on_host or not self._samples:
             return lost
         reasons = tuple(sorted(self._slowed_by)) if known(self._points("throttle")) else None
@@ -351,7 +376,7 @@ class Window:
         return replace(lost, reasons=reasons, clock_hz=clock_hz, power_w=power_w)
 
     def _metered_energy(self, items: float) -> tuple[MeteredWindow, list[Reason]]:
-        """Return the energy, and why there is none of the device or of the host."""
+        """Return the energy of the device and of the host, and the reasons for what is missing."""
         short = Unknown.SHORT_WINDOW.reason(seconds=self._seconds) if self._seconds < LEAST_S else None
         missing = {part: meter.refused or short or meter.missing() for part, meter in self._meters.items()}
         joules = {part: meter.joules() for part, meter in self._meters.items() if not missing[part]}

@@ -120,7 +120,7 @@ def test_planned_ids_are_the_products_of_the_axes_each_once(suites):
 
 def test_settings_replace_an_axis_where_it_stands_and_add_it_behind():
     before = suite(Bench("matmul", {"dtype": ("fp32",), "n": (64,)}), Bench("train_step", {"model": ("alexnet",)}), Bench("noop", {}))
-    (after,) = planning.overridden([before], ["dtype=bf16,fp32", "batch=2,4"], SIGNATURES)
+    (after,) = planning.with_settings([before], ["dtype=bf16,fp32", "batch=2,4"], SIGNATURES)
     assert [list(bench.axes.items()) for bench in after.benches] == [
         [("dtype", ("bf16", "fp32")), ("n", (64,)), ("batch", (2, 4))],
         [("model", ("alexnet",)), ("dtype", ("bf16", "fp32"))],
@@ -147,7 +147,7 @@ def test_settings_replace_an_axis_where_it_stands_and_add_it_behind():
 )
 def test_a_wrong_setting_is_one_sentence(settings, sentence):
     with pytest.raises(UsageError) as caught:
-        planning.overridden([suite(Bench("matmul", {"n": (64,)}))], settings, SIGNATURES)
+        planning.with_settings([suite(Bench("matmul", {"n": (64,)}))], settings, SIGNATURES)
     assert str(caught.value) == sentence
 
 
@@ -293,5 +293,5 @@ def test_ranks_share_the_cores_themselves():
         planning.check([suite(Bench("together", {"ranks": (2,), "threads": (1,)}))], SIGNATURES)
     assert str(raised.value) == f"s.toml, bench 1 (together), axis threads: {why}"
     with pytest.raises(UsageError) as refused:
-        planning.overridden([suite(Bench("together", {"ranks": (2,)}))], ["threads=1"], SIGNATURES)
+        planning.with_settings([suite(Bench("together", {"ranks": (2,)}))], ["threads=1"], SIGNATURES)
     assert str(refused.value) == f"--set threads: {why}"

@@ -142,6 +142,13 @@ def test_a_bound_that_no_rate_keeps():
     assert (outcome.status, outcome.reason, outcome.found) == (Status.UNSUPPORTED, said, {})
 
 
+@pytest.mark.parametrize("reported", [{"saturation_per_s": 0.0}, {}])
+def test_a_closed_loop_without_a_rate_ends_the_search(reported):
+    tries = searched(search_of(), lambda case: Measurement(case, 0, Status.OK, values=reported))
+    outcome = search_of().outcome(tries, 0)
+    assert (len(tries), outcome.status, outcome.reason) == (1, Status.FAILED, "its closed loop reports no requests a second")
+
+
 def test_a_plan_counts_about_as_many_tries_as_a_search_makes(whole):
     plan = search_of()
     assert 0.5 < usual_tries([plan.case], {"open_loop": plan.signature}) / len(whole) < 2

@@ -7,7 +7,7 @@ import pytest
 from nvml_fake import Card, FakeNvml
 
 from dlbench.harness.probe import devices
-from dlbench.harness.probe.devices import Gpus, versions, why_none
+from dlbench.harness.probe.devices import Gpus, versions, why_gpu_unusable
 
 CPU, CUDA = {"torch": "2.13.0+cpu"}, {"torch": "2.13.0+cu130", "cuda": "13.0"}
 ROCM, XPU = {"torch": "2.13.0+rocm7", "hip": "7.0"}, {"torch": "2.13.0+xpu"}
@@ -46,7 +46,7 @@ def test_why_torch_uses_no_gpu(machine, monkeypatch, torch, there, hidden, why):
     machine.update(there)
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    assert why_none(torch) == why
+    assert why_gpu_unusable(torch) == why
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_cards_are_those_of_the_driver_that_are_visible(machine, monkeypatch
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     cards = [Card(f"GPU-{number}", f"{number}", ANSWERS) for number in range(2)]
     with FakeNvml(*cards).imported():
-        gpus = Gpus.found({"torch": "2.20", "cuda": needs})
+        gpus = Gpus.find({"torch": "2.20", "cuda": needs})
     assert gpus == found
     assert gpus.ids == ["cpu", "cuda:0", "cuda:1"][: 1 + len(found.visible)]
 
@@ -71,7 +71,7 @@ def test_the_cards_are_those_of_the_driver_that_are_visible(machine, monkeypatch
 def test_a_driver_that_does_not_answer_leaves_it_to_torch(machine):
     machine.add("nvidia-smi")
     with FakeNvml(init_error=nvml_fake.real.NVML_ERROR_DRIVER_NOT_LOADED).imported():
-        assert Gpus.found(CUDA) == Gpus()
+        assert Gpus.find(CUDA) == Gpus()
 
 
 def test_versions_are_those_of_torch_itself():

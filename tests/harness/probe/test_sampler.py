@@ -84,7 +84,7 @@ def clock(monkeypatch):
 
 
 def measured(seen):
-    return seen.added_to(Measurement(Case("mine@cuda:0", "s", "mine", {}, "cuda:0"), 0, Status.OK, values={"burst": 1.0}))
+    return seen.add_samples(Measurement(Case("mine@cuda:0", "s", "mine", {}, "cuda:0"), 0, Status.OK, values={"burst": 1.0}))
 
 
 def reason(found, group):
