@@ -8,6 +8,7 @@ it unfit; a hello that comes first is done by a fork all the same.
 import ctypes
 import faulthandler
 import gc
+import math
 import os
 import signal
 import sys
@@ -26,7 +27,7 @@ from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, 
 from dlbench.harness.worker import parent, registry, user
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, take_device_time, tensors_in
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, set_threads, versions
-from dlbench.harness.worker.checking.correctness import Subject, spot_checked
+from dlbench.harness.worker.checking.correctness import Subject, spot_check
 from dlbench.harness.worker.checking.operations import try_plugins
 from dlbench.harness.worker.failures import Unmeasurable, failure_of, first_line
 from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
@@ -235,9 +236,9 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         extras: Extras = {"transfer": lambda result: _with_transfer(result, work, backend, device, clock, deadline, own_copies)}
         if is_profiled(result, declared):
             extras["profile"] = lambda result: with_profile(result, work, declared, device, clock, deadline)
-        if work.call and not result.round:
-            subject = partial(Subject, work=work, workload=workload, params=case.params, seed=request.seed, backend=backend, device=device)
-            extras["check"] = lambda result: spot_checked(subject(result, setup_s=setup_s, left_s=deadline - clock.now()))
+        subject = Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=math.inf)
+        if subject.has_checks and not result.round:
+            extras["check"] = lambda result: spot_check(replace(subject, result=result, left_s=deadline - clock.now()))
         return _with_extras(result, extras)
 
 
