@@ -115,7 +115,7 @@ def lend_modes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(user, "_networks", NETWORKS)
     patch.setattr(modes, "refuse_lack", lambda mode, device: None)
     patch.setattr(modes, "CompilerCache", lambda case: None)
-    patch.setattr(modes, "captured", lambda step, device: Played(step))
+    patch.setattr(modes, "capture", lambda step, device: Played(step))
     patch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
 
 

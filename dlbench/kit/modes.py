@@ -15,7 +15,7 @@ import torch
 
 from dlbench import PRECISIONS, Reported, Role, Unit, Value, Work, note_stage
 from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters, nothing_compiled
-from dlbench.kit.step_check import Step, StepParts, observed
+from dlbench.kit.step_check import Step, StepParts, observe_step
 
 Arguments = ParamSpec("Arguments")
 Output = TypeVar("Output")
@@ -117,11 +117,11 @@ class Execution:
         values = self._compile(step, self._cache) if self._cache else None
         if self._mode == "autotune":
             torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
-        call = captured(step, self.device) if self._mode == "graph" else step
+        call = capture(step, self.device) if self._mode == "graph" else step
         return replace(
             work,
             call=call,
-            reference=partial(observed, call, parts),
+            reference=partial(observe_step, call, parts),
             report=(lambda _: values) if values else None,
             countable_operations=self._mode in ("eager", "autotune"),
             set_up_memory_counts=self._cache is None,  # the compiler tries kernels there
@@ -132,12 +132,12 @@ class Execution:
         counters = dynamo_counters()
         note_stage("it was compiling")
         try:
-            first_s = self._timed(step)
+            first_s = self._time_step(step)
         except Exception as error:
             raise compiler_error(error) from error
         if not counters["stats"]["unique_graphs"]:
             raise nothing_compiled(counters)
-        compile_s = max(0.0, first_s - self._timed(step))
+        compile_s = max(0.0, first_s - self._time_step(step))
         note_stage("")
         values: dict[str, Reported] = {"graph_breaks": float(counters["graph_break"].total())}
         if cache.is_warm:
@@ -148,7 +148,7 @@ class Execution:
             values["compile_cold_s"] = cold_s
         return values
 
-    def _timed(self, step: Step) -> float:
+    def _time_step(self, step: Step) -> float:
         synchronize = torch.get_device_module(self.device).synchronize
         synchronize()
         begun_s = time.perf_counter()
@@ -172,7 +172,7 @@ class Replay:
         return self.output
 
 
-def captured(step: Step, device: torch.device) -> Replay:
+def capture(step: Step, device: torch.device) -> Replay:
     """Return a step as a graph, captured on a stream of the device; a replay is on the current one.
 
     torch would take one stream a process for all captures, of the device that was current at the first of them: on another device that

@@ -47,20 +47,20 @@ class StepParts:
         return {name: each for name, each in self.network.named_parameters() if each.requires_grad}
 
 
-def observed(call: Step, parts: StepParts, exact: Mapping[str, Observed]) -> dict[str, Observed]:
+def observe_step(call: Step, parts: StepParts, exact: Mapping[str, Observed]) -> dict[str, Observed]:
     """Take a step, two in training, on the negative of its inputs, and return what is compared with ``exact``, the same in fp64.
 
     That is empty where this is the step in fp64. Gradients and outputs are overwritten first, as a graph writes where it wrote before.
     """
-    with _negative(parts.inputs):
+    with _negate(parts.inputs):
         if parts.update is not None:
-            return _trained(call, parts, parts.update, exact)
+            return _observe_training(call, parts, parts.update, exact)
         with torch.inference_mode():
             main_output(call()).zero_()
             return {"output": Observed({"": main_output(call()).clone()}, OUTPUT_TOLERANCE)}
 
 
-def _trained(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact: Mapping[str, Observed]) -> dict[str, Observed]:
+def _observe_training(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact: Mapping[str, Observed]) -> dict[str, Observed]:
     """Take a step from no momenta on whose labels are the likeliest, and one whose update shows and whose labels are the unlikeliest.
 
     Two losses of the same logits differ by these, which tells more than a loss: that is near the logarithm of the number of classes
@@ -121,7 +121,7 @@ def _drawn(device: torch.device) -> Tensor:
 
 
 @contextmanager
-def _negative(inputs: tuple[Tensor, ...]) -> Iterator[None]:
+def _negate(inputs: tuple[Tensor, ...]) -> Iterator[None]:
     """Change the inputs for a while, in place: the signs of numbers, and the order of what counts or names something."""
 
     def change() -> None:

@@ -44,7 +44,7 @@ class ScratchFolders:
         try:
             if place not in self._made or not self._made[place][0].is_dir():
                 remove_left_behind(place)
-                self._made[place] = _made_in(place)
+                self._made[place] = _make_folder(place)
             folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"
             folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -72,7 +72,7 @@ def _remove(folder: Path) -> None:
     """
     with suppress(OSError):
         if (folder / _MARK).read_text() == _host():
-            lock = _locked(folder)
+            lock = _lock(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
@@ -84,11 +84,11 @@ def remove_left_behind(place: Path) -> None:
             _remove(folder)
 
 
-def _made_in(place: Path) -> tuple[Path, int]:
+def _make_folder(place: Path) -> tuple[Path, int]:
     """Make a folder, and return it with its lock. Raises OSError where it can't be made or locked."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
     try:
-        lock = _locked(folder)
+        lock = _lock(folder)
         # Only now can it be taken for one left behind.
         (folder / _MARK).write_text(_host())
     except OSError:
@@ -102,7 +102,7 @@ def _host() -> str:
     return hashlib.sha256(platform.node().encode()).hexdigest()
 
 
-def _locked(folder: Path) -> int:
+def _lock(folder: Path) -> int:
     """Return a descriptor that holds the folder's lock, until it is closed or this process ends. Raises OSError where another holds it.
 
     In a folder that others share, a link or a pipe of that name may lie in wait: it is no folder.

@@ -136,7 +136,7 @@ class MeasuringProcess:
         reply, several = outcome.reply, self._size > 1
         if not ended or (reply and (reply.fault or (several and reply.status is Status.OOM))):
             self.end()
-        whole = combined(timed, self._size) if len(timed) == self._size else None
+        whole = combine_replies(timed, self._size) if len(timed) == self._size else None
         return replace(outcome, unkillable=self._unkillable, timed=whole)
 
     def _collect(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
@@ -183,7 +183,7 @@ class MeasuringProcess:
                     channel.exit = message["exit"]
             if self._size > 1 and not failed and any(reply.status is not Status.OK for reply in replies.values()):
                 failed, deadline = True, time.monotonic() + _ANSWER_S
-        return RequestOutcome("replied", combined(replies, self._size)) if replies else self._death(self._channels[0])
+        return RequestOutcome("replied", combine_replies(replies, self._size)) if replies else self._death(self._channels[0])
 
     def _wait(self, waiting: Sequence[Channel], deadline: float, window: Window | None) -> list[Channel]:
         """Wait for messages as `wire.wait` does, and take the readings that are due meanwhile."""
@@ -209,7 +209,7 @@ class MeasuringProcess:
         raise NotImplementedError
 
 
-def combined(replies: Mapping[int, Reply], size: int) -> Reply:
+def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
     """Make one reply of those of all ranks, which stand in the order of their arrival.
 
     It is rank 0's, with the highest memory and the bytes that all copy; or the first that is not ok, with its rank in the sentence unless

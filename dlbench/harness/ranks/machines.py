@@ -218,7 +218,7 @@ class RemoteNode:
 
 
 @contextmanager
-def connected_nodes(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
+def connect_nodes(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
     """Wait, on the first machine, for all the others, and disconnect at the end. Raises WorkerError for one that does not connect."""
     machines: list[RemoteNode] = []
     with socket.create_server(("", 0), backlog=node.count) as listener:

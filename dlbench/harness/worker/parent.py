@@ -78,7 +78,7 @@ def memory_in_force(used_bytes: int) -> int | None:
 
 
 @contextmanager
-def limited_memory(more_bytes: int, used_bytes: int) -> Iterator[None]:
+def limit_memory(more_bytes: int, used_bytes: int) -> Iterator[None]:
     """Have torch raise an error beyond so much more memory. RLIMIT_DATA, as torch reserves far more address space than it uses.
 
     A lower hard limit that is in force already stays; see `memory_in_force`.

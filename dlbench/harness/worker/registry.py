@@ -17,7 +17,7 @@ from typing import Any, overload
 from dlbench.core.declarations import Ceiling, Declaration, Parallel, Value
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import CPU_AXES, Parameter, ParamValue, Signature, Work
-from dlbench.harness.worker.signatures import misfits, parameters_of, unwrapped
+from dlbench.harness.worker.signatures import find_misfits, parameters_of, unwrap
 from dlbench.harness.worker.user import Kind, names, refuse_second
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
@@ -66,7 +66,7 @@ class Workload:
         known = {name: value for name, value in params.items() if name in hints}  # without those of every workload
         # A suite has an enum's member by its value; the function gets the member.
         members: dict[str, Any] = {
-            name: hint(value) for name, value in known.items() if isinstance(hint := unwrapped(hints[name])[0], enum.EnumType)
+            name: hint(value) for name, value in known.items() if isinstance(hint := unwrap(hints[name])[0], enum.EnumType)
         }
         work = self.function(device, **{**known, **members})
         if not isinstance(work, Work):
@@ -106,11 +106,11 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
     if function is not None and not callable(function):
         raise UsageError(f"@workload({function!r}): what it declares is given by name, such as tags=('training',)")
     if function is not None:
-        return _registered(function, declared)
-    return lambda decorated: _registered(decorated, declared)
+        return _register(function, declared)
+    return lambda decorated: _register(decorated, declared)
 
 
-def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> WorkloadFunction:
+def _register(function: WorkloadFunction, given: Mapping[str, Any]) -> WorkloadFunction:
     """Register a function with what it declares, and return it. Raises UsageError as `workload` does."""
     known = _workloads.get(function.__name__)
     refuse_second("workloads", known.function if known else None, function)
@@ -126,7 +126,7 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
     takes = {parameter.name: defined.kind for parameter, _, defined in parameters if defined}
     declared = Declaration(parameters=roles, **given)
     signature = Signature(function.__name__, about, tuple(parameter for parameter, *_ in parameters), declared)
-    if wrong := declared.mistake() or next(misfits(signature), None):
+    if wrong := declared.mistake() or next(find_misfits(signature), None):
         raise UsageError(f"workload '{function.__name__}', {wrong}")
     _workloads[function.__name__] = Workload(function, signature, takes)
     return function

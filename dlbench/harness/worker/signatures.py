@@ -56,13 +56,13 @@ _OF_RATES = ("percentile", "pattern", "missed", "queries", "late", "backlog", "s
 """Roles of the values that a search for the highest rate reads of each try."""
 
 
-def misfits(signature: Signature) -> Iterator[str]:
+def find_misfits(signature: Signature) -> Iterator[str]:
     """Yield a sentence on each role that its parameter can't bear, and each name that is none of its own."""
     declared = signature.declared
     largest, highest = declared.value("largest"), declared.value("highest_rate")
     for parameter in signature.parameters:
         kinds = {**_KINDS, "searched": ("number",)} if highest else _KINDS
-        found = _unbearable(parameter, declared.parameters.get(parameter.name, {}), kinds, largest=largest is not None)
+        found = _find_role_mistakes(parameter, declared.parameters.get(parameter.name, {}), kinds, largest=largest is not None)
         yield from (f"parameter '{parameter.name}': {wrong}" for wrong in found)
     for role in _ONE_ALONE:
         if several := declared.having(role)[1:]:
@@ -75,14 +75,14 @@ def misfits(signature: Signature) -> Iterator[str]:
     for value in declared.values:
         if value.role not in (None, "once") and (first := declared.value(value.role)) not in (None, value):
             yield f"value '{value.name}': {first.name} has the role '{value.role}' already, which one alone can have; leave one without"
-        yield from _unlike(signature, f"value '{value.name}'", value.when)
+        yield from _find_unknown_values(signature, f"value '{value.name}'", value.when)
     parallel = declared.parallel
     if parallel != Parallel():
         forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
-        yield from _unlike(signature, "parallel", {"ranks": (), **({"form": forms} if forms else {})})
+        yield from _find_unknown_values(signature, "parallel", {"ranks": (), **({"form": forms} if forms else {})})
 
 
-def _unbearable(
+def _find_role_mistakes(
     parameter: Parameter, roles: Mapping[ParameterRole, str], kinds: Mapping[ParameterRole, tuple[str, ...]], *, largest: bool
 ) -> Iterator[str]:
     """Yield what is wrong with the roles of a parameter; ``largest``: what is searched for is the largest."""
@@ -104,7 +104,7 @@ def _unbearable(
         yield f"a switch has a plain default; write {parameter.name}: Switch[…] = …"
 
 
-def _unlike(signature: Signature, where: str, texts_of: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _find_unknown_values(signature: Signature, where: str, texts_of: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield a sentence on each parameter that there is not, and each text that is none of its values."""
     for name, texts in texts_of.items():
         parameter = signature.parameter(name)
@@ -124,15 +124,15 @@ def parameters_of(function: Callable[..., Any]) -> Iterator[tuple[Parameter, dic
     device, *rest = inspect.signature(function).parameters.values()
     if device.kind is device.KEYWORD_ONLY:
         raise UsageError(f"workload '{function.__name__}': its first parameter, the device, stands before '*'")
-    if at_device := [mark.name for mark in unwrapped(hints.get(device.name))[1] if isinstance(mark, Role)]:
+    if at_device := [mark.name for mark in unwrap(hints.get(device.name))[1] if isinstance(mark, Role)]:
         right = f"{device.name}: torch.device, and the role '{at_device[0]}' at a parameter after '*'"
         raise UsageError(f"workload '{function.__name__}', parameter '{device.name}': the first is the device; write {right}")
     for each in rest:
         where = f"workload '{function.__name__}', parameter '{each.name}'"
         if each.kind is not each.KEYWORD_ONLY:
             raise UsageError(f"{where}: write it after '*', so that suites can name it")
-        hint, marks = unwrapped(hints.get(each.name))
-        kind, choices = _meaning(hint, where)
+        hint, marks = unwrap(hints.get(each.name))
+        kind, choices = _kind_and_choices(hint, where)
         required = each.default is each.empty
         default = None if required else each.default.value if isinstance(each.default, enum.Enum) else each.default
         minimum = next((mark.value for mark in marks if isinstance(mark, Least)), None)
@@ -145,18 +145,18 @@ def parameters_of(function: Callable[..., Any]) -> Iterator[tuple[Parameter, dic
         yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles, defined
 
 
-def unwrapped(hint: Any) -> tuple[Any, list[Any]]:
+def unwrap(hint: Any) -> tuple[Any, list[Any]]:
     """Return a type without ``| None`` and ``Annotated``, and all that is annotated."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        plain_type, marks = unwrapped(inner[0])
+        plain_type, marks = unwrap(inner[0])
         return plain_type, [*inner[1:], *marks]
     if origin in (typing.Union, types.UnionType):
-        return unwrapped(next(each for each in inner if each is not type(None)))
+        return unwrap(next(each for each in inner if each is not type(None)))
     return hint, []
 
 
-def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
+def _kind_and_choices(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
     """Return the kind and the choices of a parameter."""
     if typing.get_origin(hint) is Literal:
         return "text", tuple(map(str, typing.get_args(hint)))
@@ -169,7 +169,7 @@ def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")
 
 
-def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
+def to_numbers(returned: Mapping[str, Any]) -> dict[str, Reported]:
     """Return scalars as floats and series as tuples of them. Raises ValueError or TypeError where one is not made of numbers of a file."""
     values: dict[str, Reported] = {}
     for name, value in returned.items():
@@ -181,7 +181,7 @@ def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
     return values
 
 
-def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
+def find_undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
     """Say which values of a case with these parameters are not as its workload declares them; None where all are."""
     expected = {each.name: each for each in declared if each.applies(params)}
     wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]

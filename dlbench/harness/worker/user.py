@@ -99,14 +99,16 @@ def network(
     def register(build: Callable[[], Any]) -> Callable[[], Any]:
         name = _name_of(build, "network")
         where = f"network '{name}'"
-        if wrong := _not_callable(loss=loss, optimizer=optimizer, example=example) or _wrong(shape, classes, example) or _unreadable(loss):
+        wrong = _mistake_in_functions(loss=loss, optimizer=optimizer, example=example)
+        wrong = wrong or _mistake_in_inputs(shape, classes, example) or _mistake_in_loss(loss)
+        if wrong:
             raise UsageError(f"{where}: {wrong}")
         if _arguments(build):
             raise UsageError(f"{where}: dlbench calls it without arguments; give its parameters defaults")
         found = Network(name, build, shape, classes, example, loss, optimizer)  # type: ignore[arg-type]  # looked at above
         if found.takes_targets and not (classes or example):
             raise UsageError(f"{where}: its loss takes targets; give classes, or an example that returns (inputs, targets)")
-        return _registered(found)
+        return _register(found)
 
     if callable(inputs):  # written without brackets
         raise UsageError("@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)")
@@ -122,7 +124,7 @@ def data(make: Callable[..., Any]) -> Callable[..., Any]:
     name = _name_of(make, "data")
     if other := [each for each in inspect.signature(make).parameters if each not in ("batch", "workers")]:
         raise UsageError(f"data '{name}': its parameters can be batch and workers, not '{other[0]}'")
-    return _registered(Data(name, make))
+    return _register(Data(name, make))
 
 
 def find_network(name: str) -> Network | None:
@@ -194,7 +196,7 @@ def _name_of(function: Any, what: str) -> str:
     return function.__name__
 
 
-def _registered(defined: Network | Data) -> Callable[..., Any]:
+def _register(defined: Network | Data) -> Callable[..., Any]:
     place: dict[str, Any] = _networks if isinstance(defined, Network) else _data
     kind, kinds = ("network", "networks") if place is _networks else ("data", "data")
     if defined.name in _taken:
@@ -218,7 +220,7 @@ def _arguments(function: Callable[..., Any]) -> int:
     return sum(each.default is each.empty and each.kind is not each.VAR_KEYWORD for each in parameters)
 
 
-def _wrong(shape: object, classes: object, example: object) -> str | None:
+def _mistake_in_inputs(shape: object, classes: object, example: object) -> str | None:
     """Say what is wrong with the inputs of a network."""
     if (shape is None) == (example is None):
         return "give either inputs=, a shape without the batch such as (3, 224, 224) or Tokens, or example=, a function of the batch"
@@ -230,14 +232,14 @@ def _wrong(shape: object, classes: object, example: object) -> str | None:
     return None
 
 
-def _not_callable(**functions: object) -> str | None:
+def _mistake_in_functions(**functions: object) -> str | None:
     return next((f"{name} must be a function, not {each!r}" for name, each in functions.items() if each and not callable(each)), None)
 
 
-def _unreadable(loss: Callable[..., Any] | None) -> str | None:
+def _mistake_in_loss(loss: Callable[..., Any] | None) -> str | None:
     """Refuse a loss whose arguments Python can't read, as those of functions in C such as `torch.sum`: does it take targets?"""
     try:
-        inspect.signature(loss or _unreadable)
+        inspect.signature(loss or _mistake_in_loss)
     except ValueError:
         right = "write it as lambda output: … or lambda output, targets: …"
         return f"Python does not tell how many arguments its loss takes, {loss!r}; {right}"

@@ -12,7 +12,7 @@ from dlbench.core.units import byte_count
 from dlbench.harness.probe.linux import added_memory
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.failures import NO_ENGINE, Unmeasurable
-from dlbench.harness.worker.parent import limited_memory, memory_in_force
+from dlbench.harness.worker.parent import limit_memory, memory_in_force
 from dlbench.harness.worker.usage import read_status
 
 SAFE_SHARE = 0.8
@@ -54,7 +54,7 @@ class DeviceMemory:
 
 
 @contextmanager
-def out_of_memory_named(backend: Backend, device: torch.device) -> Iterator[None]:
+def name_out_of_memory(backend: Backend, device: torch.device) -> Iterator[None]:
     """Raise MemoryError where torch says that cuDNN has no plan for a convolution, and its allocator refused memory meanwhile.
 
     torch catches the allocator's error of each plan that it tries, and what it raises in the end does not name memory:
@@ -104,7 +104,7 @@ def memory_limit(
             raise Unmeasurable(Status.SKIPPED, reason)
         limit = left_bytes if own is None else own
         if backend.is_host and limit is not None:
-            limits.enter_context(limited_memory(limit, used))
+            limits.enter_context(limit_memory(limit, used))
         yield limit if name else None
 
 

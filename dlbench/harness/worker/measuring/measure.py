@@ -26,7 +26,7 @@ STEADY_TREND = {WINDOW: 0.6, SHORT_WINDOW: 0.85}
 """Kendall's tau over both windows from which on their order counts as a trend, with p = 0.017 in either size."""
 
 
-def steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
+def is_steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
     """Whether block times have stopped moving: the last two windows of them agree in level and show no trend."""
     before, after = blocks[-2 * window : -window], blocks[-window:]
     if len(before) < window:
@@ -37,7 +37,7 @@ def steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
     return abs(statistics.median(after) - level) <= STEADY_SHIFT * level and abs(kendall_tau) < STEADY_TREND[window]
 
 
-def enough(blocks: Sequence[float], waits: Sequence[float] | None, calls: int, policy: Policy) -> bool:
+def has_enough_blocks(blocks: Sequence[float], waits: Sequence[float] | None, calls: int, policy: Policy) -> bool:
     """Whether a round has the blocks it needs, of so many calls: the least, and all its time or its most of those that nobody disturbed.
 
     ``waits``: the longest of each block for a CPU.
@@ -153,7 +153,7 @@ def take_samples(
         if work.before is not None:  # which takes as long again for each block of a longer round
             policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         with timed_part():
-            while not (blocks and enough(blocks, block.last_waits(len(blocks)), calls, policy)):
+            while not (blocks and has_enough_blocks(blocks, block.last_waits(len(blocks)), calls, policy)):
                 if slow and len(blocks) >= policy.min_blocks and clock.now() + fastest_s > deadline:
                     break
                 blocks.append(block(calls))
@@ -186,10 +186,10 @@ def _warm_up(
         else:
             blocks = [*blocks, seconds][-_LOOKED_AT * window :]
         places = undisturbed(blocks, block.last_waits(len(blocks)), calls)[-2 * window :] if blocks else ()
-        spent_s, settled = clock.now() - begun, steady(blocks, window)
+        spent_s, settled = clock.now() - begun, is_steady(blocks, window)
         if settled:
             blocks = blocks[-2 * window :]
-        elif settled := steady([blocks[at] for at in places], window):
+        elif settled := is_steady([blocks[at] for at in places], window):
             blocks = blocks[places[0] :]
         if (settled and spent_s >= wanted_s and called >= backend.warmup_calls) or spent_s >= max(policy.max_warmup_s, wanted_s):
             return calls, blocks[-policy.max_blocks :] if settled else [], settled

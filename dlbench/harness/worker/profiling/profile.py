@@ -26,7 +26,7 @@ _RANGE = "dlbench layer: "
 
 
 @contextmanager
-def layers_noted() -> Iterator[None]:
+def note_layers() -> Iterator[None]:
     """Have the profiler note each module's forward pass, by the name that the outermost module has for it, and its class."""
     names: dict[nn.Module, str] = {}
     entered: list[Any] = []
@@ -68,7 +68,7 @@ def slowest_layers(timed: Iterable[tuple[Within, float]], steps: int) -> tuple[L
         node = next((each for each in within if each.name.startswith(OF_BACKWARD)), None)
         if node is not None and node.sequence_nr in made_in:
             backward[made_in[node.sequence_nr]] += seconds
-    return _sorted(forward, backward, steps)
+    return _slowest(forward, backward, steps)
 
 
 def _layer(within: Within) -> str | None:
@@ -76,7 +76,7 @@ def _layer(within: Within) -> str | None:
     return next((each.name for each in within[1:] if each.name.startswith(_RANGE)), None)
 
 
-def _sorted(forward: Mapping[str, float], backward: Mapping[str, float], steps: int) -> tuple[LayerTime, ...]:
+def _slowest(forward: Mapping[str, float], backward: Mapping[str, float], steps: int) -> tuple[LayerTime, ...]:
     found = []
     for layer in forward:
         name, _, kind = layer.removeprefix(_RANGE).rpartition(" ")
@@ -105,7 +105,7 @@ def with_profile(
 ) -> Measurement:
     """Return the measurement of a step with its profile. Raises Unavailable where that would say nothing, or cost too much."""
     _refuse(result, work, declared, device, clock, deadline)
-    with _set_apart():
+    with _without_stderr():
         result.profile = take_profile(work, max(result.samples.block_s), device, clock)  # type: ignore[union-attr]  # it was timed
     return result
 
@@ -142,13 +142,13 @@ def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) 
     activities = [ProfilerActivity.CPU, *([] if device.type == "cpu" else [_activity(device)])]
     os.environ.setdefault("TEARDOWN_CUPTI", "1")  # read when the profiler ends, and by CUDA's alone
     phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
-    _ahead(work)
+    _run_before(work)
     # Without `acc_events` torch warns that events of earlier cycles are lost, and there are none.
-    with layers_noted(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
+    with note_layers(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
         if counted_apart:
             with counts:
                 call()
-            _ahead(work)
+            _run_before(work)
             clock.now()  # what it has queued is no part of the next one
             profiler.step()
         begun = clock.now()
@@ -174,7 +174,7 @@ def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) 
     return StepProfile(steps, step_s, tuple(found), slowest_layers(timed, steps))
 
 
-def _ahead(work: Work) -> None:
+def _run_before(work: Work) -> None:
     if work.before:
         work.before()
 
@@ -210,7 +210,7 @@ def busy_s(events: Sequence[Any]) -> float:
 
 
 @contextmanager
-def _set_apart() -> Iterator[None]:
+def _without_stderr() -> Iterator[None]:
     """Note what the case is at, and drop what is written to stderr, also by libraries: the profiler says there that it starts and ends."""
     note_stage("it was being profiled")
     sys.stderr.flush()

@@ -30,12 +30,12 @@ from dlbench.harness.worker.backends.torch_build import math_flags, parallelism,
 from dlbench.harness.worker.checking.correctness import Subject, spot_check
 from dlbench.harness.worker.checking.operations import try_plugins
 from dlbench.harness.worker.failures import Unmeasurable, failure_of, first_line
-from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
+from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, name_out_of_memory
 from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent, timed_part
 from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
-from dlbench.harness.worker.signatures import reported, undeclared
+from dlbench.harness.worker.signatures import find_undeclared, to_numbers
 from dlbench.harness.worker.usage import HostMemory, LostTime, block_waits
 
 _COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
@@ -201,7 +201,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
     declared = workload.signature.declared
     with (
         memory_limit(declared, case.params, backend, device, request.memory_bytes) as begun.limit_bytes,  # however it ends
-        out_of_memory_named(backend, device),
+        name_out_of_memory(backend, device),
     ):
         device_memory = DeviceMemory(backend, device)
         torch.manual_seed(request.seed)
@@ -215,12 +215,12 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         result = replace(begun, status=Status.OK, **work.counts(case))
         lost_time, waits = LostTime(), block_waits() if backend.is_host and not rank_process else None
         if work.observe:
-            result.values = reported(timed_part()(work.observe)(clock))
+            result.values = to_numbers(timed_part()(work.observe)(clock))
         else:
             result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0, waits)
         # Before the report, whose checks take memory that no call does.
         result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
-        result.values = reported(work.report(clock)) if work.report else result.values
+        result.values = to_numbers(work.report(clock)) if work.report else result.values
         if rank_process or declared.value("at_once"):
             of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
@@ -230,7 +230,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         result = _with_reasons_of(result, work)
         result.math = math_flags()
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
-        if rank == 0 and (wrong := undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
+        if rank == 0 and (wrong := find_undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
             return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
         own_copies = workload.resident(case.params) != case.params
         extras: Extras = {"transfer": lambda result: _with_transfer(result, work, backend, device, clock, deadline, own_copies)}
