@@ -115,7 +115,7 @@ def lend_modes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(user, "_networks", NETWORKS)
     patch.setattr(modes, "refuse_lack", lambda mode, device: None)
     patch.setattr(modes, "CompilerCache", lambda case: None)
-    patch.setattr(modes, "captured", lambda step, device: Played(step))
+    patch.setattr(modes, "capture", lambda step, device: Played(step))
     patch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
 
 
@@ -138,14 +138,19 @@ def _breaking(broken: Broken) -> Iterator[None]:
         yield
 
 
-def held(workload: str, broken: Broken = lambda step, parts: step, *, model: str = "residual", **given: Any) -> Measurement:
-    """Return the measurement of a step in a mode once it was held against fp64, with ``broken`` in place of the step."""
+def timed_step(workload: str, broken: Broken = lambda step, parts: step, *, model: str = "residual", **given: Any) -> correctness.Subject:
+    """Return a step in a mode as if it had been timed, with ``broken`` in place of the step."""
     known, (backend, device) = registry.get(workload), find("cpu")
     usual = {each.name: each.default for each in known.signature.parameters if each.default is not None}
     params = {**usual, "model": model, "batch": 4, **given}
     torch.manual_seed(1)
     with _breaking(broken):
         work = known.set_up(device, params)
-    timed = Measurement(Case("step@cpu", "mine", workload, params, "cpu"), 0, Status.OK, samples=Samples(1, (1e-6,), 1e-6, 0.1, True))
-    subject = correctness.Subject(timed, work, known, params, 1, backend, device, setup_s=1e9, left_s=1e12)
-    return correctness.spot_checked(subject)
+    samples = Samples(1, (1e-6,), 1e-6, 0.1, True) if work.call else None
+    timed = Measurement(Case("step@cpu", "mine", workload, params, "cpu"), 0, Status.OK, samples=samples)
+    return correctness.Subject(timed, work, known, params, 1, backend, device, setup_s=1e9, left_s=1e12)
+
+
+def held(workload: str, broken: Broken = lambda step, parts: step, **given: Any) -> Measurement:
+    """Return the measurement of a step in a mode once it was held against fp64, with ``broken`` in place of the step."""
+    return correctness.spot_check(timed_step(workload, broken, **given))

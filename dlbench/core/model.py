@@ -242,6 +242,7 @@ class Work:
     """Takes the step, given what the same step returned here in fp64 (nothing in fp64 itself), and returns what is to be compared of it.
 
     Where a step can be executed otherwise, so that plain execution shows what rounding explains; of other works the output is compared.
+    Its kinds ``output`` and ``loss`` are what a call returns, and the error of these is `SpotCheck.error`.
     """
     items: float | None = None
     """Samples (images, sequences, products) that one call handles."""

@@ -20,7 +20,7 @@ from dlbench.harness.probe.sampler import Monitor, Window
 from dlbench.harness.process.folders import ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.progress import Progress
-from dlbench.harness.ranks.placement import Placement, place_ranks, refusal
+from dlbench.harness.ranks.placement import Placement, place_ranks, reason_to_refuse
 from dlbench.harness.schedule import GRACE_S, BudgetSpent, DeviceQuarantine, Fault, Observer, RunSettings, Task
 
 Measured = tuple[Measurement, Fault]
@@ -177,7 +177,7 @@ class Measurer:
         if case.device not in side.devices:
             who = "this machine" if side.name is None else f"side {side.name}"
             return Status.SKIPPED, f"{who} has no {case.device}; it has {', '.join(side.devices)}"
-        if why := refusal(case, placement, self.settings.threads, self.settings.logical_cpus):
+        if why := reason_to_refuse(case, placement, self.settings.threads, self.settings.logical_cpus):
             return Status.UNSUPPORTED, why
         why = self.quarantine.why_skipped(task, placement.devices[: placement.counts[0]])
         return (Status.SKIPPED, why) if why else None

@@ -1,6 +1,6 @@
-"""Execution modes of a step: eager, compiled, frozen, as a CUDA graph, or with cuDNN's autotuning; and whose kernels it takes.
+"""Execution modes of a step: eager, compiled, frozen, as a CUDA graph, or with cuDNN's autotuning; and the choice of kernels.
 
-docs/modes.md says how each is measured.
+docs/modes.md explains how each is measured.
 """
 
 import inspect
@@ -15,21 +15,21 @@ import torch
 
 from dlbench import PRECISIONS, Reported, Role, Unit, Value, Work, note_stage
 from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters, nothing_compiled
-from dlbench.kit.step_check import Step, StepParts, observed
+from dlbench.kit.step_check import Step, StepParts, observe_step
 
 Arguments = ParamSpec("Arguments")
 Output = TypeVar("Output")
 Mode = Annotated[Literal["eager", "compile", "graph", "autotune"], Role("own_process", "autotune")]
 """How torch executes a step: operation by operation, by `torch.compile`, as one CUDA graph, or with `cudnn.benchmark` on.
 
-torch keeps the algorithm of each convolution until its process ends, whether tried out or not, so those that are have a process.
+torch keeps the algorithm of each convolution until its process ends, so cases with autotuning have a process of their own.
 """
 InferenceMode = Annotated[Literal["eager", "compile", "freeze", "graph", "autotune"], Role("own_process", "autotune")]
-"""The same, and compiled with weights that are frozen: folded into constants, and prepacked in the order that kernels want them in."""
+"""The modes of inference: also compiled with frozen weights, which are folded into constants and prepacked for the kernels."""
 Kernels = Literal["vendor", "native"]
-"""Whose kernels: those of oneDNN and cuDNN, or torch's own. Products in MKL and cuBLAS stay as they are."""
+"""Kernels of oneDNN and cuDNN, or torch's own. Products are in MKL and cuBLAS with either."""
 WARM_UP_STEPS = 3
-"""Before a capture and on a stream of their own (https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture)."""
+"""Steps before a capture, on a stream of their own (https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture)."""
 
 _COMPILED = {"mode": ("compile",)}
 _COMPILING = ("compile", "freeze")
@@ -68,9 +68,9 @@ INFERENCE_VALUES = tuple(replace(each, when={"mode": _COMPILING}) for each in VA
 
 
 def take_kernels(kernels: Kernels, device: torch.device, dtype: str) -> None:
-    """Have torch take these kernels until the next case, for which the harness sets them anew.
+    """Make torch use these kernels until the next case, for which the harness sets them anew.
 
-    Raises NotImplementedError on a CPU for a narrow precision in torch's own.
+    Raises NotImplementedError for torch's own in a narrow precision on a CPU.
     """
     if kernels == "vendor":
         return
@@ -81,7 +81,7 @@ def take_kernels(kernels: Kernels, device: torch.device, dtype: str) -> None:
 
 
 def refuse_lack(mode: InferenceMode, device: torch.device) -> None:
-    """Raise NotImplementedError where a device lacks a mode."""
+    """Raise NotImplementedError if a device lacks a mode."""
     if device.type != "cuda" and mode == "graph":
         raise NotImplementedError(f"CUDA graphs are those of CUDA devices, and this is a {device.type} device")
     if device.type != "cuda" and mode == "autotune":
@@ -89,18 +89,19 @@ def refuse_lack(mode: InferenceMode, device: torch.device) -> None:
 
 
 class Execution:
-    """A step in one mode on one device: `forward` is what it compiles, and `begin` makes the work whose call is timed."""
+    """A step in one mode on one device: `forward` compiles a part of it, and `begin` makes the work whose call is timed."""
 
     def __init__(self, mode: InferenceMode, device: torch.device, case: str) -> None:
-        """Refuse what the device lacks, as NotImplementedError. ``case`` tells cases apart: each has a compiler's cache."""
+        """Raise NotImplementedError if the device lacks the mode. ``case`` names the case, which has a compiler's cache of its own."""
         refuse_lack(mode, device)
-        self._mode, self.device = mode, device
+        self._mode = mode
+        self.device = device
         self._cache = CompilerCache(f"{case} {mode}") if mode in _COMPILING else None
 
     def forward(self, function: Callable[Arguments, Output]) -> Callable[Arguments, Output]:
-        """Return what a step calls in place of a function, which is compiled where the mode says so.
+        """Return the function to call instead of one, compiled if the mode says so.
 
-        It is given the network, with its loss in training, and not the whole step, as in most training loops: the backward pass is
+        As in most training loops the function is the network, with its loss in training, and not the whole step: the backward pass is
         compiled with it, and an update has faster implementations of its own.
         """
         if self._cache is None:
@@ -111,33 +112,33 @@ class Execution:
         return compiled
 
     def begin(self, work: Work, parts: StepParts) -> Work:
-        """Return the work of a step in this mode. Raises NotImplementedError where a compiler is missing, RuntimeError where one fails."""
+        """Return the work of a step in this mode. Raises NotImplementedError if a compiler is missing, RuntimeError if one fails."""
         step = work.call
         assert step is not None, "an observe has no step"  # noqa: S101  # Work's own rule
         values = self._compile(step, self._cache) if self._cache else None
         if self._mode == "autotune":
             torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
-        call = captured(step, self.device) if self._mode == "graph" else step
+        call = capture(step, self.device) if self._mode == "graph" else step
         return replace(
             work,
             call=call,
-            reference=partial(observed, call, parts),
+            reference=partial(observe_step, call, parts),
             report=(lambda _: values) if values else None,
             countable_operations=self._mode in ("eager", "autotune"),
             set_up_memory_counts=self._cache is None,  # the compiler tries kernels there
         )
 
     def _compile(self, step: Step, cache: CompilerCache) -> dict[str, Reported]:
-        """Take the first step, which compiles, and another one. Return what compiling took."""
+        """Take the first step, which compiles, and another one. Return the values about compiling."""
         counters = dynamo_counters()
         note_stage("it was compiling")
         try:
-            first_s = self._timed(step)
+            first_s = self._time_step(step)
         except Exception as error:
             raise compiler_error(error) from error
         if not counters["stats"]["unique_graphs"]:
             raise nothing_compiled(counters)
-        compile_s = max(0.0, first_s - self._timed(step))
+        compile_s = max(0.0, first_s - self._time_step(step))
         note_stage("")
         values: dict[str, Reported] = {"graph_breaks": float(counters["graph_break"].total())}
         if cache.is_warm:
@@ -148,7 +149,8 @@ class Execution:
             values["compile_cold_s"] = cold_s
         return values
 
-    def _timed(self, step: Step) -> float:
+    def _time_step(self, step: Step) -> float:
+        """Return the seconds of a step."""
         synchronize = torch.get_device_module(self.device).synchronize
         synchronize()
         begun_s = time.perf_counter()
@@ -159,12 +161,12 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A step as a CUDA graph: each call gives the same tensors, with other numbers."""
+    """A step as a CUDA graph: each call returns the same tensors, with new numbers."""
 
     launch: Callable[[], None]
     output: Any
     step: Step
-    """Kept because the graph reads and writes its weights, gradients, momenta and batch where they were, and keeps none of them."""
+    """Kept alive because the graph reads and writes its weights, gradients, momenta and batch in place, and owns none of them."""
 
     def __call__(self) -> Any:
         """Replay it."""
@@ -172,11 +174,11 @@ class Replay:
         return self.output
 
 
-def captured(step: Step, device: torch.device) -> Replay:
-    """Return a step as a graph, captured on a stream of the device; a replay is on the current one.
+def capture(step: Step, device: torch.device) -> Replay:
+    """Capture a step as a graph on a new stream of the device, and return its replay, which uses the current stream.
 
-    torch would take one stream a process for all captures, of the device that was current at the first of them: on another device that
-    fails, or captures nothing (https://github.com/pytorch/pytorch/issues/87794 and 87894).
+    torch's default is one stream a process for all captures, of the device that was current at the first: on another device that fails,
+    or captures nothing (https://github.com/pytorch/pytorch/issues/87794 and 87894). Raises the step's own error if it can't be captured.
     """
     with torch.cuda.device(device):
         aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -185,12 +187,13 @@ def captured(step: Step, device: torch.device) -> Replay:
             for _ in range(WARM_UP_STEPS):  # libraries get their workspaces, and the optimizer its averages
                 step()
         torch.cuda.current_stream(device).wait_stream(aside)
-        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        pool = torch.cuda.graph_pool_handle()
         known = inspect.signature(torch.cuda.graph).parameters
         watched: dict[str, Any] = {"check_input_liveness": True} if "check_input_liveness" in known else {}  # torch 2.6 lacks it
         wrong: Exception | None = None
         try:
-            # torch leaves the capture's stream the current one where the capture does not end well.
+            # If the capture fails torch leaves its stream as the current one, so an outer context restores that.
             with torch.cuda.stream(torch.cuda.current_stream(device)), torch.cuda.graph(graph, pool, aside, **watched):
                 try:
                     output = step()
@@ -199,18 +202,17 @@ def captured(step: Step, device: torch.device) -> Replay:
                     raise
         except RuntimeError as error:
             _end_allocation(pool)
-            raise wrong or error from None  # it invalidates the capture, and the end of that would say no more than so
-        graph.replay()  # which looks whether all that it reads is there; some 50 µs that no timed replay takes
+            raise wrong or error from None  # torch's own says only that the capture is invalid
+        graph.replay()  # checks once that the tensors it reads are alive, which takes some 50 µs; timed replays don't
     return Replay(super(torch.cuda.CUDAGraph, graph).replay, output, step)
 
 
 def _end_allocation(pool: tuple[int, int]) -> None:
-    """End the allocation to a graph's pool where its capture did not.
+    """End the allocation to a graph's pool after a failed capture.
 
-    The end of a capture that is invalid raises before that, and the allocator then refuses to empty its cache for every case that
-    follows in the process.
+    Such a capture raises before it does so itself, and the allocator would refuse to empty its cache for all later cases of the process.
     """
     name = "_cuda_endAllocateToPool" if hasattr(torch._C, "_cuda_endAllocateToPool") else "_cuda_endAllocateCurrentStreamToPool"
-    with suppress(RuntimeError):  # where the capture has ended it, and the graph releases its pool
+    with suppress(RuntimeError):  # the capture has ended it, and the graph releases its pool
         getattr(torch._C, name)(torch.cuda.current_device(), pool)  # torch 2.6 has the second one
         torch._C._cuda_releasePool(torch.cuda.current_device(), pool)

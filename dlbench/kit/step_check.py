@@ -1,4 +1,4 @@
-"""Quantities of a network's step that are held against the same step in fp64. docs/checks.md says why these."""
+"""Quantities of a network's step that are compared with the same step in fp64. docs/checks.md explains the choice."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -15,73 +15,66 @@ from dlbench.kit.precision import storage
 from dlbench.kit.user_networks import main_output
 
 TOLERANCE = 0.01
-"""Relative: activations that change their sign make a gradient jump, in eager execution or in the case alone."""
+"""Relative tolerance: activations that change their sign make a gradient jump, perhaps only in eager execution or only in the case."""
 DRAWN_TOLERANCE = 1.0
-"""Of norms where other activations drop out each time: small tensors' differ by half and more, and one that is missing by infinity."""
+"""Tolerance of norms with dropout: those of small tensors differ by half and more each time, and a missing one is infinitely far."""
 OUTPUT_TOLERANCE = 1e-4
-"""Of an output, which jumps nowhere: TF32 in place of fp32 makes more."""
+"""Tolerance of an output, which is continuous; TF32 instead of fp32 has a larger error."""
 SAMPLE = 1 << 12
-"""Numbers of each weight whose update is compared: copies of more would take memory that the step itself does not."""
+"""Numbers of each weight whose update is compared: copies of all would take more memory than the step."""
 
 Step = Callable[[], Any]
 """A step as it is called: in training it gives the loss, in inference the network's output."""
 MakeOptimizer = Callable[..., torch.optim.Optimizer]
-"""Of weights, and of a learning rate where it is to be another one."""
+"""Gets the weights, and optionally a learning rate."""
 
 
 @dataclass(frozen=True)
 class StepParts:
-    """What a step works on; without an update it is inference."""
+    """Network, data and optimizer of a step; without an ``update`` it is inference."""
 
     network: nn.Module
     inputs: tuple[Tensor, ...]
     dtype: Dtype
     labels: Tensor | None = None
-    """Of a classifier that is trained by cross-entropy; of others the loss is compared as it is."""
+    """Labels of a classifier that is trained by cross-entropy; the loss of other networks is compared as it is."""
     update: torch.optim.Optimizer | None = None
     scaler: torch.amp.GradScaler | None = None
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """Those that are trained, by name."""
+        """The weights that are trained, by name."""
         return {name: each for name, each in self.network.named_parameters() if each.requires_grad}
 
 
-def observed(call: Step, parts: StepParts, exact: Mapping[str, Observed]) -> dict[str, Observed]:
+def observe_step(call: Step, parts: StepParts, exact: Mapping[str, Observed]) -> dict[str, Observed]:
     """Take a step, two in training, on the negative of its inputs, and return what is compared with ``exact``, the same in fp64.
 
-    That is empty where this is the step in fp64. Gradients and outputs are overwritten first, as a graph writes where it wrote before.
+    ``exact`` is empty if this is the step in fp64. Outputs and gradients are overwritten first, as a graph writes where it wrote before.
     """
-    with _negative(parts.inputs):
+    with _negate(parts.inputs):
         if parts.update is not None:
-            return _trained(call, parts, parts.update, exact)
+            return _observe_training(call, parts, parts.update, exact)
         with torch.inference_mode():
             main_output(call()).zero_()
             return {"output": Observed({"": main_output(call()).clone()}, OUTPUT_TOLERANCE)}
 
 
-def _trained(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact: Mapping[str, Observed]) -> dict[str, Observed]:
-    """Take a step from no momenta on whose labels are the likeliest, and one whose update shows and whose labels are the unlikeliest.
+def _observe_training(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact: Mapping[str, Observed]) -> dict[str, Observed]:
+    """Take two training steps, and return labels, loss, updates, gradients and momenta.
 
-    Two losses of the same logits differ by these, which tells more than a loss: that is near the logarithm of the number of classes
-    whatever an untrained network computes. And the gradient of an unlikely class hardly depends on the logits.
+    The first, without momenta before it, has each image's likeliest class as its label; the second has the unlikeliest, and a visible
+    update. The loss is the difference of the two: a single one is near the logarithm of the number of classes, whatever an untrained
+    network computes. The gradient of an unlikely class hardly depends on the logits.
     """
     if parts.scaler:  # at its first factor a gradient may overflow, and a skipped step shows no update
         parts.scaler.load_state_dict({**parts.scaler.state_dict(), "scale": 1.0})
-    weights, labels, chosen, drawn = parts.weights, parts.labels, exact.get("labels"), _drawn(parts.inputs[0].device)
+    weights, device = parts.weights, parts.inputs[0].device
+    generator = _generator_state(device)
     _forget(update)
-    if labels is None:
-        loss = _host(call())
-    elif chosen is None:
-        logits: list[Tensor] = []
-        hook = parts.network.register_forward_hook(partial(_label_likely, labels, logits))
-        loss = _host(call())
-        hook.remove()
-        chosen = Observed({"likely": labels.clone(), "unlikely": logits[0].argmin(1)}, math.inf)
-    else:
-        labels.copy_(chosen.values["likely"])
-        loss = _host(call())
-    tolerance = TOLERANCE if torch.equal(drawn, _drawn(parts.inputs[0].device)) else DRAWN_TOLERANCE
+    loss, labels = _take_first_step(call, parts, exact.get("labels"))
+    draws = not torch.equal(generator, _generator_state(device))
+    tolerance = DRAWN_TOLERANCE if draws else TOLERANCE
     momenta = {
         f"{key} of {name}": along
         for name, each in weights.items()
@@ -94,12 +87,15 @@ def _trained(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact:
     for each in weights.values():
         if each.grad is not None:
             each.grad.zero_()  # in place: a graph writes there
-    found, rounding = {}, 0.0
-    if labels is not None and chosen is not None:
-        labels.copy_(chosen.values["unlikely"])
-        unlikely = _host(call())
-        rounding = (torch.finfo(storage(parts.dtype)).eps * (loss + unlikely) / (unlikely - loss).abs()).item()
-        loss, found["labels"] = unlikely - loss, chosen
+    found: dict[str, Observed] = {}
+    rounding = 0.0
+    if parts.labels is not None and labels is not None:
+        parts.labels.copy_(labels.values["unlikely"])
+        unlikely_loss = _host(call())
+        difference = unlikely_loss - loss
+        rounding = (torch.finfo(storage(parts.dtype)).eps * (loss + unlikely_loss) / difference.abs()).item()
+        loss = difference
+        found["labels"] = labels
     else:
         call()
     gradients = {name: _norm(each.grad) for name, each in weights.items() if each.grad is not None}
@@ -109,20 +105,37 @@ def _trained(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact:
     _forget(update)
     found["loss"] = Observed({"": loss}, tolerance + rounding)
     found["update"] = Observed(updates, TOLERANCE)
-    for kind, values in (("gradient", gradients), ("momentum", momenta)):
-        found[kind] = Observed(values, tolerance)
+    found["gradient"] = Observed(gradients, tolerance)
+    found["momentum"] = Observed(momenta, tolerance)
     return found
 
 
-def _drawn(device: torch.device) -> Tensor:
-    """Return the state of torch's generator of random numbers there."""
+def _take_first_step(call: Step, parts: StepParts, labels: Observed | None) -> tuple[Tensor, Observed | None]:
+    """Take a step on the likeliest labels, and return its loss, and the likeliest and unlikeliest labels.
+
+    ``labels`` are those of the step in fp64; without them the step's own logits choose. A network with a loss of its own has none.
+    """
+    if parts.labels is None:
+        return _host(call()), None
+    if labels is not None:
+        parts.labels.copy_(labels.values["likely"])
+        return _host(call()), labels
+    logits: list[Tensor] = []
+    hook = parts.network.register_forward_hook(partial(_label_likely, parts.labels, logits))
+    loss = _host(call())
+    hook.remove()
+    return loss, Observed({"likely": parts.labels.clone(), "unlikely": logits[0].argmin(1)}, math.inf)
+
+
+def _generator_state(device: torch.device) -> Tensor:
+    """Return the state of torch's random generator of a device."""
     state: Tensor = (torch.random if device.type == "cpu" else torch.get_device_module(device)).get_rng_state()
     return state
 
 
 @contextmanager
-def _negative(inputs: tuple[Tensor, ...]) -> Iterator[None]:
-    """Change the inputs for a while, in place: the signs of numbers, and the order of what counts or names something."""
+def _negate(inputs: tuple[Tensor, ...]) -> Iterator[None]:
+    """Change the inputs in place while entered: negate floating-point numbers, and reverse integers, such as token ids."""
 
     def change() -> None:
         for each in inputs:
@@ -136,14 +149,14 @@ def _negative(inputs: tuple[Tensor, ...]) -> Iterator[None]:
     change()
 
 
-def _label_likely(labels: Tensor, noted: list[Tensor], network: nn.Module, inputs: object, output: Any) -> None:
-    """Label each image as the class that the network finds likeliest, before its loss is taken."""
-    noted.append(main_output(output).detach())
-    labels.copy_(noted[-1].argmax(1))
+def _label_likely(labels: Tensor, logits: list[Tensor], network: nn.Module, inputs: object, output: Any) -> None:
+    """Note the logits, and label each image by its likeliest class, before the loss is computed. A forward hook."""
+    logits.append(main_output(output).detach())
+    labels.copy_(logits[-1].argmax(1))
 
 
 def _momenta(state: Mapping[str, Any], gradient: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield the length of each momentum along its gradient, so that one of another sign differs, or the root of that of squares."""
+    """Yield name and size of each momentum: its length along the gradient, which shows the sign; of squares the root of their norm."""
     for name, each in state.items():
         if isinstance(each, Tensor) and each.shape == gradient.shape and each.is_floating_point():
             momentum, along = _host(_some(each)), _host(_some(gradient))
@@ -151,7 +164,7 @@ def _momenta(state: Mapping[str, Any], gradient: Tensor) -> Iterator[tuple[str, 
 
 
 def _forget(update: torch.optim.Optimizer) -> None:
-    """Put an optimizer back to before its first step: in place, as a graph goes on with the same momenta."""
+    """Reset an optimizer to before its first step: in place, as a graph uses the same momenta."""
     for state in update.state.values():
         for each in state.values():
             if isinstance(each, Tensor):
@@ -159,10 +172,10 @@ def _forget(update: torch.optim.Optimizer) -> None:
 
 
 def _make_visible(update: torch.optim.Optimizer) -> None:
-    """Make some momenta so large that their weights move by 0.3 to 0.9 at the optimizer's rate, and that no gradient shows.
+    """Make some momenta so large that their weights move by 0.3 to 0.9 at the optimizer's rate, whatever the gradient.
 
-    The rate itself is a constant of a captured graph, and weights do not show it: so what it is multiplied by is made to fit. As fp16
-    does not hold such numbers, few of its weights move.
+    At the usual rate weights hardly move, and the rate is a constant of a captured graph, so the momenta are changed. fp16 can't hold
+    such large numbers, so few of its weights move.
     """
     for group in update.param_groups:
         for weight in group["params"]:
@@ -173,12 +186,12 @@ def _make_visible(update: torch.optim.Optimizer) -> None:
 
 
 def _some(tensor: Tensor) -> Tensor:
-    """Return a view of the first of a tensor's rows: one at least, and otherwise no more than `SAMPLE` numbers."""
+    """Return a view of a tensor's first rows: at least one row, otherwise at most `SAMPLE` numbers."""
     return tensor.detach()[: max(1, SAMPLE // max(1, tensor[0].numel()))] if tensor.dim() else tensor.detach()
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    """Return the 2-norm, summed in fp32 at least: not every device has fp64."""
+    """Return the 2-norm, summed in fp32 or wider: not every device has fp64."""
     norm: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
     return norm
 

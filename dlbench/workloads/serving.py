@@ -7,7 +7,6 @@ in it. docs/serving.md says how to read both.
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import Annotated, Any, Literal
 
@@ -87,7 +86,7 @@ def closed_loop(
         compiled = step.report(clock) if step.report else {}
         return {**compiled, **closed_loop_values(latencies, batch, None if bound_ms is None else bound_ms / 1000)}
 
-    return replace(step, call=None, report=None, inputs=(), observe=observe, joins_instances=True)
+    return replace(step, call=None, report=None, observe=observe, joins_instances=True)
 
 
 def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]) -> Callable[[], list[Tensor]]:
@@ -192,8 +191,8 @@ def open_loop(
     if wait_ms < 0:
         raise ValueError(f"wait_ms must be 0 or more, not {wait_ms:g}")
     sizes = sorted({min(1 << at, batch) for at in range(batch.bit_length() + 1)})
-    step = partial(infer_step, device, model=model, dtype=dtype, layout=layout, mode=mode)
-    services = {size: server(device, step(batch=size), copies) for size in sizes}
+    steps = {size: infer_step(device, model=model, batch=size, dtype=dtype, layout=layout, mode=mode) for size in sizes}
+    services = {size: server(device, step, copies) for size, step in steps.items()}
     bound_s = bound_ms / 1000
 
     def service(size: int) -> None:
@@ -214,7 +213,8 @@ def open_loop(
             stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), service, clock.stamp)
         return {**reported(stamps, bound_s, batch, warm), "own_cpu": own}
 
-    return Work(observe=observe)
+    largest = steps[batch]
+    return Work(observe=observe, reference=largest.reference, inputs=largest.inputs, flops=largest.flops)
 
 
 def requests_of(percentile: str, load: float, given: int | None) -> tuple[int, int]:

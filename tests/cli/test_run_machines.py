@@ -101,7 +101,7 @@ def test_the_budget_begins_once_the_machines_have_connected(tmp_path, monkeypatc
         click.get_current_context().meta[BEGAN] -= 3600
         yield ()
 
-    monkeypatch.setattr(run, "connected_nodes", after_an_hour)
+    monkeypatch.setattr(run, "connect_nodes", after_an_hour)
     suite = front_door.suite(tmp_path, 'workload = "noop"', head="policy.rounds = 1")
     arguments = ("run", suite, "--device", "cpu", "--budget", "10m", "-o", "o.jsonl")
     done = shared_hosts.dlbench(*arguments, cwd=tmp_path, variables={**OF_TORCHRUN, "RANK": "0"})

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from small_networks import NETWORKS, held, lend_modes
+from small_networks import NETWORKS, held, lend_modes, timed_step
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench.core.model import Status
@@ -86,7 +86,8 @@ def refused(workload, broken, dtype, **given):
     away = r"\S+ away from fp64, where rounding explains \S+|missing, or not finite"
     assert found.status is Status.FAILED, found.missing_reasons
     assert re.fullmatch(AWAY.format(away, dtype), found.reason)
-    assert found.check.error is None or found.check.error > found.check.tolerance
+    returned = re.match("its (output|loss) ", found.reason)
+    assert not returned or found.check.error is None or found.check.error > found.check.tolerance
 
 
 @pytest.mark.parametrize(("mode", "dtype"), CASES)
@@ -116,6 +117,23 @@ def test_logits_of_another_network_are_refused(wrong, mode, dtype):
 @pytest.mark.parametrize("wrong", [BROKEN["without update"], with_another_gradient], ids=["none", "another gradient"])
 def test_each_optimizer_s_update_is_seen(wrong, optimizer, implementation, dtype):
     refused("train_step", wrong, dtype, mode="autotune", optimizer=optimizer, implementation=implementation)
+
+
+def test_the_error_is_that_of_the_loss_whatever_else_is_wrong():
+    found = held("train_step", BROKEN["without update"], mode="graph")
+    assert found.status is Status.FAILED
+    assert found.reason.startswith("its momentum of ")
+    assert 0 < found.check.error < found.check.tolerance
+
+
+@pytest.mark.parametrize(("workload", "given"), [("closed_loop", {}), ("open_loop", {"bound_ms": 50.0})])
+def test_the_step_that_is_served_is_held_too_unless_it_is_executed_plainly(workload, given):
+    found = held(workload, mode="graph", **given)
+    assert (found.status, found.missing_reasons) == (Status.OK, {})
+    assert found.check.error <= found.check.tolerance
+    refused(workload, without_a_block, "fp32", mode="graph", **given)
+    assert timed_step(workload, mode="graph", **given).has_checks
+    assert not timed_step(workload, mode="eager", **given).has_checks
 
 
 def at(threads, step):

@@ -16,7 +16,7 @@ from dlbench.core.errors import explained
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Status
 from dlbench.harness.worker import registry
-from dlbench.harness.worker.checking.correctness import Subject, spot_checked
+from dlbench.harness.worker.checking.correctness import Subject, spot_check
 from dlbench.kit import batches
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import feed
@@ -88,7 +88,7 @@ def test_a_check_of_pageable_batches_asks_the_cpu_for_none():
     card = SimpleNamespace(is_host=False, synchronize=lambda device: None, to_host=list)
     timed = Samples(1, (0.001,), 0.001, 0.0, steady=True)
     result = Measurement(Case("feed@cuda:0", "s", "feed", params, "cuda:0"), 0, Status.OK, samples=timed)
-    checked = spot_checked(Subject(result, set_up_on_card(CPU, params), workload, params, 1, card, CPU, 0.0, 60.0))
+    checked = spot_check(Subject(result, set_up_on_card(CPU, params), workload, params, 1, card, CPU, 0.0, 60.0))
     assert asked == ["pageable", "pageable", "resident"]
     assert (
         explained(checked.missing_reasons["check"])

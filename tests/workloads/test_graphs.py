@@ -94,7 +94,7 @@ def test_a_graph_is_captured_on_a_stream_of_its_device_after_steps_there(monkeyp
         cuda.note("step")
         return output
 
-    replay = modes.captured(step, DEVICE)
+    replay = modes.capture(step, DEVICE)
     assert cuda.done == [
         ("side waits", "usual", 1),
         *[("step", "side", 1)] * modes.WARM_UP_STEPS,
@@ -112,7 +112,7 @@ def test_a_graph_is_captured_on_a_stream_of_its_device_after_steps_there(monkeyp
 def test_a_torch_that_does_not_watch_what_a_graph_reads_captures_without(monkeypatch):
     cuda = Graphs(watches=False)
     monkeypatch.setattr(torch, "cuda", cuda)
-    modes.captured(lambda: torch.zeros(1), DEVICE)
+    modes.capture(lambda: torch.zeros(1), DEVICE)
     assert ("capture, watched: False", "usual", 1) in cuda.done
 
 
@@ -121,7 +121,7 @@ def test_what_a_graph_reads_and_writes_lives_as_long_as_it(monkeypatch):
 
     def begun():
         network, images = nn.Linear(3, 2), torch.ones(1, 3)
-        replay = modes.captured(lambda: network(images), DEVICE)
+        replay = modes.capture(lambda: network(images), DEVICE)
         return replay, [weakref.ref(each) for each in (network, network.weight, images)]
 
     replay, kept = begun()
@@ -143,7 +143,7 @@ def test_what_ran_out_of_memory_in_a_capture_is_told_and_not_that_the_capture_is
         return torch.zeros(1)
 
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
-        modes.captured(step, DEVICE)
+        modes.capture(step, DEVICE)
     assert cuda.streams == ["usual"]
 
 
@@ -156,7 +156,7 @@ def test_memory_of_an_invalid_capture_goes_back_to_the_allocator(monkeypatch, na
     monkeypatch.setattr(torch._C, name, lambda *given: called.append(("end", *given)), raising=False)
     monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *given: called.append(("release", *given)), raising=False)
     with pytest.raises(RuntimeError, match="error during capture"):
-        modes.captured(lambda: torch.zeros(1), DEVICE)
+        modes.capture(lambda: torch.zeros(1), DEVICE)
     assert called == [("end", 1, (0, 7)), ("release", 1, (0, 7))]
 
 
@@ -171,5 +171,5 @@ def test_a_pool_that_its_capture_has_ended_is_left_to_the_graph(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *given: released.append(given), raising=False)
     with pytest.raises(RuntimeError, match="error during capture"):
-        modes.captured(lambda: torch.zeros(1), DEVICE)
+        modes.capture(lambda: torch.zeros(1), DEVICE)
     assert released == []

@@ -37,7 +37,7 @@ from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.probe.devices import why_gpu_unusable
 from dlbench.harness.process.launch import Interruption
-from dlbench.harness.ranks.machines import Node, RemoteNode, connected_nodes, serve
+from dlbench.harness.ranks.machines import Node, RemoteNode, connect_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.schedule import RunSettings, Side
 
@@ -149,7 +149,7 @@ def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, int
 
 def _other_machines(node: Node, stack: ExitStack) -> tuple[RemoteNode, ...]:
     """Return the other machines of a run once all have connected; its budget counts from then."""
-    machines = stack.enter_context(connected_nodes(node))
+    machines = stack.enter_context(connect_nodes(node))
     click.get_current_context().meta[BEGAN] = time.monotonic()
     return machines
 

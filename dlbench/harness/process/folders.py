@@ -1,7 +1,7 @@
 """Folders that a run makes: for files that cases write, and for a reference of a git checkout.
 
-A lock tells the former of a running dlbench from what a killed one has left, which the next removes. A checkout, its index and its
-worktrees are never touched.
+A running dlbench holds a lock on its folders for cases; the next dlbench removes those that a killed one has left. A checkout, its index
+and its worktrees are never touched.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ from dlbench.core.errors import UsageError
 
 _PREFIX = "dlbench-scratch-"
 _MARK = "made-by-dlbench"
-"""A file in each of them, with the machine that made it: a folder without is the user's."""
+"""A file in each of them that names the machine which made it. A folder without this file is the user's."""
 
 
 class ScratchFolders:
-    """The folders of one run, one in each place that it is asked for. Use as a context manager: leaving it removes them."""
+    """The folders of one run, at most one in each place. A context manager that removes them at its end."""
 
     def __init__(self) -> None:
         self._made: dict[Path, tuple[Path, int]] = {}
-        """By place the folder and the descriptor of its lock."""
+        """Maps a place to the folder there and the descriptor of its lock."""
 
     def __enter__(self) -> Self:
         return self
@@ -36,15 +36,15 @@ class ScratchFolders:
         self.remove()
 
     def of(self, owner: str, place: Path | None = None) -> Path:
-        """Return the folder that belongs to an owner, in a place (the system's temporary folder), the same each time.
+        """Return the folder of an owner in a place, by default the system's temporary folder; the same owner gets the same folder.
 
-        Raises OSError, with the place for its file name, where it can't be made.
+        Raises OSError with the place as its file name if the folder can't be made.
         """
         place = Path(os.path.realpath(place or tempfile.gettempdir()))
         try:
             if place not in self._made or not self._made[place][0].is_dir():
                 remove_left_behind(place)
-                self._made[place] = _made_in(place)
+                self._made[place] = _make_folder(place)
             folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"
             folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -60,19 +60,20 @@ class ScratchFolders:
 
 
 def refuse_unwritable(place: Path) -> None:
-    """Make a folder there and remove it again. Raises OSError, with the place for its file name, where that can't be done."""
+    """Raise OSError with the place as its file name if no folder can be made there."""
     with ScratchFolders() as folders:
         folders.of("", place)
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder with all that is in it.
+    """Remove a folder that a dlbench on this machine has left behind, with all that is in it.
 
-    Not one that another dlbench has open, nor the user's own or another machine's, whose locks may not be seen here.
+    A folder stays if another dlbench holds its lock, if it is the user's own, or if another machine made it, whose locks may not be seen
+    here.
     """
     with suppress(OSError):
         if (folder / _MARK).read_text() == _host():
-            lock = _locked(folder)
+            lock = _lock(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
@@ -84,11 +85,11 @@ def remove_left_behind(place: Path) -> None:
             _remove(folder)
 
 
-def _made_in(place: Path) -> tuple[Path, int]:
+def _make_folder(place: Path) -> tuple[Path, int]:
     """Make a folder, and return it with its lock. Raises OSError where it can't be made or locked."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
     try:
-        lock = _locked(folder)
+        lock = _lock(folder)
         # Only now can it be taken for one left behind.
         (folder / _MARK).write_text(_host())
     except OSError:
@@ -98,14 +99,14 @@ def _made_in(place: Path) -> tuple[Path, int]:
 
 
 def _host() -> str:
-    """Return what tells this machine from others that share a folder with it, without its name."""
+    """Return a hash of this machine's name, to tell it from others that share a folder with it."""
     return hashlib.sha256(platform.node().encode()).hexdigest()
 
 
-def _locked(folder: Path) -> int:
-    """Return a descriptor that holds the folder's lock, until it is closed or this process ends. Raises OSError where another holds it.
+def _lock(folder: Path) -> int:
+    """Return a descriptor that holds the folder's lock until it is closed. Raises OSError if another process holds it.
 
-    In a folder that others share, a link or a pipe of that name may lie in wait: it is no folder.
+    A link or a pipe of that name, which others may put into a shared place, raises OSError, too.
     """
     import fcntl  # only where there is something to lock: Windows has none
 
@@ -123,7 +124,7 @@ _PATIENCE_S = 600.0
 
 
 def root_of(path: Path) -> Path | None:
-    """Return the top folder of the checkout that a file lies in; None where it lies in none, or git does not say."""
+    """Return the top folder of the git checkout that contains a file; None if there is none, or git fails."""
     if not path.parent.is_dir():
         return None
     done = _git("-C", str(path.parent), "rev-parse", "--show-toplevel")
@@ -131,7 +132,10 @@ def root_of(path: Path) -> Path | None:
 
 
 def write_reference(root: Path, reference: str, folder: Path) -> str:
-    """Write a branch, tag or commit into an empty folder, without submodules; return its commit. Raises UsageError if there is none."""
+    """Write the files of a branch, tag or commit, without submodules, into an empty folder, and return the commit.
+
+    Raises UsageError if the checkout has no such reference, or git can't write it.
+    """
     found = _git("-C", str(root), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
     if found.returncode:
         raise UsageError(f"the checkout has no reference '{reference}'; give a branch, a tag or a commit that git rev-parse knows")
@@ -146,13 +150,13 @@ def write_reference(root: Path, reference: str, folder: Path) -> str:
 
 
 def _git(*words: str, index: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run git and return what it printed, whatever its exit code. Raises UsageError if git is missing or does not answer."""
     git = shutil.which("git")
     if git is None:
         raise UsageError("git is not installed here, and a reference needs it")
     # In a hook these name another repository than the folder's own.
-    environ = {
-        name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
-    }
+    of_hooks = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+    environ = {name: value for name, value in os.environ.items() if name not in of_hooks}
     if index:
         environ["GIT_INDEX_FILE"] = str(index)
     try:

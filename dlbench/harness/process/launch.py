@@ -1,4 +1,4 @@
-"""Start, interruption and kill of processes: Ctrl-C as something to wait for, interpreters, and how a process ended."""
+"""Processes: their start and kill, how they ended, and signals such as Ctrl-C, which a `select` can wait for."""
 
 import os
 import random
@@ -31,21 +31,21 @@ class Interruption:
         self._before_exit: list[Callable[[], object]] = []
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable once a signal has come."""
+        """Return a descriptor that becomes readable when a signal comes."""
         return self._read
 
     @property
     def exit_code(self) -> ExitCode:
-        """The code to exit with: as a shell has it, 128 and the number of the signal; 0 without one."""
+        """The exit code that a shell expects: 128 plus the number of the signal; 0 without one."""
         return ExitCode(128 + self.requested if self.requested else 0)
 
     def wait(self, seconds: float) -> None:
-        """Return after so long, or at once when a signal comes."""
+        """Wait for so long, or until a signal comes."""
         select.select([self._read], [], [], seconds)
 
     @contextmanager
     def before_exit(self, action: Callable[[], object]) -> Iterator[None]:
-        """While entered, the action, which must not raise, is done before a second signal ends the program."""
+        """Do an action, while entered, before a second signal ends the program. The action must not raise."""
         self._before_exit.append(action)
         try:
             yield
@@ -125,14 +125,20 @@ def own_variables(threads: int, seed: int) -> dict[str, str]:
 
 
 def start_code(rest: str, interpreter: Interpreter) -> str:
-    """Return code that imports dlbench by its path alone, as its folder may hold another interpreter's packages, and does the rest."""
+    """Return code that imports dlbench by the path of its package, and then does ``rest``.
+
+    The folder around the package is not searched: it may hold packages of another interpreter.
+    """
     return _START.format(package=str(PACKAGE / "__init__.py"), imports_from_folder=interpreter.imports_from_folder) + rest
 
 
 def start(
     interpreter: Interpreter, code: str, arguments: Sequence[str], environ: Mapping[str, str], output: IO[bytes], handed: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a process on the CPUs to measure on, which prints to a file. Raises WorkerError where it can't be started."""
+    """Start a process on the CPUs to measure on. It runs ``code``, prints to the file ``output`` and inherits the descriptors ``handed``.
+
+    Raises WorkerError if it can't be started.
+    """
     try:
         process = subprocess.Popen(
             [interpreter.python, "-c", start_code(code, interpreter), *arguments],
@@ -153,7 +159,7 @@ def start(
 
 
 def exit_description(code: int, output: str) -> str:
-    """Describe an exit code, with the last line that the process wrote."""
+    """Describe an exit code (negative: a signal), with the last line that the process wrote."""
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     # The traceback that faulthandler prints names files of this machine; its heading is what helps.
@@ -163,6 +169,6 @@ def exit_description(code: int, output: str) -> str:
 
 def kill_group(pid: int) -> None:
     """Kill a process with its group, if they are still there."""
-    for kill in (os.killpg, os.kill):  # a child that had no time to make its own group is ended by itself
+    for kill in (os.killpg, os.kill):  # a child that had no time to make its own group gets the signal alone
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)

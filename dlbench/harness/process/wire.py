@@ -45,7 +45,10 @@ class Reader:
         return self._ended or b"\n" in self._buffer
 
     def read(self, deadline: float = math.inf, wake: int | None = None) -> Message:
-        """Wait as `wait` does. Raises EOFError at the end, in the middle of a line too, and ForeignLine for what is no message."""
+        """Wait as `wait` does, and return the next message.
+
+        Raises EOFError at the end, even in the middle of a line, and ForeignLine for a line that is no message.
+        """
         wait([self], deadline, wake)
         line, newline, rest = self._buffer.partition(b"\n")
         if not newline:
@@ -64,7 +67,7 @@ class Reader:
                 yield self.read()
 
     def take(self) -> None:
-        """Take what has arrived, waiting for it if need be; a broken connection has ended, too."""
+        """Read what has arrived, waiting for it if need be. A broken connection counts as the end."""
         try:
             data = os.read(self._descriptor, 1 << 16)
         except OSError:
@@ -140,7 +143,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareRequest(Request):
-    """Asks a process to import what its requests will need, ``plugins`` too, itself, and to answer when it has. Its reply is empty."""
+    """Asks a process to import itself what its requests will need, ``plugins`` too. The reply is empty."""
 
     threads: int = 1
     training: bool
@@ -156,7 +159,7 @@ class HelloRequest(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureRequest(Request):
-    """To measure one case in one round. ``threads`` are those of each rank."""
+    """Asks to measure one case in one round. ``threads`` are those of each rank."""
 
     case: Case
     round: int
@@ -177,7 +180,7 @@ class MeasureRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a hello, a measurement, or the error instead of them."""
+    """The answer to a request: that of a hello, a measurement, or an error instead."""
 
     hello: Message | None = None
     measurement: Measurement | None = None
@@ -204,7 +207,7 @@ class Reply:
         return replace(self, measurement=replace(self.measurement, reason=reason))
 
     def cut_off(self, reason: str) -> Measurement | None:
-        """Return the measurement, with why the groups are missing."""
+        """Return the measurement, with the reason why the groups in ``missing`` were cut off."""
         cut_off = dict.fromkeys(self.missing, (Unknown.CUT_OFF.reason(text=reason),))
         return self.measurement and replace(self.measurement, missing_reasons={**self.measurement.missing_reasons, **cut_off})
 

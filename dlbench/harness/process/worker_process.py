@@ -48,10 +48,10 @@ class RequestOutcome:
     """``deadline`` is its own, ``budget`` the end of the whole run."""
     reply: Reply | None = None
     sentence: str = ""
-    """How a process died, with its last line of output; at the deadline, what it was at, or the functions that its ranks were in."""
+    """How a process died, with its last line of output; at the deadline, its stage, or the functions that its ranks were in."""
     who: str = "its process"
     unkillable: bool = False
-    """Whether the process was still there long after it was killed: it waits for a driver, and whatever it had stays taken."""
+    """Whether the process was still there long after it was killed: it waits for a driver, and keeps the memory that it had."""
     timed: Reply | None = None
     """The measurement as it was before the last reply, or instead of it."""
 
@@ -70,24 +70,24 @@ class RequestOutcome:
 
 
 class Channel(Reader):
-    """The messages of one measuring process, and how far it is with the present request."""
+    """The messages of one measuring process, and its progress with the present request."""
 
     def __init__(self, replies: int, requests: int, output: int | Path, number: int = 0, pid: int = 0, who: str = "its process") -> None:
         super().__init__(replies)
         self._requests, self._output = requests, output
         self.number, self.pid, self.who = number, pid, who
         self.printed_before = 0
-        """Bytes that it had printed before the request. What it printed ahead of its first one may be why that can't be done."""
+        """Bytes that it had printed before the request; 0 for the first, as what it printed before may say why that fails."""
         self.stage = ""
         self.case_pid: int | None = None
         """Process that does the request: the process itself, or its fork."""
         self.timed: Reply | None = None
         self.exit: int | None = None
-        """The exit code of what did the request, once that is over."""
+        """The exit code of the process that did the request, once that is over."""
 
     def send(self, request: Request) -> None:
-        """Send a request; that a process is gone already shows when its answer is read."""
-        with suppress(OSError):  # on another machine
+        """Send a request. If the process is gone already, reading its answer will show that."""
+        with suppress(OSError):  # the output is a file on another machine
             if self.exit is not None:
                 self.printed_before = os.stat(self._output).st_size  # noqa: PTH116  # of a descriptor, too
         with suppress(OSError):
@@ -95,7 +95,8 @@ class Channel(Reader):
 
     def begin(self) -> None:
         """Forget the last request."""
-        self.stage, self.case_pid, self.timed, self.exit = "", None, None, None
+        self.stage = ""
+        self.case_pid = self.timed = self.exit = None
 
 
 class MeasuringProcess:
@@ -113,35 +114,36 @@ class MeasuringProcess:
     ) -> RequestOutcome:
         """Send one request and wait for its end: a reply, the death of a process, the deadline, the end of the run, or Ctrl-C.
 
-        ``deadline_s`` counts from when it begins; ``run_ends`` is on the scale of `time.monotonic`. After anything but a reply what did the
-        request is gone, with its group. ``window`` is read while the request has a step metered.
+        ``deadline_s`` counts from the beginning of the request; ``run_ends`` is on the scale of `time.monotonic`. After anything but a
+        reply the process that did the request is gone, with its group. ``window`` is read while the request has a step metered.
         """
         self.send(request)
         return self.answer(deadline_s, run_ends, window)
 
     def send(self, request: Request) -> None:
-        """Send a request, and leave it to `answer` to tell how it ended."""
+        """Send a request without waiting for it: `answer` does that."""
         self._request = request
         for channel in self._channels:
             channel.send(request)
 
     def answer(self, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None) -> RequestOutcome:
-        """Wait for the end of the request sent last, as `ask` does. All of it ends unless it is fit for another one."""
+        """Wait for the end of the last request, as `ask` does. End all processes unless they are fit for another one."""
         try:
             outcome = self._gather(run_ends) or self._collect(deadline_s, run_ends, window)
         except Interrupted:
             outcome = RequestOutcome("interrupted")
         timed = {channel.number: channel.timed for channel in self._channels if channel.timed}
         ended = len(self._channels) == self._size and all(channel.exit is not None for channel in self._channels)
-        reply, several = outcome.reply, self._size > 1
-        if not ended or (reply and (reply.fault or (several and reply.status is Status.OOM))):
+        reply = outcome.reply
+        is_unfit = reply is not None and (reply.fault or (self._size > 1 and reply.status is Status.OOM))
+        if not ended or is_unfit:
             self.end()
-        whole = combined(timed, self._size) if len(timed) == self._size else None
+        whole = combine_replies(timed, self._size) if len(timed) == self._size else None
         return replace(outcome, unkillable=self._unkillable, timed=whole)
 
     def _collect(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
-        """Take the messages of all processes until each is done with the request. Raises Interrupted."""
-        # The request waits while they still import torch; its own clock starts when the first begins it.
+        """Read messages until every process is done with the request, and return how it ended. Raises Interrupted."""
+        # Until torch is imported the request waits; `deadline_s` starts when the first process begins it.
         deadline = time.monotonic() + (START_S if self._imported else IMPORT_S)
         begun = failed = False
         replies: dict[int, Reply] = {}
@@ -162,7 +164,7 @@ class MeasuringProcess:
             for channel in ready:
                 try:
                     message = channel.read()
-                except EOFError:  # whatever others say now comes from that
+                except EOFError:  # the errors of the other ranks follow from this one's
                     return self._death(channel)
                 except ForeignLine as error:
                     return RequestOutcome("died", sentence=str(error), who=channel.who)
@@ -173,7 +175,7 @@ class MeasuringProcess:
                         begun, deadline = True, time.monotonic() + deadline_s
                 elif "stage" in message:
                     channel.stage = message["stage"]
-                elif "timed" in message and (self._size == 1 or not channel.timed):  # ranks add what comes behind together
+                elif "timed" in message and (self._size == 1 or not channel.timed):  # of ranks the first, which all have
                     channel.timed = convert(Reply, message["timed"])
                 elif "window" in message and window:
                     window.mark(message["window"])
@@ -183,10 +185,10 @@ class MeasuringProcess:
                     channel.exit = message["exit"]
             if self._size > 1 and not failed and any(reply.status is not Status.OK for reply in replies.values()):
                 failed, deadline = True, time.monotonic() + _ANSWER_S
-        return RequestOutcome("replied", combined(replies, self._size)) if replies else self._death(self._channels[0])
+        return RequestOutcome("replied", combine_replies(replies, self._size)) if replies else self._death(self._channels[0])
 
     def _wait(self, waiting: Sequence[Channel], deadline: float, window: Window | None) -> list[Channel]:
-        """Wait for messages as `wire.wait` does, and take the readings that are due meanwhile."""
+        """Wait for messages as `wire.wait` does, and read the window whenever a reading is due."""
         while window and window.due_s < deadline:
             with suppress(TimeoutError):
                 return wait(waiting, window.due_s, self._wake)
@@ -194,30 +196,31 @@ class MeasuringProcess:
         return wait(waiting, deadline, self._wake)
 
     def end(self) -> None:
-        """Kill all of it and free what belongs to it; a second time does nothing."""
+        """Kill all processes and free their resources; a second time does nothing."""
         raise NotImplementedError
 
     def _gather(self, run_ends: float) -> RequestOutcome | None:
-        """Wait until all are there to answer; None when they are, else how that ended. Raises Interrupted."""
+        """Wait until all processes can answer. Return None then, else how the request ended. Raises Interrupted."""
 
     def _death(self, channel: Channel) -> RequestOutcome:
         """Return how a process, or the fork that did its request, ended."""
         raise NotImplementedError
 
     def _stop(self) -> str:
-        """Say what a request that is out of time was at, and end what can be ended without the process itself."""
+        """Return the stage of a request that is out of time, and end what can be ended without the process itself."""
         raise NotImplementedError
 
 
-def combined(replies: Mapping[int, Reply], size: int) -> Reply:
-    """Make one reply of those of all ranks, which stand in the order of their arrival.
+def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
+    """Combine the replies of all ranks, by number in the order of their arrival, into one.
 
-    It is rank 0's, with the highest memory and the bytes that all copy; or the first that is not ok, with its rank in the sentence unless
-    all ranks say the same.
+    Return that of rank 0, with the highest memory and the sum of the bytes copied. If any is not ok, return the first of these, whose
+    reason names the rank unless all ranks give the same one.
     """
     if size == 1:
         return replies[0]
-    if bad := {number: reply for number, reply in replies.items() if reply.status is not Status.OK}:
+    bad = {number: reply for number, reply in replies.items() if reply.status is not Status.OK}
+    if bad:
         number, reply = next(iter(bad.items()))
         alike = len(bad) == size and len({each.reason for each in bad.values()}) == 1
         named = reply if alike else reply.with_reason(f"rank {number}: {reply.reason}")
@@ -227,14 +230,14 @@ def combined(replies: Mapping[int, Reply], size: int) -> Reply:
     known = [name for name, peak in asdict(whole.memory).items() if peak is not None]
     memory = replace(whole.memory, **{name: max(getattr(each.memory, name) or 0 for each in measurements) for name in known})
     transfer = whole.transfer
-    if transfer:  # taken by all ranks or by none, in a time that all of them read
+    if transfer:  # all ranks have one or none has, and all read the same times
         copied = ("h2d_bytes", "d2h_bytes")
         transfer = replace(transfer, **{name: sum(getattr(each.transfer, name) for each in measurements) for name in copied})
     return replace(replies[0], measurement=replace(whole, memory=memory, transfer=transfer))
 
 
 class WorkerProcess(MeasuringProcess):
-    """One measuring process by itself. Use as a context manager: leaving it ends the process and all it started."""
+    """One measuring process. A context manager that ends the process, and all that it started, at its end."""
 
     def __init__(self, mode: Mode, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter | None = None) -> None:
         super().__init__(interruption)
@@ -244,7 +247,8 @@ class WorkerProcess(MeasuringProcess):
         request_read, requests = os.pipe()
         replies, reply_write = os.pipe()
         lifeline_read, lifeline = os.pipe()
-        self._ours, handed = (requests, replies, lifeline), (request_read, reply_write, lifeline_read)
+        self._ours = (requests, replies, lifeline)
+        handed = (request_read, reply_write, lifeline_read)
         self._channels = [Channel(replies, requests, self._output.fileno())]
         environ = {**interpreter.environment(), **own_variables(threads, seed)}
         try:
@@ -263,7 +267,7 @@ class WorkerProcess(MeasuringProcess):
         self.end()
 
     def end(self) -> None:
-        """Kill the process and its group and free what belongs to it; a second time does nothing."""
+        """Kill the process and its group and free its resources; a second time does nothing."""
         if not self.usable:
             return
         self.usable = False
@@ -274,24 +278,26 @@ class WorkerProcess(MeasuringProcess):
         self._unkillable = self._exit() is None
 
     def _exit(self) -> int | None:
-        """Return how the process exited; None where it does not, as one that waits for a device which fell off its bus."""
+        """Return the exit code; None if the process does not exit, such as one that waits for a device which fell off its bus."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(_GRACE_S)
         return None
 
     def _death(self, channel: Channel) -> RequestOutcome:
-        if (code := self._exit() if channel.exit is None else channel.exit) is None:
+        code = self._exit() if channel.exit is None else channel.exit
+        if code is None:
             return RequestOutcome("died", sentence="has ended and is still there")
         # pread, because the process shares this file's offset and goes on writing there.
         output = os.pread(self._output.fileno(), 1 << 16, channel.printed_before)
         return RequestOutcome("died", sentence=exit_description(code, output.decode(errors="replace")))
 
     def _stop(self) -> str:
-        """Kill the fork that does the request, if it is one: that the process itself lives on it shows by reporting that end."""
+        """Kill the fork that does the request, if any, and wait until the process reports its end, which shows that it lives on."""
         (channel,) = self._channels
         if self.mode == "fork" and channel.case_pid is not None:
             kill_group(channel.case_pid)
-            channel.case_pid, grace = None, time.monotonic() + _GRACE_S
+            channel.case_pid = None
+            grace = time.monotonic() + _GRACE_S
             with suppress(EOFError, ForeignLine, TimeoutError, Interrupted):
                 while "exit" not in (message := channel.read(grace, self._wake)):
                     pass
@@ -307,17 +313,17 @@ class WorkerProcess(MeasuringProcess):
 def handshake(
     worker: WorkerProcess, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: Path | None = None
 ) -> dict[str, Any]:
-    """Ask a new process for devices, versions and workloads, with no module imported from ``not_from``.
+    """Ask a new process for devices, versions and workloads, and return its answer. It imports no module from ``not_from``.
 
-    Raises WorkerError, in the words of the process, if it can't say, or if it lacks what measuring needs; DeviceFault if the devices do not
-    answer.
+    Raises WorkerError with its error, or if it lacks what measuring needs, and DeviceFault if the devices do not answer.
     """
     folder = str(not_from) if not_from else None
     outcome = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=folder))
     name = Path(worker.interpreter.python).name
     if outcome.reply and outcome.reply.hello:
         torch = str(outcome.reply.hello["versions"]["torch"])
-        if (found := re.match(r"(\d+)\.(\d+)", torch)) and tuple(map(int, found.groups())) < _LEAST_TORCH:
+        version = re.match(r"(\d+)\.(\d+)", torch)
+        if version and tuple(map(int, version.groups())) < _LEAST_TORCH:
             raise WorkerError(f"{name} has torch {torch}; dlbench needs torch 2.6 or later")
         return outcome.reply.hello
     if outcome.how == "interrupted":

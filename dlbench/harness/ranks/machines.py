@@ -1,4 +1,4 @@
-"""Machines that ranks run on: this one by torchrun, and others, where the first has a dlbench start them when a case needs them."""
+"""Machines that ranks run on: torchrun starts those of this machine, and a dlbench on each other machine those there."""
 
 import os
 import re
@@ -67,18 +67,18 @@ class RankSpec:
 
 
 class Torchrun:
-    """torchrun with its ranks. ``folder`` takes what each of them prints."""
+    """torchrun with its ranks, each of which prints to a file in ``folder``."""
 
     def __init__(self, spec: RankSpec, interpreter: Interpreter, folder: Path) -> None:
         self._folder = folder
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         # torchrun takes a port that is free. It looks after its ranks once a second, which should not show in what they measure.
         options = ["--standalone", f"--nproc-per-node={spec.count}", "--max-restarts=0", "--monitor-interval=1"]
-        # Else torchrun makes a folder of its own and leaves it behind.
+        # Without --log-dir torchrun makes a folder and leaves it behind.
         self._logs = tempfile.TemporaryDirectory(prefix="dlbench-")
-        where = [spec.address, str(folder), f"{spec.first}", f"{spec.size}", spec.store]
-        rank = [interpreter.python, "-c", start_code(_RANK, interpreter), *where]
-        # On several machines another torchrun started dlbench itself, and its report is not about these ranks.
+        rank_arguments = [spec.address, str(folder), f"{spec.first}", f"{spec.size}", spec.store]
+        rank = [interpreter.python, "-c", start_code(_RANK, interpreter), *rank_arguments]
+        # On several machines another torchrun started dlbench itself; its variables are not meant for these ranks.
         variables = {name: value for name, value in interpreter.environment().items() if not name.startswith("TORCHELASTIC_")}
         arguments = [*options, f"--log-dir={self._logs.name}", "--no-python", *rank]
         environ = {**variables, **own_variables(spec.threads, spec.seed)}
@@ -94,14 +94,14 @@ class Torchrun:
         return None if code is None else exit_description(code, self._text())
 
     def exit_description_of(self, rank: int, pid: int, since: int = 0) -> str:
-        """Say how a rank ended, once all are gone, with its last line after the first ``since`` bytes."""
+        """Return how a rank ended, once all are gone, with the last line that it printed after the first ``since`` bytes."""
         self._wait()
         found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self._text())
         return exit_description(int(found[1]), self._printed(rank, since)) if found else "died"
 
     def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
-        """Have ranks, by number, dump their tracebacks; return the function that each is in, of those that could."""
-        # JSON, from another machine, makes text of their numbers.
+        """Return the function that each rank is in, by number, from the tracebacks that they dump; a rank that can't is left out."""
+        # JSON from another machine has the numbers as text.
         pids = {int(rank): pid for rank, pid in pids.items()}
         before = {rank: len(self._printed(rank)) for rank in pids}
         for pid in pids.values():
@@ -130,7 +130,7 @@ class Torchrun:
         return os.pread(self._output.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def end(self) -> None:
-        """End it and its ranks."""
+        """End torchrun and its ranks."""
         # Not SIGKILL at once: only the CPU time of processes that torchrun has waited for counts as dlbench's own.
         self._process.terminate()
         self._wait()
@@ -145,7 +145,7 @@ class Torchrun:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """This machine among several, as torchrun numbers them; host of the first one, and port of torchrun's store there."""
+    """This machine among several, by torchrun's number, with the host of the first one and the port of torchrun's store there."""
 
     number: int
     count: int
@@ -154,7 +154,10 @@ class Node:
 
     @classmethod
     def of_torchrun(cls) -> "Node | None":
-        """Read torchrun's variables; None where it started no more than this process. Raises UsageError for several on one machine."""
+        """Return this machine by torchrun's variables; None if torchrun started only this process, or nothing.
+
+        Raises UsageError if torchrun started several processes on one machine.
+        """
         if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE") == "1":
             return None
         if os.environ["LOCAL_WORLD_SIZE"] != "1":
@@ -163,13 +166,13 @@ class Node:
 
 
 def refuse_several(command: str) -> None:
-    """Raise UsageError where torchrun started ``command``, which measures on one machine, on several."""
+    """Raise UsageError if torchrun started on several machines a command that measures on one."""
     if Node.of_torchrun():
         raise UsageError(f"{command} measures on one machine; start it without torchrun, or have dlbench run measure on several")
 
 
 class RemoteNode:
-    """Another machine as the first one sees it: its capacity, and a dlbench there that starts ranks on request."""
+    """Another machine, seen from the first one: its capacity, and a dlbench there that starts ranks on request."""
 
     def __init__(self, connection: socket.socket, node: Node) -> None:
         self._connection = connection
@@ -182,29 +185,29 @@ class RemoteNode:
         """The first machine, where the ranks connect, and its store."""
 
     def start(self, spec: RankSpec) -> None:
-        """Have ranks started there. Raises DeviceFault if the machine is gone."""
+        """Start ranks there. Raises DeviceFault if the machine is gone."""
         self._send({"start": asdict(spec)})
 
     def exit_description_of(self, rank: int, pid: int, since: int = 0) -> str:
-        """Ask how a rank that has died there ended. Raises DeviceFault if the machine is gone."""
+        """Return how a rank there ended: see `Torchrun.exit_description_of`. Raises DeviceFault if the machine is gone."""
         return str(self._ask("exit_description_of", rank, pid, since) or "died")
 
     def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
-        """Ask in which function each rank there is: see `Torchrun.running_functions`. Raises DeviceFault if the machine is gone."""
+        """Return the function that each rank there is in: see `Torchrun.running_functions`. Raises DeviceFault if the machine is gone."""
         functions = self._ask("running_functions", pids) or {}
         return {int(rank): str(function) for rank, function in functions.items()}
 
     def end(self) -> None:
-        """Have its ranks ended; if it is gone, they are."""
+        """End its ranks. If the machine is gone, so are they."""
         with suppress(DeviceFault):
             self._send({"start": None})
 
     def close(self) -> None:
-        """Disconnect, at which dlbench ends there."""
+        """Disconnect, which ends the dlbench there."""
         self._connection.close()
 
     def _ask(self, method: str, *arguments: Any) -> Any:
-        """Return what a method of its `Torchrun` returns, at once; None where it is out of reach by now."""
+        """Return the result of a method of its `Torchrun`; None if the machine does not answer."""
         self._send({"ask": method, "arguments": arguments})
         with suppress(EOFError, ForeignLine, TimeoutError):
             return self._answers.read(time.monotonic() + _PATIENCE_S)["answer"]
@@ -218,15 +221,18 @@ class RemoteNode:
 
 
 @contextmanager
-def connected_nodes(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
-    """Wait, on the first machine, for all the others, and disconnect at the end. Raises WorkerError for one that does not connect."""
+def connect_nodes(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
+    """Yield the other machines, once all have connected to this first one, and disconnect at the end.
+
+    Raises WorkerError if one does not connect.
+    """
     machines: list[RemoteNode] = []
     with socket.create_server(("", 0), backlog=node.count) as listener:
         listener.settimeout(_PATIENCE_S)
         _ask_store(node, f"{node.host}:{listener.getsockname()[1]}")
         try:
             while len(machines) < node.count - 1:
-                with suppress(EOFError, ForeignLine, KeyError):  # something else has called
+                with suppress(EOFError, ForeignLine, KeyError):  # whoever connected is no dlbench
                     machines.append(RemoteNode(listener.accept()[0], node))
         except TimeoutError as error:
             raise WorkerError(f"only {len(machines) + 1} of {node.count} machines came within {_PATIENCE_S:g} s") from error
@@ -238,7 +244,7 @@ def connected_nodes(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
 
 
 def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], interruption: Interruption) -> None:
-    """Start and end ranks here as the first machine says, until it disconnects. Raises WorkerError where it can't be reached."""
+    """Start and end ranks here on request of the first machine, until it disconnects. Raises WorkerError if it can't be reached."""
     address = _ask_store(node)
     try:
         connection = call_parent(address)
@@ -258,13 +264,16 @@ def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], in
                     case {"start": ranks}:
                         if torchrun:
                             torchrun.end()
-                        torchrun = ranks and Torchrun(RankSpec(**ranks), Interpreter(), Path(folder))
+                        torchrun = Torchrun(RankSpec(**ranks), Interpreter(), Path(folder)) if ranks else None
         if torchrun:
             torchrun.end()
 
 
 def _ask_store(node: Node, *address: str) -> str:
-    """Return where the first machine listens, from torchrun's store; with an address, put it there. Raises WorkerError if there is none."""
+    """Return the address of the first machine from torchrun's store, after writing ``address`` there if it is given.
+
+    Raises WorkerError if the store can't be used.
+    """
     # In a process of its own: this one never imports torch.
     command: Sequence[str] = [sys.executable, "-c", _STORE, node.host, str(node.port), str(_PATIENCE_S), *address]
     try:

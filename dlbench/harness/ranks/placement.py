@@ -16,20 +16,20 @@ class NodeCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the ranks of a case are, the first machine's before the second's. A case in one process has one rank."""
+    """The places of a case's ranks, the first machine's before the second's. A case in one process has one rank."""
 
     counts: tuple[int, ...]
     """Ranks on each machine."""
     devices: tuple[str, ...]
-    """Device of each rank, by its own machine's name; fewer than ranks where the machines have too few."""
+    """Device of each rank, by its own machine's id; fewer than the ranks if the machines have too few."""
     device_name: str | None
-    """All names there are among those devices."""
+    """The names of those devices, each once."""
     threads: int
     """Threads of each rank, at least 1."""
 
 
 def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
-    """Fill the machines one after the other, each until it has no device left, or on a CPU no core."""
+    """Place a case's ranks on the machines in order: each takes ranks until it has no device left, or for a CPU no core."""
     if case.ranks is None:
         return Placement((1,), (case.device,), nodes[0].devices.get(case.device), case.threads or nodes[0].cores)
     if case.instances:
@@ -41,17 +41,19 @@ def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
     names: dict[str, None] = {}
     shares: list[int] = []
     for node in nodes:
-        free = ["cpu"] * node.cores if case.device == "cpu" else [each for each in node.devices if kind_of(each) == kind_of(case.device)]
+        alike = [each for each in node.devices if kind_of(each) == kind_of(case.device)]
+        free = ["cpu"] * node.cores if case.device == "cpu" else alike
         own = free[: case.ranks - len(devices)]
         counts.append(len(own))
         devices += own
         names |= dict.fromkeys(name for each in own if (name := node.devices.get(each)))
-        shares += [max(1, node.cores // len(own))] if own else []
+        if own:
+            shares.append(max(1, node.cores // len(own)))
     return Placement(tuple(counts), tuple(devices), " + ".join(names) or None, min(shares, default=1))
 
 
-def refusal(case: Case, placement: Placement, cores: int, cpus: int) -> str | None:
-    """Say why a machine with so many cores, and with SMT more logical CPUs, lacks what a case asks for; None where it does not."""
+def reason_to_refuse(case: Case, placement: Placement, cores: int, cpus: int) -> str | None:
+    """Return why a machine with so many cores and logical CPUs (``cpus``, more with SMT) can't run a case; None if it can."""
     if case.threads or case.instances:
         processes, cpus = case.ranks or 1, max(cores, cpus)
         wanted = processes * placement.threads

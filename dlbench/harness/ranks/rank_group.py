@@ -22,9 +22,9 @@ _HELLO_S = 10.0
 
 
 class RankGroup(MeasuringProcess):
-    """All ranks of one size, started together by torchrun.
+    """All ranks of a case, started together by torchrun.
 
-    torchrun passes on no descriptors, so each rank connects: to a socket in a temporary folder, or to a free port where other
+    torchrun passes on no descriptors, so each rank connects: to a socket in a temporary folder, or to a free port if other
     ``machines`` have some of the ranks.
     """
 
@@ -40,7 +40,7 @@ class RankGroup(MeasuringProcess):
         super().__init__(interruption, sum(counts))
         self._channels = self._ranks = list[Channel]()
         self._connections: list[socket.socket] = []
-        """At whose end a rank ends with its group."""
+        """When one closes, its rank ends with its group."""
         others = [(first, machine) for first, machine, count in zip(accumulate(counts), machines, counts[1:], strict=False) if count]
         first = machines[0].first if others else None
         store = f"{first.host}:{first.port}/{uuid.uuid4().hex}" if first else ""
@@ -62,7 +62,7 @@ class RankGroup(MeasuringProcess):
             raise
 
     def end(self) -> None:
-        """End all ranks and torchrun, and free what belongs to them; a second time does nothing."""
+        """End all ranks and torchrun, and free their resources; a second time does nothing."""
         if not self.usable:
             return
         self.usable = False
@@ -83,7 +83,7 @@ class RankGroup(MeasuringProcess):
         return next(machine for first, machine in reversed(self._machines) if first <= rank.number)
 
     def _listen(self, host: str | None) -> tuple[socket.socket, str]:
-        """Return the socket that ranks connect to, and its address, where other machines take part on the first one's host."""
+        """Return the socket that ranks connect to and its address: a path, or ``host:port`` if other machines take part."""
         if host:
             listener = socket.create_server(("", 0), backlog=self._size)
             return listener, f"{host}:{listener.getsockname()[1]}"
@@ -98,7 +98,7 @@ class RankGroup(MeasuringProcess):
         return listener, address
 
     def _gather(self, run_ends: float) -> RequestOutcome | None:
-        """Wait until every rank has connected, and send them their first request; None when they have, else how it ended."""
+        """Wait until every rank has connected, send the first request and return None; else return how it ended."""
         if self._ranks:
             return None
         deadline = time.monotonic() + IMPORT_S
@@ -126,13 +126,13 @@ class RankGroup(MeasuringProcess):
         return None
 
     def _death(self, channel: Channel) -> RequestOutcome:
-        """Return how a rank ended, which torchrun on its machine reports once all of them are gone."""
+        """Return how a rank ended. torchrun on its machine reports that once all ranks are gone."""
         self._kill()
         sentence = self._machine_of(channel).exit_description_of(channel.number, channel.pid, channel.printed_before)
         return RequestOutcome("died", sentence=sentence, who=channel.who)
 
     def _stop(self) -> str:
-        """Say in which function each rank is: one that waits is in a collective, one that hangs elsewhere."""
+        """Return a sentence with the function that each rank is in: a collective if it waits, another one if it hangs."""
         found: dict[int, str] = {}
         for machine, ranks in groupby(self._ranks, self._machine_of):
             found |= machine.running_functions({rank.number: rank.pid for rank in ranks})

@@ -1,4 +1,4 @@
-"""Errors of torch and the libraries below it in plain words: of a case, and of a device that does not start. Standard library only."""
+"""Errors of torch and its libraries in plain words: of a case, or of a device that does not start. Standard library only."""
 
 import re
 
@@ -7,7 +7,7 @@ from dlbench.core.model import Status
 from dlbench.harness.worker.user import place_of
 
 NO_ENGINE = "unable to find an engine"
-"""In torch's error where none of cuDNN's plans for a convolution ran, be it for want of support or of memory."""
+"""Part of torch's error if none of cuDNN's plans for a convolution ran, for lack of either support or memory."""
 _MEANINGS = {
     Status.OOM: (
         "out of memory",
@@ -16,7 +16,7 @@ _MEANINGS = {
         "std::bad_alloc",
         "alloc_failed",  # CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_…, CUFFT_… and those of ROCm
         "rocblas_status_memory_error",
-        # What torch says once every algorithm has failed, which is nearly always for want of memory.
+        # torch's error once every algorithm has failed, nearly always for lack of memory.
         "valid cudnn algorithm",
         "no valid convolution algorithms",
     ),
@@ -48,15 +48,15 @@ _MEANINGS = {
         "unexpected error from cudagetdevicecount",
     ),
 }
-"""How a case ends whose error contains one of these words, in lower case: the first that holds.
+"""Words of errors, in lower case, by the status of the case; the first status with a word in the error counts.
 
-Memory and what is not supported stand above the faults, because most of them also say "CUDA error": the libraries' own errors do, and an
-error of the runtime that leaves the context as it was.
+Lack of memory and of support come before the faults, because most of these errors also say "CUDA error": those of the libraries do, and so
+do errors of the runtime that leave the context intact.
 """
 
 
 class Unmeasurable(Exception):
-    """A case whose device, limit of memory or deadline keeps it from being measured; the text says why."""
+    """Raised for a case that can't be measured because of its device, memory limit or deadline; the text says why."""
 
     def __init__(self, status: Status, reason: str) -> None:
         super().__init__(reason)
@@ -64,13 +64,14 @@ class Unmeasurable(Exception):
 
 
 def failure_of(error: Exception, torch_version: str) -> tuple[Status, str]:
-    """Return how a case ended, out of memory, unsupported, crashed by a fault of the device or failed, and why in one line.
+    """Return the status of a case that raised an error (out of memory, unsupported, crashed or failed), and the reason in one line.
 
-    Of what failed that ends with the place in the user's own code.
+    The reason of a failed case ends with the place in the user's own code.
     """
     if isinstance(error, Unmeasurable):
         return error.status, str(error)
-    text, whole = first_line(error), str(error).lower()
+    text = first_line(error)
+    whole = str(error).lower()
     status = next((status for status, words in _MEANINGS.items() if any(word in whole for word in words)), Status.FAILED)
     if isinstance(error, MemoryError) or status is Status.OOM:
         return Status.OOM, f"out of memory: {text}"
@@ -94,21 +95,21 @@ _STARTS = (
     ("out of memory", "other processes have taken all of its memory; see nvidia-smi"),
     ("no kernel image", "this torch has no kernels for it; install one that was built for it"),
 )
-"""Words of an error, in lower case, and last what they mean for a device that was to start."""
+"""Words of an error, in lower case, and last the sentence for a device that does not start because of it."""
 _OLD_DRIVER = re.compile(r"driver on your system is too old \(found version (\d+)\)")
 
 
 def why_not_started(error: Exception) -> str:
-    """Say in one sentence why a device can't be computed on."""
+    """Return a sentence that says why a device does not start."""
     if isinstance(error, DlbenchError):
         return str(error)
     if found := _OLD_DRIVER.search(str(error)):
-        major, minor = divmod(int(found[1]), 1000)  # CUDA's way to write 12.4: 12040
+        major, minor = divmod(int(found[1]), 1000)  # CUDA writes 12.4 as 12040
         return f"its driver is too old for this torch, as it goes up to CUDA {major}.{minor // 10}; update it, or install a torch for that"
     known = (sentence for *words, sentence in _STARTS if any(word in str(error).lower() for word in words))
     return next(known, f"it does not start ({type(error).__name__}: {first_line(error)}); see what its driver says")
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what an error says, or else its type."""
+    """Return the first line of an error's text, at most 300 characters; its type if it has none."""
     return str(error).strip().partition("\n")[0][:300] or type(error).__name__

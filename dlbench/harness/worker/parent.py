@@ -1,4 +1,4 @@
-"""A measuring process and its parent: whose death ends it, a case's messages, the folder it may write in. Standard library only."""
+"""A measuring process and its parent: its end when the parent dies, its messages, its scratch folder. Standard library only."""
 
 import ctypes
 import math
@@ -24,19 +24,19 @@ NO_DEVICE = {
     # torch and Intel's driver take a mask that they can't read for none; this is the last device that torch can number.
     "ZE_AFFINITY_MASK": "127",
 }
-"""Variables with which a process finds no accelerator, unless it has started one already.
+"""Variables that hide accelerators from a process, unless it has started one already.
 
-On the CPU too an optimizer asks torch for the current accelerator in each step and `torch.compile` asks Triton: a context of CUDA
-would count as host memory, and start in a fork, or on a device in exclusive mode, where it ends the case.
+Even on the CPU each step of an optimizer asks torch for the current accelerator, and `torch.compile` asks Triton. That would make a context
+of CUDA, which counts as host memory, and fails in a fork, or on a device in exclusive mode.
 """
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
 def die_with_parent(groups: list[int]) -> None:
-    """End these process groups, and this process with its own, when the one that started it dies.
+    """End some process groups, and this process with its own group, when its parent process dies.
 
-    By the kernel's parent-death signal (Linux; elsewhere nothing happens). It is SIGTERM and not SIGKILL, which would leave no
-    time for what this process started itself.
+    It uses the kernel's parent-death signal, so it does nothing outside Linux. The signal is SIGTERM: SIGKILL would leave no time to end
+    the groups.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -50,14 +50,14 @@ def die_with_parent(groups: list[int]) -> None:
 
 
 def depend_on_lifeline(lifeline: int, hand_on: int | None = None) -> None:
-    """End this process and its group at the end of file of a pipe, or a socket, whose other end only the top process holds.
+    """End this process and its group at the end of file of ``lifeline``, a pipe or socket whose other end only the top process holds.
 
-    It works on every system, while the main thread is inside an operation of torch, and when a process in between is gone.
-    The kernel ends this process, and not the user's session, when memory runs out. ``hand_on``: a pipe that gets what comes before the end.
+    It works on every system, while the main thread is inside an operation of torch, and when a process in between is gone. ``hand_on`` is
+    a pipe that gets the data before the end. When memory runs out, the kernel then ends this process and not the user's session.
     """
 
     def wait_for_end() -> None:
-        # Blocked in read(2), without the interpreter's lock: it costs the measurement nothing.
+        # read(2) blocks without the interpreter's lock, so this costs the measurement nothing.
         with suppress(OSError):
             while data := os.read(lifeline, 1 << 16):
                 if hand_on is not None:
@@ -70,7 +70,7 @@ def depend_on_lifeline(lifeline: int, hand_on: int | None = None) -> None:
 
 
 def memory_in_force(used_bytes: int) -> int | None:
-    """Return how much more memory the hard limit of this process allows; None where it has none."""
+    """Return how many more bytes the hard limit of this process allows; None if it has no limit."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -78,10 +78,10 @@ def memory_in_force(used_bytes: int) -> int | None:
 
 
 @contextmanager
-def limited_memory(more_bytes: int, used_bytes: int) -> Iterator[None]:
-    """Have torch raise an error beyond so much more memory. RLIMIT_DATA, as torch reserves far more address space than it uses.
+def limit_memory(more_bytes: int, used_bytes: int) -> Iterator[None]:
+    """Limit this process to ``more_bytes`` beyond ``used_bytes`` while entered; torch raises an error beyond that.
 
-    A lower hard limit that is in force already stays; see `memory_in_force`.
+    RLIMIT_DATA, as torch reserves far more address space than it uses. A lower hard limit stays in force; see `memory_in_force`.
     """
     import resource
 
@@ -95,31 +95,31 @@ def limited_memory(more_bytes: int, used_bytes: int) -> Iterator[None]:
 
 
 LEAST_S = 0.01
-"""Between two readings."""
+"""Least time between two readings."""
 _tell: Callable[[Mapping[str, Any]], object] | None = None
 
 
 def tell_parent(tell: Callable[[Mapping[str, Any]], object]) -> None:
-    """Have the others here pass on what they say; until then they do nothing."""
+    """Set the function that sends messages of this module to the parent; until then they are dropped."""
     global _tell
     _tell = tell
 
 
 def note_stage(text: str) -> None:
-    """Say what takes long, such as "compiling", and with an empty text that it is over: a case that is killed ends with it."""
+    """Tell the parent what takes long, such as "it was compiling", for the reason of a case that is killed; an empty text ends it."""
     if _tell:
         _tell({"stage": text})
 
 
 def keep_timed(measurement: Mapping[str, Any]) -> None:
-    """Have the parent keep what was timed, for the case that nothing comes behind."""
+    """Let the parent keep a timed measurement, in case this process sends no reply."""
     if _tell:
         _tell({"timed": measurement})
 
 
 @contextmanager
 def timed_part() -> Iterator[None]:
-    """Have the parent read a card's clock, power and reasons for a low clock meanwhile: they end with the load."""
+    """Let the parent read a card's clock, power and reasons for a low clock while entered, as they change when the load ends."""
     if _tell:
         _tell({"window": {"timed": True}})
     try:
@@ -130,7 +130,7 @@ def timed_part() -> Iterator[None]:
 
 
 class MeteredItems:
-    """What a window processed."""
+    """Items that were processed in a window."""
 
     count = 0.0
     """Items in all."""
@@ -138,10 +138,10 @@ class MeteredItems:
 
 @contextmanager
 def metered_window(interval_s: float) -> Iterator[MeteredItems]:
-    """Have the parent read energy at both ends, and clock, temperature and power meanwhile, every so many seconds.
+    """Let the parent read energy at both ends, and clock, temperature and power every ``interval_s`` seconds in between.
 
-    Set ``count`` of what it yields to the items that were processed. The device must have nothing else to do at either end, so wait for it
-    first: ``clock.now()`` does. A second window of a case takes the place of the first. Raises ValueError for less than `LEAST_S`.
+    Set ``count`` of the yielded object to the items that were processed. The device must be idle at both ends: wait for it by
+    ``clock.now()``. A second window of a case replaces the first. Raises ValueError for an interval below `LEAST_S`.
     """
     if not LEAST_S <= interval_s < math.inf:
         raise ValueError(f"readings {interval_s!r} s apart can't be taken; give {LEAST_S:g} s or more")
@@ -158,15 +158,15 @@ _folder: Path | None = None
 
 
 def give_scratch(folder: str | None) -> None:
-    """Make it the one that `scratch_folder` returns, until the next case."""
+    """Set the folder that `scratch_folder` returns, until the next case."""
     global _folder
     _folder = Path(folder) if folder else None
 
 
 def scratch_folder() -> Path:
-    """Return the folder that this workload may write in, and nothing else does: its files stay until the run ends.
+    """Return the folder that this workload alone may write in; its files stay until the run ends.
 
-    Raises UsageError in a workload that does not declare ``scratch``, and where the system has no temporary folder to make it in.
+    Raises UsageError if the workload does not declare ``scratch``, or the system's temporary folder takes no locks.
     """
     if _folder is None:
         raise UsageError("there is no folder to write in: the workload does not declare scratch, or the temporary folder takes no locks")

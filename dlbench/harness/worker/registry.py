@@ -17,11 +17,11 @@ from typing import Any, overload
 from dlbench.core.declarations import Ceiling, Declaration, Parallel, Value
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import CPU_AXES, Parameter, ParamValue, Signature, Work
-from dlbench.harness.worker.signatures import misfits, parameters_of, unwrapped
+from dlbench.harness.worker.signatures import find_misfits, parameters_of, unwrap
 from dlbench.harness.worker.user import Kind, names, refuse_second
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
-"""Of installed packages: an entry point for each workload, of the workload's name."""
+"""Group of entry points of installed packages, each of which has the name of its workload."""
 
 
 WorkloadFunction = Callable[..., Work]
@@ -34,11 +34,11 @@ class Workload:
     function: WorkloadFunction
     _signature: Signature
     takes: Mapping[str, Kind]
-    """Parameters that what users bring is valid for, each with the kind of that."""
+    """Parameters that take names of users, with the kind of these."""
 
     @property
     def signature(self) -> Signature:
-        """The signature, what users have defined by now among the choices."""
+        """The signature, whose choices include the names that users have defined by now."""
         found = {name: names(kind) for name, kind in self.takes.items()}
         parameters = (
             replace(each, choices=(*each.choices, *user), user=user) if (user := found.get(each.name)) is not None else each
@@ -47,28 +47,28 @@ class Workload:
         return replace(self._signature, parameters=tuple(parameters)) if found else self._signature
 
     def resident(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
-        """Return the parameters of the same case with its data on the device from the start: no copies within its calls."""
+        """Return the parameters of the same case with its data on the device from the start, so that its calls copy nothing."""
         roles = self._signature.declared.parameters
         plain = {name: text for name, own in roles.items() if (text := own.get("copies") or own.get("feeding"))}
         if any(params.get(each.name) in (each.user or ()) for each in self.signature.parameters if each.name in plain):
-            return dict(params)  # a user's own has no plain form
-        # With plain feeding go the defaults of what else says how.
-        usual = {each.name: each.default for each in self._signature.parameters if plain and "feeding" in roles.get(each.name, {})}
-        instead = {name: value for name, value in {**usual, **plain}.items() if name in params and value is not None}
-        return {**params, **instead}
+            return dict(params)  # data of a user's own has no plain form
+        # Other parameters of feeding return to their defaults, too.
+        defaults = {each.name: each.default for each in self._signature.parameters if plain and "feeding" in roles.get(each.name, {})}
+        replaced = {name: value for name, value in {**defaults, **plain}.items() if name in params and value is not None}
+        return {**params, **replaced}
 
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
-        """Call the function: allocate, initialise, and return what is to be timed.
+        """Call the function, which allocates and initialises, and return its work to be timed.
 
-        Raises TypeError if that is no Work, and ValueError for instances of an experiment that does not take them.
+        Raises TypeError if it returns no Work, and ValueError for instances of an experiment that does not take them.
         """
         hints = typing.get_type_hints(self.function)
-        known = {name: value for name, value in params.items() if name in hints}  # without those of every workload
-        # A suite has an enum's member by its value; the function gets the member.
-        members: dict[str, Any] = {
-            name: hint(value) for name, value in known.items() if isinstance(hint := unwrapped(hints[name])[0], enum.EnumType)
-        }
-        work = self.function(device, **{**known, **members})
+        given: dict[str, Any] = {name: value for name, value in params.items() if name in hints}  # without those of every workload
+        for name, value in given.items():
+            hint, _ = unwrap(hints[name])
+            if isinstance(hint, enum.EnumType):  # a suite has the member's value
+                given[name] = hint(value)
+        work = self.function(device, **given)
         if not isinstance(work, Work):
             raise TypeError(f"workload '{self._signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
         if "instances" in params and work.observe and not work.joins_instances:
@@ -95,45 +95,48 @@ def workload(
 
 
 def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> Any:
-    """Register a function ``name(device, *, parameters…) -> Work`` under its own name; with nothing to declare, without brackets.
+    """Register a function ``name(device, *, parameters…) -> Work`` under its own name. Without declarations it needs no brackets.
 
-    A tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
-    all that it reports but its time; ``ceiling`` is for one whose rows say what the machine can do at most; ``parallel`` for one with a
-    parameter ``ranks``; ``writes_files`` for one that writes into `scratch_folder`. What a parameter is for stands at the parameter.
+    The tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
+    all that it reports except its time. Declare ``ceiling`` if its rows are limits of the machine, ``parallel`` if it has a parameter
+    ``ranks``, and ``writes_files`` if it writes into `scratch_folder`. Roles of parameters are annotations of these.
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
     if function is not None and not callable(function):
         raise UsageError(f"@workload({function!r}): what it declares is given by name, such as tags=('training',)")
     if function is not None:
-        return _registered(function, declared)
-    return lambda decorated: _registered(decorated, declared)
+        return _register(function, declared)
+    return lambda decorated: _register(decorated, declared)
 
 
-def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> WorkloadFunction:
+def _register(function: WorkloadFunction, given: Mapping[str, Any]) -> WorkloadFunction:
     """Register a function with what it declares, and return it. Raises UsageError as `workload` does."""
     known = _workloads.get(function.__name__)
     refuse_second("workloads", known.function if known else None, function)
     valid = [each.name for each in fields(Declaration) if each.name != "parameters"]
-    for name in (each for each in given if each not in valid):
-        raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{nearest(name, valid)}")
+    for name in given:
+        if name not in valid:
+            raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{nearest(name, valid)}")
     about = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters = tuple(parameters_of(function))
-    if "ranks" not in (names := [parameter.name for parameter, *_ in parameters]):
-        usual = (Parameter(name, "integer", required=False, minimum=1) for name in CPU_AXES if name not in names)
-        parameters += tuple((each, {}, None) for each in usual)
+    names = [parameter.name for parameter, *_ in parameters]
+    if "ranks" not in names:
+        common = (Parameter(name, "integer", required=False, minimum=1) for name in CPU_AXES if name not in names)
+        parameters += tuple((each, {}, None) for each in common)
     roles = {parameter.name: own for parameter, own, _ in parameters if own}
     takes = {parameter.name: defined.kind for parameter, _, defined in parameters if defined}
     declared = Declaration(parameters=roles, **given)
     signature = Signature(function.__name__, about, tuple(parameter for parameter, *_ in parameters), declared)
-    if wrong := declared.mistake() or next(misfits(signature), None):
+    wrong = declared.mistake() or next(find_misfits(signature), None)
+    if wrong:
         raise UsageError(f"workload '{function.__name__}', {wrong}")
     _workloads[function.__name__] = Workload(function, signature, takes)
     return function
 
 
 def get(name: str) -> Workload:
-    """Return the workload of that name, importing the installed plugin that offers it if need be."""
+    """Return the workload of that name, after importing the installed plugin that has it if need be. Raises UsageError if none has."""
     if name not in _workloads and (offered := tuple(entry_points(group=ENTRY_POINT_GROUP, name=name))):
         offered[-1].load()
     if name not in _workloads:
@@ -153,9 +156,9 @@ def load_builtins() -> None:
 
 
 def load_plugin(plugin: str) -> None:
-    """Import a file of Python that registers workloads, networks, data or devices, unless this process has.
+    """Import a Python file that registers workloads, networks, data or devices, unless this process has imported it.
 
-    Raises UsageError with the reason if it does not import.
+    Raises UsageError with the reason if the import fails.
     """
     path = Path(plugin).resolve()
     if getattr(sys.modules.get(path.stem), "__file__", None) == str(path):
@@ -168,7 +171,7 @@ def load_plugin(plugin: str) -> None:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[path.stem]
-        if isinstance(error, Exception):  # whatever a stranger's file raises is a sentence about its line
+        if isinstance(error, Exception):  # any error of a user's file becomes a sentence with its line
             raise UsageError(f"{plugin}{_line_of(error, str(path))}: {_text_of(error)}") from error
         raise
 
@@ -185,7 +188,7 @@ def _text_of(error: Exception) -> str:
 
 
 def refuse_imports_from(folder: str | None) -> None:
-    """Raise UsageError if a module of the user's was imported from there, as another state of that folder is to be measured."""
+    """Raise UsageError if a module of the user's was imported from a folder, as another commit of it is to be measured."""
     if folder is None:
         return
     own = (sys.prefix, sys.base_prefix)  # an environment may lie in the folder, and is no part of its state

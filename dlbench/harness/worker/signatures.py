@@ -1,4 +1,4 @@
-"""Signatures of workloads: read from a function, and checked, as is what a case returned, against what was declared."""
+"""Signatures of workloads: reading them from functions, and checking them, and the values that a case returned, for mistakes."""
 
 import enum
 import inspect
@@ -17,7 +17,7 @@ from dlbench.harness.worker.user import UserDefined, reserve
 
 @dataclass(frozen=True)
 class Least:
-    """Annotation: the least valid number (exclusive where the parameter is a float)."""
+    """Annotation: the least valid number, excluded if the parameter is a float."""
 
     value: float
 
@@ -29,7 +29,7 @@ Duration = Annotated[float, Least(0)]
 Layout = Literal["nchw", "channels_last"]
 """Order of an image batch in memory."""
 Cache = Literal["hot", "cold"]
-"""Whether operands may lie in the last cache from the call before, or were driven out of it."""
+"""Whether operands may still be in the last cache after the previous call, or were evicted."""
 
 _STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
@@ -40,7 +40,7 @@ _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "searched_cores": ("integer",),
     **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_STAND_OUT), ("text",)),
 }
-"""Kinds of parameters that a role goes with; any other role goes with all."""
+"""Kinds of parameters that a role is valid for; other roles are valid for all."""
 _ONE_ALONE: tuple[ParameterRole, ...] = (
     "sweep",
     "copies",
@@ -53,41 +53,46 @@ _ONE_ALONE: tuple[ParameterRole, ...] = (
     "pattern",
 )
 _OF_RATES = ("percentile", "pattern", "missed", "queries", "late", "backlog", "saturation", "p90", "p99")
-"""Roles of the values that a search for the highest rate reads of each try."""
+"""Roles that a search for the highest rate needs."""
 
 
-def misfits(signature: Signature) -> Iterator[str]:
-    """Yield a sentence on each role that its parameter can't bear, and each name that is none of its own."""
+def find_misfits(signature: Signature) -> Iterator[str]:
+    """Yield a sentence for each declaration that does not fit the workload's parameters or other declarations."""
     declared = signature.declared
-    largest, highest = declared.value("largest"), declared.value("highest_rate")
+    largest = declared.value("largest")
+    highest = declared.value("highest_rate")
+    kinds = {**_KINDS, "searched": ("number",)} if highest else _KINDS
     for parameter in signature.parameters:
-        kinds = {**_KINDS, "searched": ("number",)} if highest else _KINDS
-        found = _unbearable(parameter, declared.parameters.get(parameter.name, {}), kinds, largest=largest is not None)
+        found = _find_role_mistakes(parameter, declared.parameters.get(parameter.name, {}), kinds, largest=largest is not None)
         yield from (f"parameter '{parameter.name}': {wrong}" for wrong in found)
     for role in _ONE_ALONE:
-        if several := declared.having(role)[1:]:
-            yield f"parameter '{several[0]}': {declared.parameter(role)} has the role '{role}' already, which one alone can have"
-    if (sought := largest or highest) and len(declared.searched) != 1:
+        if others := declared.having(role)[1:]:
+            yield f"parameter '{others[0]}': {declared.parameter(role)} has the role '{role}' already, which one alone can have"
+    sought = largest or highest
+    if sought and len(declared.searched) != 1:
         yield f"value '{sought.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
-    having = {*(each.role for each in declared.values), *(role for roles in declared.parameters.values() for role in roles)}
-    if highest and (lacking := [role for role in _OF_RATES if role not in having]):
+    used = {*(each.role for each in declared.values), *(role for roles in declared.parameters.values() for role in roles)}
+    lacking = [role for role in _OF_RATES if role not in used]
+    if highest and lacking:
         yield f"value '{highest.name}': a search for the highest rate takes the role '{lacking[0]}', too"
     for value in declared.values:
-        if value.role not in (None, "once") and (first := declared.value(value.role)) not in (None, value):
+        first = declared.value(value.role) if value.role not in (None, "once") else None
+        if first not in (None, value):
             yield f"value '{value.name}': {first.name} has the role '{value.role}' already, which one alone can have; leave one without"
-        yield from _unlike(signature, f"value '{value.name}'", value.when)
+        yield from _find_unknown_values(signature, f"value '{value.name}'", value.when)
     parallel = declared.parallel
     if parallel != Parallel():
         forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
-        yield from _unlike(signature, "parallel", {"ranks": (), **({"form": forms} if forms else {})})
+        yield from _find_unknown_values(signature, "parallel", {"ranks": (), **({"form": forms} if forms else {})})
 
 
-def _unbearable(
+def _find_role_mistakes(
     parameter: Parameter, roles: Mapping[ParameterRole, str], kinds: Mapping[ParameterRole, tuple[str, ...]], *, largest: bool
 ) -> Iterator[str]:
-    """Yield what is wrong with the roles of a parameter; ``largest``: what is searched for is the largest."""
+    """Yield a sentence for each mistake in the roles of a parameter; ``largest``: whether the workload searches for the largest."""
     for role, text in roles.items():
-        if parameter.kind not in (valid := kinds.get(role, (parameter.kind,))):
+        valid = kinds.get(role, (parameter.kind,))
+        if parameter.kind not in valid:
             yield f"with the role '{role}' it must be {' or '.join(valid)}, not {parameter.kind}"
         elif parameter.choices and text not in ("", *parameter.choices):
             yield f"role '{role}': '{text}' is none of its values{nearest(text, list(parameter.choices))}"
@@ -104,8 +109,8 @@ def _unbearable(
         yield f"a switch has a plain default; write {parameter.name}: Switch[…] = …"
 
 
-def _unlike(signature: Signature, where: str, texts_of: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield a sentence on each parameter that there is not, and each text that is none of its values."""
+def _find_unknown_values(signature: Signature, where: str, texts_of: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a sentence for each name that is no parameter, and each text that is none of its values."""
     for name, texts in texts_of.items():
         parameter = signature.parameter(name)
         if parameter is None:
@@ -119,25 +124,31 @@ def _unlike(signature: Signature, where: str, texts_of: Mapping[str, Sequence[st
 
 
 def parameters_of(function: Callable[..., Any]) -> Iterator[tuple[Parameter, dict[ParameterRole, str], UserDefined | None]]:
-    """Yield the parameters of a workload, each with its roles and the value that each singles out, and what users can bring for it."""
+    """Yield each parameter of a workload, its roles with the value that each singles out, and its mark for names of users, if any.
+
+    Raises UsageError for a signature that suites can't use.
+    """
     hints = typing.get_type_hints(function, include_extras=True)
     device, *rest = inspect.signature(function).parameters.values()
     if device.kind is device.KEYWORD_ONLY:
         raise UsageError(f"workload '{function.__name__}': its first parameter, the device, stands before '*'")
-    if at_device := [mark.name for mark in unwrapped(hints.get(device.name))[1] if isinstance(mark, Role)]:
+    if at_device := [mark.name for mark in unwrap(hints.get(device.name))[1] if isinstance(mark, Role)]:
         right = f"{device.name}: torch.device, and the role '{at_device[0]}' at a parameter after '*'"
         raise UsageError(f"workload '{function.__name__}', parameter '{device.name}': the first is the device; write {right}")
     for each in rest:
         where = f"workload '{function.__name__}', parameter '{each.name}'"
         if each.kind is not each.KEYWORD_ONLY:
             raise UsageError(f"{where}: write it after '*', so that suites can name it")
-        hint, marks = unwrapped(hints.get(each.name))
-        kind, choices = _meaning(hint, where)
+        hint, marks = unwrap(hints.get(each.name))
+        kind, choices = _kind_and_choices(hint, where)
         required = each.default is each.empty
-        default = None if required else each.default.value if isinstance(each.default, enum.Enum) else each.default
+        default = None if required else each.default
+        if isinstance(default, enum.Enum):
+            default = default.value
         minimum = next((mark.value for mark in marks if isinstance(mark, Least)), None)
-        # Of a switch that is searched and has no default the first value, where a search starts.
-        usual = dict.fromkeys(("switch", "copies"), next(iter(choices), "") if default is None else str(default))
+        # A search of a switch without a default starts at its first value.
+        plain = next(iter(choices), "") if default is None else str(default)
+        usual = dict.fromkeys(("switch", "copies"), plain)
         roles = {mark.name: mark.text or usual.get(mark.name, "") for mark in marks if isinstance(mark, Role)}
         defined = next((mark for mark in marks if isinstance(mark, UserDefined)), None)
         if defined:
@@ -145,19 +156,19 @@ def parameters_of(function: Callable[..., Any]) -> Iterator[tuple[Parameter, dic
         yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles, defined
 
 
-def unwrapped(hint: Any) -> tuple[Any, list[Any]]:
-    """Return a type without ``| None`` and ``Annotated``, and all that is annotated."""
+def unwrap(hint: Any) -> tuple[Any, list[Any]]:
+    """Return a type without ``| None`` and ``Annotated``, and a list of its annotations."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        plain_type, marks = unwrapped(inner[0])
+        plain_type, marks = unwrap(inner[0])
         return plain_type, [*inner[1:], *marks]
     if origin in (typing.Union, types.UnionType):
-        return unwrapped(next(each for each in inner if each is not type(None)))
+        return unwrap(next(each for each in inner if each is not type(None)))
     return hint, []
 
 
-def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
-    """Return the kind and the choices of a parameter."""
+def _kind_and_choices(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the kind and the choices of a parameter of a type. Raises UsageError for a type that a suite can't give."""
     if typing.get_origin(hint) is Literal:
         return "text", tuple(map(str, typing.get_args(hint)))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -169,24 +180,29 @@ def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")
 
 
-def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
-    """Return scalars as floats and series as tuples of them. Raises ValueError or TypeError where one is not made of numbers of a file."""
+def to_numbers(returned: Mapping[str, Any]) -> dict[str, Reported]:
+    """Return the values with scalars as floats and series as tuples of floats.
+
+    Raises TypeError or ValueError for what is no number, not finite, or larger than `MOST`.
+    """
     values: dict[str, Reported] = {}
     for name, value in returned.items():
         series = isinstance(value, Sequence) and not isinstance(value, str)
         numbers = tuple(map(float, value if series else (value,)))
-        if wrong := [each for each in numbers if not abs(each) <= MOST]:  # so that NaN is wrong, too
+        wrong = [each for each in numbers if not abs(each) <= MOST]  # true for NaN, too
+        if wrong:
             raise ValueError(f"value '{name}' is {wrong[0]}; it has to be finite, and {MOST:g} at most")
         values[str(name)] = numbers if series else numbers[0]
     return values
 
 
-def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
-    """Say which values of a case with these parameters are not as its workload declares them; None where all are."""
+def find_undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
+    """Return a sentence about the values of a case that are not as its workload declares them for these parameters; None if all are."""
     expected = {each.name: each for each in declared if each.applies(params)}
     wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
     for name, each in expected.items():
-        value, kinds = values.get(name), ("scalar", "series")
+        value = values.get(name)
+        kinds = ("scalar", "series")
         size = len(value) if isinstance(value, Sequence) else None
         if value is None:
             if not each.optional:

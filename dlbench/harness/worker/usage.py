@@ -1,4 +1,4 @@
-"""Host memory and lost CPU time of a measuring process. Standard library only; reads few files, as the first call waits for it."""
+"""Host memory and lost CPU time of a measuring process. Standard library only; reads few files, as it delays the first call."""
 
 import os
 import time
@@ -12,33 +12,33 @@ from dlbench.harness.probe import linux
 from dlbench.harness.probe.linux import TICK_S, cpu_times, memory_field
 
 SHORTEST_S = 0.1
-"""Another thread's time slice lasts some milliseconds: more than 5 % of a shorter time."""
+"""Least time whose lost share is known: another thread's time slice of some milliseconds is above 5 % of a shorter one."""
 
 
 class HostMemory:
-    """Peak growth of this process since it was made, by the kernel; not by ``ru_maxrss``, which survives fork and exec."""
+    """Peak growth of this process since construction, by the kernel's count; ``ru_maxrss`` would survive fork and exec."""
 
     def __init__(self) -> None:
-        # Writing 5 resets VmHWM to the present; without it a worker of many cases would report the largest before.
+        # Writing 5 resets VmHWM to the present value; without that a worker would report the peak of an earlier case.
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
         self._start = read_status("VmRSS")
 
     def peak_bytes(self) -> int | None:
-        """Return VmHWM now less VmRSS at the start, in bytes; None where there is no /proc."""
+        """Return VmHWM now minus VmRSS at the start, in bytes; None if there is no /proc."""
         peak = read_status("VmHWM")
         return max(0, peak - self._start) if peak is not None and self._start is not None else None
 
 
 def read_status(field: str) -> int | None:
-    """Return a kB field of /proc/self/status in bytes; None where it is missing."""
+    """Return a kB field of /proc/self/status in bytes; None if it is missing."""
     return memory_field("proc/self/status", field)
 
 
 class LostTime:
-    """CPU time lost since this was made, by the threads of this process and the CPUs that it may run on.
+    """CPU time lost since construction: by threads that waited for a CPU, and by CPUs that a hypervisor took away.
 
-    The thread that waited longest and the CPU that was taken longest count, as threads wait for each other at the end of every product.
+    Only the longest-waiting thread and the longest-taken CPU count, as threads wait for each other at the end of every product.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -47,16 +47,21 @@ class LostTime:
         self._begun = self._read()
 
     def _read(self) -> tuple[Mapping[str, float], Mapping[str, float], float, float]:
-        """Return the waiting of each thread in ns; in s the theft from each CPU, the CPU time of children that have ended, and the time."""
+        """Return each thread's waiting in ns, and in s each CPU's stolen time, the CPU time of ended children, and the time."""
         spent = os.times()
         return self._waits() if self._waits else {}, _stolen_s(), spent.children_user + spent.children_system, self._now()
 
     def shares(self, own_threads: bool) -> tuple[Throttling, dict[str, Reasons]]:
-        """Return ``waiting`` and ``stolen`` so far as shares of the time, and for each that is None why."""
+        """Return ``waiting`` and ``stolen`` so far as shares of the time, and the reason for each that is None.
+
+        ``own_threads``: whether the case starts threads itself, so that they may wait for each other.
+        """
         waits, thefts, children_s, begun_s = self._begun
         waits_now, thefts_now, children_now_s, now_s = self._read()
-        waited_ns, stolen_s, seconds = _most(waits, waits_now), _most(thefts, thefts_now), max(now_s - begun_s, 1e-9)
+        seconds = max(now_s - begun_s, 1e-9)
+        waited_ns = _most(waits, waits_now)
         waited_s = None if waited_ns is None else waited_ns / 1e9
+        stolen_s = _most(thefts, thefts_now)
         missing_reasons: dict[str, Reasons] = {}
         if own_threads or children_now_s > children_s:
             waited_s, missing_reasons["waiting"] = None, [Unknown.WAITING_OF_CHILDREN.reason()]
@@ -67,44 +72,44 @@ class LostTime:
         if stolen_s is None:
             missing_reasons["stolen"] = [Unknown.STOLEN.reason()]
         else:
-            stolen_s -= TICK_S  # that many ticks at least have passed between two readings of a count of whole ones
-        # Rounded: the rounds of a large file then share few values.
+            stolen_s -= TICK_S  # the count has whole ticks, so the difference may be one too many
+        # Rounded, so that large files have few different values.
         waiting, stolen = (None if lost_s is None else round(min(1.0, max(0.0, lost_s) / seconds), 4) for lost_s in (waited_s, stolen_s))
         return Throttling(waiting=waiting, stolen=stolen), missing_reasons
 
 
 class BlockWaits:
-    """Longest waits for a CPU of any thread of this process, block by block. ``read`` tells of each how many nanoseconds it has waited."""
+    """Longest wait for a CPU of any thread of this process, by block. ``read`` returns the nanoseconds that each has waited so far."""
 
     def __init__(self, read: Callable[[], Mapping[str, float]]) -> None:
         self._read = read
         self.restart()
 
     def restart(self) -> None:
-        """Leave out what was waited for so far."""
+        """Start anew, without the waits so far."""
         self._waited_ns = self._read()
 
     def longest_s(self, block_s: float) -> float:
-        """Return the longest wait since it was last asked, for a block that took so long."""
+        """Return the longest wait since the last reading, at most the length of the block."""
         before = self._waited_ns
         self.restart()
         return min(block_s, round((_most(before, self._waited_ns) or 0.0) / 1e9, 6))
 
 
 class ThreadWaits:
-    """What each thread of this process has waited for so far; 6 µs for four, as their files stay open for as long as this is in use.
+    """Reads how long each thread of this process has waited for a CPU. Files stay open, so that it takes 6 µs for four threads.
 
     A file has nanoseconds on a CPU, nanoseconds in a run queue, and turns on a CPU (docs.kernel.org: scheduler/sched-stats).
     """
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
-        """Open; it has a link for each thread."""
+        """Descriptor of a folder with a link for each thread."""
         self._links = 0
         self._files: dict[str, int] = {}
 
     def __call__(self) -> Mapping[str, float]:
-        """Return the nanoseconds of each."""
+        """Return the nanoseconds that each thread has waited."""
         while True:
             try:
                 if _links(self._folder) == self._links:
@@ -118,7 +123,7 @@ class ThreadWaits:
                     self._files[thread] = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=self._folder)
 
     def counts(self) -> bool:
-        """Whether the kernel does: otherwise it shows zeros, also for the thread that reads them."""
+        """Return whether the kernel counts waits: otherwise it shows zeros, even turns of the thread that reads them."""
         self()
         return any(int(os.pread(file, 80, 0).split()[2]) for file in self._files.values())
 
@@ -132,7 +137,7 @@ class ThreadWaits:
 
 
 def thread_waits() -> ThreadWaits | None:
-    """Return what tells how long threads of this process wait for a CPU; None where nothing does."""
+    """Return a reader of how long threads of this process wait for a CPU; None if nothing counts that."""
     with suppress(OSError, ValueError):  # not Linux, or hidden by a sandbox
         waits = ThreadWaits(os.open(linux.ROOT / "proc/self/task", os.O_RDONLY))
         if waits.counts():
@@ -141,11 +146,12 @@ def thread_waits() -> ThreadWaits | None:
 
 
 def block_waits() -> BlockWaits | None:
-    """Return what tells how long threads of this process wait for a CPU; None where nothing does.
+    """Return the waits of blocks; None if nothing counts them.
 
-    Where the kernel counts none, all of a block in which a thread had to leave its CPU for another is wait.
+    If the kernel does not count waits, a block in which a thread had to leave its CPU for another counts as all wait.
     """
-    if waits := thread_waits():
+    waits = thread_waits()
+    if waits:
         return BlockWaits(waits)
     if not sum(_switches()):
         return None
@@ -157,7 +163,7 @@ def _links(folder: int) -> int:
 
 
 def _switches() -> tuple[int, int]:
-    """Return how often a thread of this process left its CPU by itself so far, and how often it had to; zeros where nothing counts."""
+    """Return how often threads of this process left their CPU by themselves, and how often they had to; zeros if not counted."""
     try:
         import resource
     except ImportError:  # Windows has none
@@ -167,11 +173,11 @@ def _switches() -> tuple[int, int]:
 
 
 def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """Return the largest gain, None where nothing is counted; a thread that was not there before began with nothing."""
+    """Return the largest increase, or None if there are no counts; a thread that is new began with 0."""
     return max([value - before.get(name, 0) for name, value in after.items()], default=None)  # a list is quicker, and blocks wait
 
 
 def _stolen_s() -> dict[str, float]:
-    """Return for how long each CPU that this process may run on was taken so far; empty where the kernel does not count it."""
+    """Return for how long each CPU that this process may run on was taken so far, in s; empty if the kernel does not count it."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else frozenset[int]()
     return {str(cpu): spent.stolen_s for cpu, spent in cpu_times().items() if cpu in allowed}

@@ -19,7 +19,7 @@ Kind = Literal["network", "data", "optimizer"]
 
 @dataclass(frozen=True)
 class UserDefined:
-    """Annotation of a parameter: names of this kind that users bring are valid, too."""
+    """Annotation of a parameter that takes names of users, too: of their networks, data or optimizers."""
 
     kind: Kind
 
@@ -34,12 +34,12 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network that a user brings: how to build it, and what a step on it takes.
+    """A user's network: the function that builds it, and its inputs, loss and optimizer.
 
     Its inputs are a shape without the batch, tokens, or what ``example`` returns for a batch: a tensor, a tuple of the network's arguments,
-    or a dictionary of them by name. With ``classes`` and without a ``loss`` it is trained by cross-entropy of its output, (batch, classes),
-    and random classes. A ``loss`` gets the output, and where it takes a second argument the targets: classes, or what ``example`` returns
-    behind the inputs.
+    or a dictionary of them by name. With ``classes`` and no ``loss`` it is trained by cross-entropy of its output, (batch, classes), and
+    random classes. A ``loss`` gets the output and, if it has a second argument, the targets: classes, or the second value that ``example``
+    returns.
     """
 
     name: str
@@ -49,17 +49,17 @@ class Network:
     example: Callable[[int], Any] | None = None
     loss: Callable[..., Any] | None = None
     optimizer: Callable[[Any], Any] | None = None
-    """From an iterable of weights to an optimizer of torch."""
+    """Gets an iterable of weights, and returns an optimizer of torch."""
 
     @property
     def takes_targets(self) -> bool:
-        """Whether it is trained by targets, too: by those of its loss, or else by classes."""
+        """Whether training needs targets: for the second argument of its loss, or else classes."""
         return self.classes is not None if self.loss is None else _arguments(self.loss) > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Batches that a user brings: ``build`` gets those of ``batch`` and ``workers`` that it has as parameters, and returns an iterable."""
+    """A user's batches: ``build`` gets ``batch`` and ``workers``, if it has such parameters, and returns an iterable."""
 
     name: str
     build: Callable[..., Any]
@@ -73,7 +73,7 @@ class Data:
 _networks: dict[str, Network] = {}
 _data: dict[str, Data] = {}
 _taken = {OWN}
-"""Names of dlbench's own, which no user can give."""
+"""dlbench's own names, which users can't give to theirs."""
 
 
 def network(
@@ -85,12 +85,12 @@ def network(
     optimizer: Callable[[Any], Any] | None = None,
     **others: object,
 ) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Register a function without parameters that returns an `nn.Module` as a network of its name: ``--set model=NAME``.
+    """Register a function without parameters that returns an `nn.Module` as a network of the function's name: ``--set model=NAME``.
 
-    ``inputs``: the shape of one input without the batch, or `Tokens`; or else ``example``, a function from a batch size to inputs, or to
-    (inputs, targets) where the loss takes targets. ``classes``: of a classifier; otherwise a training step needs a ``loss``, or an output
-    with one. ``optimizer``: from weights to an optimizer, where it is none of dlbench's. Raises UsageError for what does not go together,
-    and for a name that is taken.
+    ``inputs`` is the shape of one input without the batch, or `Tokens`; instead of it, ``example`` is a function from a batch size to
+    inputs, or to (inputs, targets) if the loss takes targets. ``classes`` is the number of a classifier's classes; without it a training
+    step needs a ``loss``, or an output with one. ``optimizer`` is a function from weights to an optimizer that dlbench does not have.
+    Raises UsageError for arguments that don't go together, and for a name that is taken.
     """
     for name in others:
         raise UsageError(f"@dlbench.network has no {name}={nearest(name, ['inputs', 'classes', 'example', 'loss', 'optimizer'])}")
@@ -99,14 +99,16 @@ def network(
     def register(build: Callable[[], Any]) -> Callable[[], Any]:
         name = _name_of(build, "network")
         where = f"network '{name}'"
-        if wrong := _not_callable(loss=loss, optimizer=optimizer, example=example) or _wrong(shape, classes, example) or _unreadable(loss):
+        wrong = _mistake_in_functions(loss=loss, optimizer=optimizer, example=example)
+        wrong = wrong or _mistake_in_inputs(shape, classes, example) or _mistake_in_loss(loss)
+        if wrong:
             raise UsageError(f"{where}: {wrong}")
         if _arguments(build):
             raise UsageError(f"{where}: dlbench calls it without arguments; give its parameters defaults")
-        found = Network(name, build, shape, classes, example, loss, optimizer)  # type: ignore[arg-type]  # looked at above
+        found = Network(name, build, shape, classes, example, loss, optimizer)  # type: ignore[arg-type]  # `_mistake_in_functions` has checked
         if found.takes_targets and not (classes or example):
             raise UsageError(f"{where}: its loss takes targets; give classes, or an example that returns (inputs, targets)")
-        return _registered(found)
+        return _register(found)
 
     if callable(inputs):  # written without brackets
         raise UsageError("@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)")
@@ -114,7 +116,7 @@ def network(
 
 
 def data(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Register a function that returns batches, such as a `DataLoader`, as a source of its name: ``--set source=NAME``.
+    """Register a function that returns batches, such as a `DataLoader`, as a source of the function's name: ``--set source=NAME``.
 
     It may take ``batch`` and ``workers``. Each batch is what a step takes: inputs and targets, or inputs alone. Raises UsageError for other
     parameters, and for a name that is taken.
@@ -122,37 +124,39 @@ def data(make: Callable[..., Any]) -> Callable[..., Any]:
     name = _name_of(make, "data")
     if other := [each for each in inspect.signature(make).parameters if each not in ("batch", "workers")]:
         raise UsageError(f"data '{name}': its parameters can be batch and workers, not '{other[0]}'")
-    return _registered(Data(name, make))
+    return _register(Data(name, make))
 
 
 def find_network(name: str) -> Network | None:
-    """Return the user's network of that name; None for one of dlbench's own."""
+    """Return the user's network of a name; None for dlbench's own."""
     return _networks.get(name)
 
 
 def find_data(name: str) -> Data | None:
-    """Return the user's data of that name; None for a source of dlbench's own."""
+    """Return the user's data of a name; None for dlbench's own sources."""
     return _data.get(name)
 
 
 def names(kind: Kind) -> tuple[str, ...]:
-    """Return what users have defined by now, in the order of their definition."""
+    """Return the names of this kind that users have defined by now, in that order."""
     if kind == "optimizer":
         return (OWN,) if any(each.optimizer for each in _networks.values()) else ()
     return tuple(_networks if kind == "network" else _data)
 
 
 def place_of(error: BaseException) -> str:
-    """Return where the user's own code raised it, ``mine.py, line 12``, or else where the network or data that it names is defined.
+    """Return the place in the user's own code that raised an error: ``mine.py, line 12``.
 
-    Empty where the user has brought nothing.
+    If none did, return the definition of the network or data that the error names. Empty if there is neither, or users defined nothing.
     """
-    if not (defined := _defined()):
+    defined = _defined()
+    if not defined:
         return ""
     cause: BaseException | None = error
     while cause:
-        if own := [frame for frame in traceback.extract_tb(cause.__traceback__) if _is_own(frame.filename)]:
-            return f"{Path(own[-1].filename).name}, line {own[-1].lineno}"
+        users_frames = [frame for frame in traceback.extract_tb(cause.__traceback__) if _is_own(frame.filename)]
+        if users_frames:
+            return f"{Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno}"
         cause = cause.__cause__ or cause.__context__
     named = next((each for each in defined if f"'{each.name}'" in str(error)), None)
     code = getattr(named and inspect.unwrap(named.build), "__code__", None)
@@ -160,19 +164,20 @@ def place_of(error: BaseException) -> str:
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file belongs to the user, and not to Python, dlbench or an installed package."""
-    path, libraries = Path(file), (sysconfig.get_path("stdlib"), Path(__file__).parents[2])
+    """Return whether a file belongs to the user, and not to Python, dlbench or an installed package."""
+    path = Path(file)
+    libraries = (sysconfig.get_path("stdlib"), Path(__file__).parents[2])
     is_installed = any(path.is_relative_to(each) for each in libraries) or {"site-packages", "dist-packages"} & {*path.parts}
     return not (is_installed or file.startswith("<"))
 
 
 def reserve(taken: Sequence[str]) -> None:
-    """Keep names of dlbench's own from being given to something else."""
+    """Keep users from giving these names to theirs."""
     _taken.update(taken)
 
 
 def sources() -> dict[str, dict[str, str]]:
-    """Return name and SHA-256 of the file that defines each network and data."""
+    """Return for each of the users' networks and data the name and SHA-256 of the file that defines it."""
     return {each.name: _source(inspect.getsourcefile(inspect.unwrap(each.build)) or "") for each in _defined()}
 
 
@@ -194,7 +199,7 @@ def _name_of(function: Any, what: str) -> str:
     return function.__name__
 
 
-def _registered(defined: Network | Data) -> Callable[..., Any]:
+def _register(defined: Network | Data) -> Callable[..., Any]:
     place: dict[str, Any] = _networks if isinstance(defined, Network) else _data
     kind, kinds = ("network", "networks") if place is _networks else ("data", "data")
     if defined.name in _taken:
@@ -205,21 +210,21 @@ def _registered(defined: Network | Data) -> Callable[..., Any]:
 
 
 def refuse_second(kinds: str, known: Callable[..., Any] | None, function: Callable[..., Any]) -> None:
-    """Raise UsageError where the known function of the same name is another module's."""
+    """Raise UsageError if the known function of the same name is in another module."""
     if known and known.__module__ != function.__module__:
         raise UsageError(f"two {kinds} are called '{function.__name__}': in {known.__module__} and {function.__module__}")
 
 
 def _arguments(function: Callable[..., Any]) -> int:
-    """Return how many arguments without defaults a function takes; those of ``*args`` count as two, as in a loss of torch's own."""
+    """Return how many arguments without defaults a function has; 2 with ``*args``, as torch's own losses may have."""
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return 2
     return sum(each.default is each.empty and each.kind is not each.VAR_KEYWORD for each in parameters)
 
 
-def _wrong(shape: object, classes: object, example: object) -> str | None:
-    """Say what is wrong with the inputs of a network."""
+def _mistake_in_inputs(shape: object, classes: object, example: object) -> str | None:
+    """Return a sentence about a mistake in the inputs of a network; None if there is none."""
     if (shape is None) == (example is None):
         return "give either inputs=, a shape without the batch such as (3, 224, 224) or Tokens, or example=, a function of the batch"
     sizes = (shape.seq, shape.vocabulary) if isinstance(shape, Tokens) else shape if isinstance(shape, tuple) else ()
@@ -230,14 +235,14 @@ def _wrong(shape: object, classes: object, example: object) -> str | None:
     return None
 
 
-def _not_callable(**functions: object) -> str | None:
+def _mistake_in_functions(**functions: object) -> str | None:
     return next((f"{name} must be a function, not {each!r}" for name, each in functions.items() if each and not callable(each)), None)
 
 
-def _unreadable(loss: Callable[..., Any] | None) -> str | None:
-    """Refuse a loss whose arguments Python can't read, as those of functions in C such as `torch.sum`: does it take targets?"""
+def _mistake_in_loss(loss: Callable[..., Any] | None) -> str | None:
+    """Return a sentence if Python can't read a loss's arguments, as of `torch.sum` and others in C: they say whether it takes targets."""
     try:
-        inspect.signature(loss or _unreadable)
+        inspect.signature(loss or _mistake_in_loss)
     except ValueError:
         right = "write it as lambda output: … or lambda output, targets: …"
         return f"Python does not tell how many arguments its loss takes, {loss!r}; {right}"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.core.model import Case
-from dlbench.harness.ranks.placement import NodeCapacity, Placement, place_ranks, refusal
+from dlbench.harness.ranks.placement import NodeCapacity, Placement, place_ranks, reason_to_refuse
 
 
 def case(ranks, device="cpu"):
@@ -72,7 +72,7 @@ def test_threads_and_instances_of_eight_cores_with_two_logical_cpus_each(params,
     asked = Case("w[]@cpu", "s", "w", params, "cpu")
     other = NodeCapacity({"cpu": "Xeon"}, 64)
     assert place_ranks(asked, [NodeCapacity({"cpu": "EPYC"}, 8), other]) == placed
-    assert refusal(asked, placed, 8, 16) == refused
+    assert reason_to_refuse(asked, placed, 8, 16) == refused
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_instances_on_an_accelerator_share_it_and_have_cores_of_their_own_to_lau
     asked = Case("w[]@cuda:1", "s", "w", {"instances": instances}, "cuda:1")
     placed = Placement((instances,), ("cuda:1",) * instances, "H200", threads)
     assert place_ranks(asked, [NodeCapacity({"cpu": "EPYC", **FOUR}, 8)]) == placed
-    assert refusal(asked, placed, 8, 8) == refused
+    assert reason_to_refuse(asked, placed, 8, 8) == refused

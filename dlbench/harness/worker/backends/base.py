@@ -1,4 +1,4 @@
-"""The interface of a kind of device: what is there, its waiting, clock, memory, copies and precisions; and the known kinds."""
+"""The interface of a kind of device: its count, synchronization, clock, memory, copies and precisions; and the known kinds."""
 
 import statistics
 from abc import ABC, abstractmethod
@@ -18,25 +18,25 @@ from dlbench.core.units import byte_count
 from dlbench.harness.worker.failures import why_not_started
 
 _QUEUED_S = 1e-3
-"""Launches of one reading, in host time: two hundred of 5 µs, far below the about 1024 that a CUDA stream takes before a launch waits."""
+"""Host time of the launches in one reading: about 200 of 5 µs each, far fewer than the 1024 or so that a CUDA stream queues."""
 _MARGIN = 1.5
-"""The delay over the time that the launches took before: they have to be queued before it ends."""
+"""Ratio of the delay to the expected time of the launches, which have to be queued before it ends."""
 _LONGEST_DELAY_S = 0.25
 _MISSES = 4
-"""Delays that ended too soon, each twice the one before, after which no delay is taken to be long enough."""
+"""Delays in a row that may end too soon, each twice the one before; then launches count as too slow to queue ahead."""
 _READINGS = 5
 _SPENT_S = 0.2
 """Time after which the readings so far are enough."""
 
 
 class EventTimer(Protocol):
-    """The device's own clock, and a way to keep it waiting."""
+    """The device's own clock, and a delay that keeps the device waiting."""
 
     def delay(self, seconds: float) -> None:
-        """Give the device that long to wait before what comes next; return at once."""
+        """Make the device wait for so long before its next work; return at once."""
 
     def mark(self) -> Any:
-        """Have the device note its time when it gets there; return at once."""
+        """Make the device record its time when it reaches this point; return at once."""
 
     def seconds(self, start: Any, end: Any) -> float:
         """Return the time between two marks that the device has passed."""
@@ -49,21 +49,21 @@ def take_device_time(
     clock: Clock,
     deadline: float,
 ) -> float:
-    """Return seconds a call, the median of a few readings. ``samples`` is what the host measured of the same work.
+    """Return the seconds of a call by the device's own clock: the median of a few readings. ``samples`` are the host's of the same work.
 
     Each reading is: mark, delay, mark, calls, mark. The calls are queued before the delay ends, so that the device never waits for the
-    host (NVBench does so with a blocking kernel; a delay always ends, so it can't lock up). The delay's length between its marks shows
-    whether they were. ``clock`` waits for the device, which the timing of launches must not. Not for the first calls of a process: one
-    that loads its kernels would wait for the delay.
+    host (NVBench uses a kernel that blocks; a delay always ends, so it can't lock up). The first two marks show whether the delay was
+    long enough. ``clock`` waits for the device, so launches are not timed by it. Not for the first calls of a process: one that loads
+    its kernels would wait for the delay.
 
-    Raises Unavailable where calls can't be queued ahead, or half of the time until the deadline, on ``clock``'s scale, is too short.
+    Raises Unavailable if calls can't be queued ahead, or half of the time until the deadline, on ``clock``'s scale, is too short.
     """
     call_s = statistics.median(samples.block_s)
     until = (clock.now() + deadline) / 2  # the rest is for copies and checks
     call = work.call
 
     def read(calls: int, delay_s: float) -> tuple[float, float, float]:
-        """Return seconds that the host took to queue delay and calls, and of the delay and of one call by the device's marks."""
+        """Return three times in s: the host's to queue delay and calls, and by the device's marks the delay's and one call's."""
         if work.before is not None:
             work.before()
         clock.now()
@@ -84,9 +84,11 @@ def take_device_time(
     if not fits(2, 0.0):  # one to measure its launches, and one reading
         raise Unavailable(Unknown.NO_TIME)
     launched_s, _, _ = read(1, 0.0)
-    # No more than a timed block has: a reading of slow calls would otherwise take as many of them as of fast ones.
+    # No more than in a timed block: slow calls are launched as fast as others, and so many of them would take too long.
     calls = min(samples.calls, max(1, int(_QUEUED_S / max(launched_s, 1e-9))))
-    delay_s, misses, begun = _MARGIN * launched_s * calls, 0, clock.now()
+    delay_s = _MARGIN * launched_s * calls
+    misses = 0
+    begun = clock.now()
     readings: list[float] = []
     while len(readings) < _READINGS and not (readings and clock.now() - begun > _SPENT_S):
         too_long = delay_s > _LONGEST_DELAY_S or misses == _MISSES
@@ -98,7 +100,8 @@ def take_device_time(
         if launched_s < delayed_s:
             readings.append(reading_s)
         else:
-            delay_s, misses = 2 * delay_s, misses + 1
+            delay_s *= 2
+            misses += 1
     return statistics.median(readings)
 
 
@@ -107,14 +110,14 @@ class Backend(ABC):
 
     kind: str
     is_host = False
-    """Whether its memory is the host's, so that there is nothing to copy."""
+    """Whether its memory is the host's, so that nothing needs to be copied."""
     block_s = 0.02
     """Least length of a timed block: a synchronisation of 10 to 40 µs is then below 0.2 %."""
     warmup_s = 0.5
     warmup_calls = 10
 
     collectives: str | None = None
-    """The backend of torch.distributed for several of them, each in a process of its own; None where there is none."""
+    """The backend of torch.distributed for several such devices, each in a process of its own; None if there is none."""
 
     @abstractmethod
     def count(self) -> int:
@@ -122,10 +125,10 @@ class Backend(ABC):
 
     @abstractmethod
     def describe(self, index: int) -> dict[str, Any]:
-        """Return what torch knows of one of them, as plain data."""
+        """Return torch's description of one of them, as plain data."""
 
     def start(self, index: int) -> None:
-        """Compute a little there. Raises what torch raises where that can't be, or DeviceAbsent with the sentence for the user."""
+        """Compute a little there. Raises torch's own error if that fails, or DeviceAbsent with a sentence for the user."""
         torch.zeros(1, device=self.device(index)).add_(1)
         self.synchronize(self.device(index))
 
@@ -137,42 +140,42 @@ class Backend(ABC):
         """Make it the current device."""
 
     def synchronize(self, device: torch.device) -> None:  # noqa: B027  # a CPU has nothing to wait for
-        """Wait until it has done what it was given."""
+        """Wait until its work is done."""
 
     def unsupported(self, device: torch.device, dtype: str) -> str | None:
-        """Return why it can't compute in this precision; None if it can, or if only trying will tell."""
+        """Return why it can't compute in this precision; None if it can, or if only an attempt will show."""
         precision = PRECISIONS.get(dtype)
         return precision.missing_on.get(self.kind) if precision else None
 
     def reset_peak(self, device: torch.device) -> None:  # noqa: B027  # not every kind counts
-        """Start counting the memory peak afresh, with nothing cached."""
+        """Empty the cache and reset the memory peak."""
 
     def restart_peak(self, device: torch.device) -> None:  # noqa: B027  # not every kind counts
-        """Start counting the memory peak afresh, and keep what is cached."""
+        """Reset the memory peak, but keep the cache."""
 
     def limit_memory(self, device: torch.device, limit_bytes: int | None) -> None:
-        """Have torch raise an error beyond so much of its memory, or lift that limit. Raises NotImplementedError where it can't."""
+        """Limit the memory that torch allocates there, or lift the limit. Raises NotImplementedError if torch can't."""
         if limit_bytes is not None:
             raise NotImplementedError(f"dlbench can't limit the memory of {self.kind} devices")
 
     def free_memory(self, device: torch.device) -> int | None:
-        """Return how much of its memory nobody has taken; None where that is not known."""
+        """Return the bytes of its memory that are free; None if unknown."""
         return None
 
     def failed_allocations(self, device: torch.device) -> int:
-        """Return how many requests torch's allocator has refused for want of memory so far; 0 where it does not count them."""
+        """Return how many requests torch's allocator has refused so far for lack of memory; 0 if it does not count them."""
         return 0
 
     def peak(self, device: torch.device) -> Memory:
-        """Return the device's peaks since the reset; None where torch does not count them."""
+        """Return the device's peaks since the reset; None if torch does not count them."""
         return Memory()
 
     def held(self, device: torch.device) -> Memory:
-        """Return what live tensors and the allocator take now, as `peak` counts it."""
+        """Return the bytes of live tensors and of the allocator now, counted as in `peak`."""
         return Memory()
 
     def event_timer(self, device: torch.device) -> EventTimer | None:
-        """Return the device's own clock; None where there is none, or dlbench can't read it."""
+        """Return the device's own clock; None if there is none, or dlbench can't read it."""
         return None
 
     def to_device(self, tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
@@ -184,7 +187,7 @@ class Backend(ABC):
         return [tensor.cpu() for tensor in tensors]
 
     def pin(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
-        """Return page-locked copies; None where dlbench can't lock any for this kind. Raises RuntimeError where the system refuses."""
+        """Return page-locked copies; None if dlbench can't lock any for this kind. Raises RuntimeError if the system refuses."""
         return None
 
     def pinned_to_device(self, pinned: Sequence[Tensor], device: torch.device) -> list[Tensor]:
@@ -198,7 +201,7 @@ class Backend(ABC):
 
 
 class CachingBackend(Backend):
-    """A kind with torch's caching allocator, by the functions that ``torch.cuda`` and ``torch.xpu`` share."""
+    """A kind of device with torch's caching allocator, through the functions that ``torch.cuda`` and ``torch.xpu`` share."""
 
     def __init__(self) -> None:
         self._torch: Any = getattr(torch, self.kind)
@@ -225,7 +228,10 @@ class CachingBackend(Backend):
         self._torch.reset_peak_memory_stats(device)
 
     def limit_memory(self, device: torch.device, limit_bytes: int | None) -> None:
-        """Limit the allocator, and not what a context takes. Raises NotImplementedError for more than there is, and where torch can't."""
+        """Limit the allocator, without what a context takes.
+
+        Raises NotImplementedError for more memory than the device has, or if torch can't.
+        """
         if not hasattr(self._torch, "set_per_process_memory_fraction"):
             super().limit_memory(device, limit_bytes)
             return
@@ -235,7 +241,7 @@ class CachingBackend(Backend):
         self._torch.set_per_process_memory_fraction(1.0 if limit_bytes is None else limit_bytes / has_bytes, device)
 
     def free_memory(self, device: torch.device) -> int | None:
-        """Return what no process has taken, as the driver counts; what this one keeps unused is given back first."""
+        """Return the free bytes by the driver's count, after this process has given back its cache."""
         self._torch.empty_cache()
         return int(self._torch.mem_get_info(device)[0])
 
@@ -248,7 +254,7 @@ class CachingBackend(Backend):
         return Memory(self._torch.memory_allocated(device), self._torch.memory_reserved(device))
 
     def pin(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
-        """Return copies that the kind of accelerator which torch was built for reads directly. Raises RuntimeError where refused."""
+        """Return copies that the accelerators of this torch read directly. Raises RuntimeError if the system refuses."""
         return [tensor.detach().pin_memory() for tensor in tensors]
 
 
@@ -257,12 +263,12 @@ BACKENDS: dict[str, Backend] = {}
 
 
 def register_backend(backend: Backend) -> None:
-    """Add a kind of device, or put another backend in the place of one that is there."""
+    """Add a kind of device, or replace the backend of one."""
     BACKENDS[backend.kind] = backend
 
 
 def find(device_id: str) -> tuple[Backend, torch.device]:
-    """Return the backend and the torch device of an id such as ``cpu`` or ``cuda:1``. Raises UsageError if it is absent."""
+    """Return the backend and the torch device of an id such as ``cpu`` or ``cuda:1``. Raises UsageError if there is none."""
     kind, _, index = device_id.partition(":")
     backend = BACKENDS.get(kind)
     if backend is None or int(index or 0) >= backend.count():
@@ -271,9 +277,13 @@ def find(device_id: str) -> tuple[Backend, torch.device]:
 
 
 def describe_devices() -> Iterator[dict[str, Any]]:
-    """Yield every device, the CPU first, some with why they are ``unusable``. Starts accelerators, so call it in a process of its own."""
+    """Yield a description of every device, the CPU first; one that does not start has the reason as ``unusable``.
+
+    Starts accelerators, so it needs a process of its own.
+    """
     for kind, backend in BACKENDS.items():
-        count, broken = 1, None
+        count = 1
+        broken = None
         try:
             count = backend.count()
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the other devices are there all the same
@@ -291,7 +301,7 @@ def describe_devices() -> Iterator[dict[str, Any]]:
 
 
 def tensors_in(value: object) -> list[Tensor]:
-    """Return the tensors in what a call returned: a tensor, or tuples, lists and dicts of them."""
+    """Return the tensors in the output of a call: a tensor, or tuples, lists and dicts of them."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):

@@ -45,7 +45,7 @@ class CudaBackend(CachingBackend):
     collectives = "nccl"
 
     def count(self) -> int:
-        """Return how many are visible, before CUDA has started by its driver's count. Raises RuntimeError where CUDA itself is broken."""
+        """Return how many are visible, by the driver's count until CUDA has started. Raises RuntimeError if CUDA itself is broken."""
         count = super().count()
         if not count and (torch.version.cuda or torch.version.hip):
             try:
@@ -57,7 +57,7 @@ class CudaBackend(CachingBackend):
         return count
 
     def describe(self, index: int) -> dict[str, Any]:
-        """Return name, memory, multiprocessors and what identifies the card to its driver."""
+        """Return name, memory, multiprocessors, and the ids by which the driver knows the card."""
         known = self._torch.get_device_properties(index)
         uuid = getattr(known, "uuid", None)
         domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
@@ -73,7 +73,7 @@ class CudaBackend(CachingBackend):
         }
 
     def start(self, index: int) -> None:
-        """Compare what torch was built for first, as its own error says less."""
+        """Start the device, after checking that torch was built for it: torch's own error says less."""
         known = self._torch.get_device_properties(index)
         arch = known.gcnArchName if torch.version.hip else f"sm_{known.major}{known.minor}"
         built_for = torch.cuda.get_arch_list()
@@ -82,12 +82,12 @@ class CudaBackend(CachingBackend):
         super().start(index)
 
     def activate(self, device: torch.device) -> None:
-        """Make it the current device and build its context, whose host memory is not the first case's."""
+        """Make it the current device and build its context, so that the first case does not count the context's host memory."""
         super().activate(device)
         torch.empty(1, device=device)
 
     def unsupported(self, device: torch.device, dtype: str) -> str | None:
-        """Compare what the precision needs with the compute capability, or of AMD with the architecture."""
+        """Return why the compute capability, or AMD's architecture, is not enough for the precision; None if it is."""
         precision = PRECISIONS.get(dtype)
         if precision is None:
             return None
@@ -100,7 +100,7 @@ class CudaBackend(CachingBackend):
         return f"{precision.arithmetic} needs compute capability {least[0]}.{least[1]}; this device has {own[0]}.{own[1]}"
 
     def reset_peak(self, device: torch.device) -> None:
-        """Empty the caches first, so that all of it is this case's alone: cuBLAS keeps a workspace for good (32 MiB on Hopper)."""
+        """Empty all caches and reset the peak: cuBLAS would keep a workspace (32 MiB on Hopper) from case to case."""
         for name in ("_cuda_clearCublasWorkspaces", "_host_emptyCache"):  # private, and not in every torch
             getattr(torch._C, name, lambda: None)()
         super().reset_peak(device)
@@ -110,12 +110,14 @@ class CudaBackend(CachingBackend):
         return int(torch.cuda.memory_stats(device).get("num_ooms", 0))
 
     def event_timer(self, device: torch.device) -> EventTimer | None:
-        """Return CUDA's events, with a kernel that spins as the delay; None in a torch that lacks that kernel."""
+        """Return a timer of CUDA's events, whose delay is a spinning kernel; None if torch lacks that kernel."""
         return _CudaEvents() if hasattr(torch.cuda, "_sleep") else None
 
 
 def has_kernels(arch: str, built_for: Sequence[str]) -> bool:
-    """Whether code built for these architectures runs on a device: ``sm_86``, or ``gfx90a:sramecc+:xnack-`` of AMD. True if in doubt.
+    """Return whether code built for some architectures runs on a device of ``arch``. True if in doubt.
+
+    ``arch`` is such as ``sm_86``, or ``gfx90a:sramecc+:xnack-`` of AMD.
 
     CUDA C++ programming guide, binary and PTX compatibility: ``sm_80`` runs on 8.0 and later minor versions, ``compute_80`` is compiled
     for any later device; with an ``a`` both are for that version alone, with an ``f`` for later minor versions.
@@ -172,7 +174,7 @@ class MpsBackend(Backend):
         return int(torch.backends.mps.is_available())
 
     def describe(self, index: int) -> dict[str, Any]:
-        """Return its vendor, its cores where torch tells them, and the machine's memory that it shares; torch knows no name."""
+        """Return its vendor, its cores if torch knows them, and the machine's memory that it shares; torch has no name for it."""
         count_cores = getattr(torch.backends.mps, "get_core_count", None)  # torch 2.6 has none
         cores = count_cores() if count_cores else 0
         return {
@@ -203,7 +205,7 @@ class XpuBackend(CachingBackend):
         }
 
     def free_memory(self, device: torch.device) -> int | None:
-        """Return what no process has taken; None in an older torch, and where the driver does not tell."""
+        """Return the free bytes; None in an older torch, or if the driver does not count them."""
         with suppress(AttributeError, RuntimeError):
             return super().free_memory(device)
         return None

@@ -1,4 +1,4 @@
-"""torch: the libraries of its build, how it computes on the host, and its switches for TF32, autotuning and determinism."""
+"""torch: the libraries of its build, its threads, and its switches for TF32, autotuning and determinism."""
 
 import os
 import platform
@@ -53,11 +53,11 @@ _began_on = set[int]()
 
 
 def set_threads(threads: int, cpus: Collection[int] | None) -> None:
-    """Have the host compute with so many threads, on these logical CPUs or on those that the process began with."""
+    """Set how many threads compute on the host, and their logical CPUs; with None those that the process began with."""
     if cpus is not None and not _began_on:
         _began_on.update(os.sched_getaffinity(0))
     if wanted := cpus or _began_on:
-        # The threads that earlier cases have left have those cases' CPUs; new ones inherit those of this thread.
+        # Threads of earlier cases still have the CPUs of those; new threads inherit the CPUs of this one.
         for thread in (0, *(int(each.name) for each in Path("/proc/self/task").glob("*"))):
             with suppress(ProcessLookupError):  # it has ended meanwhile
                 os.sched_setaffinity(thread, wanted)
@@ -65,16 +65,16 @@ def set_threads(threads: int, cpus: Collection[int] | None) -> None:
 
 
 def set_math(dtype: str) -> None:
-    """Make fp32 mean IEEE fp32 and tf32 mean TF32, in products and convolutions alike; autotuning off, denormals kept.
+    """Make fp32 mean IEEE fp32 and tf32 mean TF32, in products and convolutions; turn autotuning off, and keep denormals.
 
-    torch's defaults differ between the two (convolutions use TF32, products do not), so neither is left to them. Where there are old
-    switches and new ones (from torch 2.9 on) both are set: reading an old one that does not agree with the new raises RuntimeError,
-    and what `torch.compile` generates reads the old (https://github.com/pytorch/pytorch/issues/166387).
+    torch's defaults differ: convolutions use TF32, products do not. From torch 2.9 on there are old and new switches, and both are set:
+    reading an old one that does not agree with the new raises RuntimeError, and code of `torch.compile` reads the old one
+    (https://github.com/pytorch/pytorch/issues/166387).
     """
     precision = "tf32" if dtype == "tf32" else "ieee"
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Please use the new API")  # torch 2.9 says so of the old ones
-        # First, because it moves some of the new ones too.
+        warnings.filterwarnings("ignore", "Please use the new API")  # torch 2.9 warns of the old ones
+        # The old switches first, because they change some of the new ones, too.
         _matmul.allow_tf32 = _cudnn.allow_tf32 = precision == "tf32"
     if hasattr(_matmul, "fp32_precision"):
         for operation in (_matmul, _cudnn.conv, _cudnn.rnn, _mkldnn.matmul, _mkldnn.conv):
@@ -88,7 +88,7 @@ def set_math(dtype: str) -> None:
 
 
 def math_flags() -> dict[str, ParamValue]:
-    """Return the backend flags in force, as the result file records them."""
+    """Return the backend flags in force, by their names in result files."""
     if hasattr(_matmul, "fp32_precision"):
         matmul, conv = _matmul.fp32_precision, _cudnn.conv.fp32_precision
     else:

@@ -20,7 +20,7 @@ from dlbench.harness.probe.linux import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.backends.torch_build import set_math
 from dlbench.harness.worker.checking.operations import operations_of
-from dlbench.harness.worker.checking.rule import Furthest, distance, furthest, rounding, worst
+from dlbench.harness.worker.checking.rule import RETURNED, Deviation, distance, known, largest_deviation, rounding, worst
 from dlbench.harness.worker.failures import failure_of, first_line
 from dlbench.harness.worker.registry import Workload
 
@@ -29,12 +29,12 @@ BUDGET_S = 1.0
 COARSE = 1e-4
 """Roundoff of a precision in which other inputs may change an output by less than a rounding."""
 _EXECUTION = ("mode", "implementation")
-"""Parameters that change how a step is executed, and nothing of what it computes."""
+"""Parameters that change how a step is executed, but not what it computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A timed case that can be set up again, here and on the CPU, how long that took, and how long is left until its deadline."""
+    """A timed case that can be set up again, here and on the CPU."""
 
     result: Measurement
     work: Work
@@ -44,7 +44,9 @@ class Subject:
     backend: Backend
     device: torch.device
     setup_s: float
+    """Seconds that its set-up took."""
     left_s: float
+    """Seconds until its deadline."""
 
     @property
     def dtype(self) -> str:
@@ -53,8 +55,8 @@ class Subject:
 
     @property
     def call_s(self) -> float:
-        """Seconds of its slowest call."""
-        return max(self.result.samples.block_s)  # type: ignore[union-attr]  # it was timed
+        """Seconds of its slowest call; 0 of an experiment, whose calls nobody timed apart."""
+        return max(self.result.samples.block_s) if self.result.samples else 0.0
 
     @property
     def is_reference(self) -> bool:
@@ -68,28 +70,41 @@ class Subject:
         plain = {name: text for name in _EXECUTION if name in self.params and (text := declared.plain_default(name))}
         return replace(self, params={**self.workload.resident(self.params), **plain})
 
+    @property
+    def is_executed_otherwise(self) -> bool:
+        """Whether its step is not executed plainly, and can be compared with one that is."""
+        return self.work.reference is not None and self.params != self.plain.params
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether there is anything to check: a call, or the step of an experiment that is not executed plainly."""
+        return self.work.call is not None or self.is_executed_otherwise
+
     def set_up(self) -> Work:
-        """Return the work afresh, from its seed."""
+        """Set the work up once more, from the same seed."""
         torch.manual_seed(self.seed)
         return self.workload.set_up(self.device, self.params)
 
     def refuse_longer(self, needed_s: float) -> None:
-        """Raise Unavailable where a check would take longer than the set-up did and a second, or come near the deadline."""
+        """Raise Unavailable where a check takes longer than `BUDGET_S` and the set-up did, or a tenth of the time left."""
         most_s = min(max(BUDGET_S, self.setup_s), self.left_s / 10)
         if needed_s > most_s:
             raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=round(most_s, 1))
 
 
-def spot_checked(subject: Subject) -> Measurement:
-    """Return the measurement with its check, failed where rounding can't explain the error. The work's inputs hold other numbers then.
+def spot_check(subject: Subject) -> Measurement:
+    """Return the measurement with its check, failed where rounding can't explain an error. Overwrites the work's inputs.
 
     Raises Unavailable where a second set-up has no memory.
     """
-    if subject.params.get(subject.workload.signature.declared.parameter("limit") or "") is not None:
+    limit = subject.workload.signature.declared.parameter("limit") or ""
+    if subject.params.get(limit) is not None:
         raise Unavailable(Unknown.WITHIN_LIMIT)
     empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
-    # The first on the inputs as they are, which the second changes.
-    checks: dict[str, Callable[[Subject], Any]] = {"fp64": _compare, "inputs": _follows_input, "operations": _operations}
+    # The first needs the inputs as they are, and the second changes them.
+    checks: dict[str, Callable[[Subject], Any]] = {"fp64": _compare_with_fp64}
+    if subject.work.call:
+        checks |= {"inputs": _follows_input, "operations": _count_operations}
     found: dict[str, Any] = {}
     reasons: dict[str, Reason] = {}
     for part, attempt in checks.items():
@@ -99,41 +114,54 @@ def spot_checked(subject: Subject) -> Measurement:
             found[part] = attempt(subject)
         except Unavailable as unavailable:
             reasons[part] = {"part": part, **unavailable.reason}
-        except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
-            text, ran_out = f"{type(raised).__name__}: {first_line(raised)}", failure_of(raised, "")[0] is Status.OOM
-            reasons[part] = {"part": part, **(Unknown.NO_MEMORY_LEFT.reason() if ran_out else Unknown.EXCEPTION.reason(text=text))}
-    subject.backend.synchronize(subject.device)  # a device that a check has broken says so here
-    what, error, tolerance = found.get("fp64", ("", None, None))
-    finite = error is not None and math.isfinite(error)
-    check = SpotCheck(found.get("inputs"), error if finite else None, tolerance, empty_call_s, found.get("operations"))
+        except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever a workload raises when called once more
+            if failure_of(raised, "")[0] is Status.OOM:
+                reasons[part] = {"part": part, **Unknown.NO_MEMORY_LEFT.reason()}
+            else:
+                reasons[part] = {"part": part, **Unknown.EXCEPTION.reason(text=f"{type(raised).__name__}: {first_line(raised)}")}
+    subject.backend.synchronize(subject.device)  # a device that a check has broken raises here
+    deviations: Sequence[Deviation] = found.get("fp64", ())
+    returned = next((each for each in deviations if each.what in RETURNED), None)
+    if deviations and not returned:
+        reasons["fp64"] = {"part": "fp64", **Unknown.TOO_ROUGH.reason()}
+    error = returned.error if returned and math.isfinite(returned.error) else None
+    check = SpotCheck(found.get("inputs"), error, returned and returned.explained, empty_call_s, found.get("operations"))
     result = replace(subject.result, check=check).with_reasons("check", *(reasons[part] for part in PARTS if part in reasons))
-    if error is None or error <= tolerance:
+    return _fail_if_wrong(result, worst(deviations), subject.dtype) if deviations else result
+
+
+def _fail_if_wrong(result: Measurement, deviation: Deviation, dtype: str) -> Measurement:
+    """Return the measurement, failed where rounding does not explain the deviation."""
+    if deviation.is_right:
         return result
-    off = f"is {error:.2g} away from fp64, where rounding explains {tolerance:.2g}" if finite else "is missing, or not finite"
-    reason = f"its {what} {off}; it computes something else than it says, or not in {subject.dtype}"
+    off = "is missing, or not finite"
+    if math.isfinite(deviation.error):
+        off = f"is {deviation.error:.2g} away from fp64, where rounding explains {deviation.explained:.2g}"
+    reason = f"its {deviation.what} {off}; it computes something else than it says, or not in {dtype}"
     return replace(result, status=Status.FAILED, reason=reason)
 
 
 def _follows_input(subject: Subject) -> bool:
+    """Return whether other inputs give another output. Raises Unavailable where rounding may hide that they do."""
     if not subject.work.inputs:
         raise Unavailable(Unknown.NO_INPUTS)
     subject.refuse_longer(2 * subject.call_s)
-    before = _output(subject)
+    before = _call_once(subject)
     subject.backend.synchronize(subject.device)  # copies of the inputs that a call has only started read what comes next
-    # The same seed again: what differs is the inputs' doing and not that of dropout.
-    after = _output(subject, refill=True)
+    # The same seed again, so that only the inputs can make a difference, and not dropout.
+    after = _call_once(subject, refill=True)
     if len(before) != len(after) or not all(map(torch.equal, before, after)):
         return True
     precision = PRECISIONS.get(subject.dtype)
-    if precision and precision.roundoff >= COARSE:  # in deep networks each layer makes less of what the last one gave, and a bias is left
+    if precision and precision.roundoff >= COARSE:  # each layer of a deep network may shrink what the inputs changed
         raise Unavailable(Unknown.TOO_FAINT, precision=subject.dtype)
     return False
 
 
-def _output(subject: Subject, *, refill: bool = False) -> list[Tensor]:
-    """Return copies of the floating-point numbers that a call gives, as others (a class, a count) may well stay the same; 0 for NaN.
+def _call_once(subject: Subject, *, refill: bool = False) -> list[Tensor]:
+    """Call the work and return copies of its floating-point outputs, with 0 for NaN; of exact products the integers, too.
 
-    A product that is exact gives integers.
+    Other integers, such as a class or a count, may well stay the same. With ``refill`` the inputs get other numbers before.
     """
     work = subject.work
     if work.before:
@@ -143,20 +171,25 @@ def _output(subject: Subject, *, refill: bool = False) -> list[Tensor]:
     torch.manual_seed(subject.seed)
     precision = PRECISIONS.get(subject.dtype)
     exact = precision is not None and not precision.sum_roundoff
-    found = [tensor.detach().nan_to_num() for tensor in tensors_in(work.call()) if exact or tensor.is_floating_point()]  # type: ignore[misc]  # has a call
-    if not found:
+    outputs = tensors_in(work.call())  # type: ignore[misc]  # has a call
+    copies = [each.detach().nan_to_num() for each in outputs if exact or each.is_floating_point()]
+    if not copies:
         raise Unavailable(Unknown.NO_FLOATS)
-    return found
+    return copies
 
 
 def _refill(inputs: Sequence[Tensor]) -> None:
-    """Put other numbers between their least and greatest into the inputs, which a class or a probability must not leave."""
+    """Overwrite the inputs with random numbers between the least and greatest of each, as classes and probabilities have bounds.
+
+    Raises Unavailable where no input has two different numbers.
+    """
     refilled = False
     for tensor in inputs:
         values = tensor.detach()
         if values.numel() < 2 or values.dtype is torch.bool or values.is_complex():
             continue
-        wide = values.float() if values.is_floating_point() and values.itemsize == 1 else values  # torch computes nothing in fp8
+        is_fp8 = values.is_floating_point() and values.itemsize == 1
+        wide = values.float() if is_fp8 else values  # torch computes nothing in fp8
         low, high = (end.item() for end in wide.aminmax())
         if not -math.inf < low < high < math.inf:
             continue
@@ -169,7 +202,7 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         raise Unavailable(Unknown.ONE_VALUE)
 
 
-def _operations(subject: Subject) -> int:
+def _count_operations(subject: Subject) -> int:
     """Return how many operations one call hands to the device. Raises Unavailable where they can't be counted."""
     work = subject.work
     if not work.countable_operations:
@@ -180,23 +213,22 @@ def _operations(subject: Subject) -> int:
     return operations_of(work.call)  # type: ignore[arg-type]  # has a call
 
 
-def _compare(subject: Subject) -> Furthest:
-    """Hold a call against the same in fp64. Raises Unavailable where that would say nothing."""
+def _compare_with_fp64(subject: Subject) -> list[Deviation]:
+    """Return how far a call is from the same in fp64, by kind of tensor. Raises Unavailable where that would prove nothing."""
     precision = PRECISIONS.get(subject.dtype)
     parameter = subject.workload.signature.parameter("dtype")
     if parameter is None or "fp64" not in parameter.choices or precision is None:
         raise Unavailable(Unknown.NO_DTYPE)
     if precision.scaled:
         raise Unavailable(Unknown.SCALED, precision=precision.name)
-    is_executed_otherwise = subject.work.reference and subject.params != subject.plain.params
-    return (_compare_execution if is_executed_otherwise else _compare_output)(subject)
+    return _compare_execution(subject) if subject.is_executed_otherwise else [_compare_output(subject)]
 
 
-def _compare_execution(subject: Subject) -> Furthest:
-    """Hold a step that is not executed plainly against itself in plain execution and in fp64."""
+def _compare_execution(subject: Subject) -> list[Deviation]:
+    """Compare a step that is not executed plainly with the same step in fp64; its plain execution shows what rounding explains."""
 
     def observe(work: Work, exact: Mapping[str, Observed], number: int) -> Mapping[str, Observed]:
-        torch.manual_seed(subject.seed + number)  # others drop out each time, so that plain execution shows what that makes
+        torch.manual_seed(subject.seed + number)  # dropout differs each time, so that plain execution shows how much that changes
         return work.reference(exact)  # type: ignore[misc]  # the case has one, and these are of its workload
 
     def observe_plain() -> Mapping[str, Observed]:
@@ -205,7 +237,7 @@ def _compare_execution(subject: Subject) -> Furthest:
         with torch.autograd.set_multithreading_enabled(subject.backend.is_host):
             return observe(subject.plain.set_up(), exact, 1)
 
-    in_fp64 = _reference(subject, "device", 6 * subject.call_s, calls=2)
+    in_fp64 = _subject_in_fp64(subject, "device", 6 * subject.call_s, calls=2)
     set_math("fp64")
     work = in_fp64.set_up()
     _refuse_other_inputs(subject, subject.work.inputs, work.inputs)
@@ -216,44 +248,46 @@ def _compare_execution(subject: Subject) -> Furthest:
         with ThreadPoolExecutor(1) as thread:
             plain = thread.submit(observe_plain).result()
     case = observe(subject.work, exact, 2)
-    found = []
+    deviations = []
     for kind, right in exact.items():
         usual = {name: distance(plain[kind].values.get(name), value) for name, value in right.values.items()}
-        found.append(furthest(kind, case[kind].values, right.values, usual, plain[kind].tolerance))
-    return worst(found)
+        deviations.append(largest_deviation(kind, case[kind].values, right.values, usual, plain[kind].tolerance))
+    return known(deviations)
 
 
-def _compare_output(subject: Subject) -> Furthest:
-    """Hold the output of the first call after a set-up against fp64 on the CPU, where formulas say what rounding explains."""
+def _compare_output(subject: Subject) -> Deviation:
+    """Compare the output of a first call with that in fp64 on the CPU; a formula gives what rounding explains."""
     if subject.is_reference:
         raise Unavailable(Unknown.IS_FP64)
     # Twice the bytes, so twice the time to set up.
-    in_fp64 = _reference(subject, "cpu", 3 * subject.setup_s + subject.call_s)
+    in_fp64 = _subject_in_fp64(subject, "cpu", 3 * subject.setup_s + subject.call_s)
     flops = subject.work.flops or 0.0
-    case, exact = _FirstCall(subject), _FirstCall(in_fp64)
+    case = _FirstCall(subject)
+    exact = _FirstCall(in_fp64)
     _refuse_unlike(subject, case, exact)
     tally = exact.tally
     usual = [rounding(subject.dtype, tally.results, tally.numbers, each.numel(), flops) for each in exact.output]
 
-    def of_all(outputs: Sequence[Tensor]) -> Furthest:
-        pairs = zip(outputs, exact.output, usual, strict=True)
-        return worst([furthest("output", {"": own}, {"": right}, {"": explained}) for own, right, explained in pairs])
+    def deviation_of(outputs: Sequence[Tensor]) -> Deviation:
+        triples = zip(outputs, exact.output, usual, strict=True)
+        return worst(known([largest_deviation("output", {"": own}, {"": right}, {"": explained}) for own, right, explained in triples]))
 
-    found = of_all(case.output)
-    if math.isinf(found[1]) and PRECISIONS[subject.dtype].narrow_range:
+    deviation = deviation_of(case.output)
+    if math.isinf(deviation.error) and PRECISIONS[subject.dtype].narrow_range:
         raise Unavailable(Unknown.OUT_OF_RANGE, precision=PRECISIONS[subject.dtype].arithmetic)
-    # Before a case fails for its numbers, they have to be the same each time.
-    if found[1] > found[2] and (again := of_all(_FirstCall(in_fp64).output))[1] > again[2]:
+    # Numbers that change from one set-up to the next are no reason to fail a case.
+    if not deviation.is_right and not deviation_of(_FirstCall(in_fp64).output).is_right:
         raise Unavailable(Unknown.CHANGING)
-    return found
+    return deviation
 
 
-def _reference(subject: Subject, where: Literal["cpu", "device"], others_s: float, calls: int = 1) -> Subject:
-    """Return it in plain execution and fp64, on the CPU or on its device, where that has fp64.
+def _subject_in_fp64(subject: Subject, where: Literal["cpu", "device"], others_s: float, calls: int = 1) -> Subject:
+    """Return the subject in plain execution and fp64: on the CPU, or on its own device if that has fp64.
 
-    Raises Unavailable where so many calls, and ``others_s``, take more time or memory than there is.
+    Raises Unavailable where ``calls`` of it, after ``others_s`` seconds of other work, take more time or memory than there is.
     """
-    if not (flops := subject.work.flops):
+    flops = subject.work.flops
+    if not flops:
         raise Unavailable(Unknown.NO_FLOPS)
     backend, device = subject.backend, subject.device
     if where == "cpu" or backend.unsupported(device, "fp64"):
@@ -266,24 +300,24 @@ def _reference(subject: Subject, where: Literal["cpu", "device"], others_s: floa
         backend.synchronize(device)
 
     product_s = max(min(timeit.repeat(multiply, number=1, repeat=3)), 1e-9)
-    # Convolutions reach a third of what products do in fp64.
-    subject.refuse_longer(others_s + calls * 3 * flops / (2 * size**3 / product_s))
-    result, precision = subject.result, PRECISIONS[subject.dtype]
-    peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
-    if backend.is_host and too_little_memory(peak * (1 + 8 // precision.bytes)) is not None:
+    flops_per_s = 2 * size**3 / product_s
+    subject.refuse_longer(others_s + calls * 3 * flops / flops_per_s)  # convolutions reach a third of what products do in fp64
+    memory = subject.result.memory
+    peak_bytes = max(memory.peak_bytes or 0, memory.host_peak_bytes or 0)
+    if backend.is_host and too_little_memory(peak_bytes * (1 + 8 // PRECISIONS[subject.dtype].bytes)) is not None:
         raise Unavailable(Unknown.NO_MEMORY_LEFT)
     return replace(subject.plain, params={**subject.plain.params, "dtype": "fp64"}, backend=backend, device=device)
 
 
 class _Tally(TorchFunctionMode):
-    """Counts what torch computes: results, their numbers, and whether any is narrower than fp64."""
+    """Counts the floating-point tensors that torch computes and their numbers, and notes whether any is narrower than fp64."""
 
     results = 0
     numbers = 0
     narrower = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one torch function and count what it gives."""
+        """Run one torch function and count its results."""
         value = func(*args, **(kwargs or {}))
         for tensor in tensors_in(value):
             if tensor.is_floating_point():
@@ -295,12 +329,12 @@ class _Tally(TorchFunctionMode):
 
 
 class _FirstCall:
-    """The first call after a set-up: what goes in and comes out, as far as it is floating-point."""
+    """The first call after a set-up: its floating-point inputs and outputs."""
 
     def __init__(self, subject: Subject) -> None:
         work = subject.set_up()
         self.state = torch.get_rng_state()
-        """Of torch's generator on the CPU when the set-up was done."""
+        """State of torch's random generator on the CPU after the set-up."""
         self.inputs = [each.clone() for each in floats_in(work.inputs)]
         if work.before:
             work.before()
@@ -309,27 +343,29 @@ class _FirstCall:
         with self.tally if subject.is_reference else nullcontext():
             output = work.call()  # type: ignore[misc]  # has a call
         self.drew = not torch.equal(self.state, torch.get_rng_state())
-        """Whether the call moved it."""
+        """Whether the call drew random numbers."""
         self.output = [each.clone() for each in floats_in(tensors_in(output))]
 
 
 def floats_in(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return those with floating-point numbers, without their gradients."""
+    """Return the floating-point tensors, without their gradients."""
     return [each.detach() for each in tensors if each.is_floating_point()]
 
 
 def _refuse_other_inputs(subject: Subject, inputs: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
-    """Raise Unavailable where inputs differ by more than they may for being in another precision."""
+    """Raise Unavailable where inputs differ by more than the rounding of another precision."""
     own, right = floats_in(inputs), floats_in(exact)
-    relative = 4 * PRECISIONS[subject.dtype].roundoff
-    pairs = [(one.cpu().double(), other.cpu().double()) for one, other in zip(own, right, strict=False) if other.numel()]
-    alike = [each.shape for each in own] == [each.shape for each in right]
-    if not alike or not all((one - other).abs().max() <= relative * other.abs().max() for one, other in pairs):
+    if [each.shape for each in own] != [each.shape for each in right]:
         raise Unavailable(Unknown.OTHER_NUMBERS)
+    relative = 4 * PRECISIONS[subject.dtype].roundoff
+    for one, other in zip(own, right, strict=True):
+        value, expected = one.cpu().double(), other.cpu().double()
+        if expected.numel() and not (value - expected).abs().max() <= relative * expected.abs().max():  # NaN is refused, too
+            raise Unavailable(Unknown.OTHER_NUMBERS)
 
 
 def _refuse_unlike(subject: Subject, case: _FirstCall, exact: _FirstCall) -> None:
-    """Raise Unavailable where the two don't compute the same thing by design."""
+    """Raise Unavailable where the case and its form in fp64 are not the same computation, so that comparing them proves nothing."""
     if not torch.equal(case.state, exact.state):
         raise Unavailable(Unknown.OTHER_NUMBERS)
     _refuse_other_inputs(subject, case.inputs, exact.inputs)

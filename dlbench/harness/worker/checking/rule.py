@@ -1,8 +1,8 @@
-"""The rule of what is right: an error so many times that of plain execution, and a tolerance, both against fp64: docs/checks.md."""
+"""The rule that says whether a result is right: its distance from fp64 against that of plain execution. docs/checks.md explains it."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -13,50 +13,75 @@ FACTOR = 3.0
 """How many times the error of plain execution, or the rounding to be expected, is still rounding: measured, see docs/checks.md."""
 MOST_TOLERANCE = 0.9
 """An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
-Furthest = tuple[str, float, float]
-"""What of a call is furthest from fp64 for what rounding explains of it, its error, and what is still explained."""
+RETURNED = ("output", "loss")
+"""Kinds of what a call returns, inference or training; `SpotCheck.error` is of these alone."""
 
 
-def furthest(
+class Deviation(NamedTuple):
+    """The tensor of one kind that is furthest from fp64."""
+
+    what: str
+    """Such as ``output`` or ``gradient of head.weight``."""
+    error: float
+    explained: float
+    """Error that rounding explains."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether rounding explains it."""
+        return self.error <= self.explained
+
+
+def largest_deviation(
     kind: str, case: Mapping[str, Any], exact: Mapping[str, Any], usual: Mapping[str, float], tolerance: float = 0.0
-) -> Furthest | None:
-    """Return what of a kind is furthest from fp64; None where rounding alone explains as much as another computation.
+) -> Deviation | None:
+    """Return the largest deviation among the tensors of a kind, by name; None where so much rounding would hide another computation.
 
-    The rule: the error is at most `FACTOR` times that of plain execution, ``usual``, and a tolerance. That is of all names together, as
-    a single one's may be small by chance (torch's own gate has a factor of 2 to 10 there: torch/_dynamo/utils.py, `same`).
+    The rule: the error is at most `FACTOR` times ``usual``, that of plain execution, plus a tolerance. It takes the largest usual error of
+    all names, as a single one's may be small by chance (torch's own gate has a factor of 2 to 10 there: torch/_dynamo/utils.py, `same`).
     """
-    held = [name for name in exact if FACTOR * usual[name] <= MOST_TOLERANCE]
-    if not held:
+    compared = [name for name in exact if FACTOR * usual[name] <= MOST_TOLERANCE]
+    if not compared:
         return None
-    error, name = max((distance(case.get(name), exact[name]), name) for name in held)
-    return f"{kind} of {name}" if name else kind, error, FACTOR * max(usual[name] for name in held) + tolerance
+    error, name = max((distance(case.get(name), exact[name]), name) for name in compared)
+    explained = FACTOR * max(usual[name] for name in compared) + tolerance
+    return Deviation(f"{kind} of {name}" if name else kind, error, explained)
 
 
 def distance(value: Tensor | None, exact: Tensor) -> float:
-    """Return the relative distance in the 2-norm; of single numbers the logarithm of the ratio, as one that is missing is far from any."""
+    """Return the relative distance in the 2-norm, infinite for a value that is missing, of another shape or not finite.
+
+    Of single numbers return the logarithm of their ratio: a zero, or another sign, is then infinitely far.
+    """
     if value is None or value.shape != exact.shape:
         return math.inf
-    value, exact = (each.detach().cpu().double() for each in (value, exact))
-    off = (value / exact).log().abs() if exact.numel() == 1 else (value - exact).norm() / exact.norm()
-    return found if math.isfinite(found := off.item()) else math.inf
+    value, exact = value.detach().cpu().double(), exact.detach().cpu().double()
+    apart = (value / exact).log().abs() if exact.numel() == 1 else (value - exact).norm() / exact.norm()
+    found = apart.item()
+    return found if math.isfinite(found) else math.inf
 
 
-def worst(found: Sequence[Furthest | None]) -> Furthest:
-    """Return what is furthest for what is explained of it. Raises Unavailable where nothing could be held."""
-    held = [each for each in found if each]
-    if not held:
+def known(deviations: Sequence[Deviation | None]) -> list[Deviation]:
+    """Return the deviations without None. Raises Unavailable where nothing is left."""
+    found = [each for each in deviations if each]
+    if not found:
         raise Unavailable(Unknown.TOO_ROUGH)
-    return max(held, key=lambda each: each[1] / each[2])
+    return found
+
+
+def worst(deviations: Sequence[Deviation]) -> Deviation:
+    """Return the deviation that is largest against what rounding explains of it."""
+    return max(deviations, key=lambda each: each.error / each.explained)
 
 
 def rounding(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
-    """Return how far an output of ``size`` numbers is from the exact one by rounding, in the 2-norm and relative.
+    """Return the distance from the exact output that rounding explains, relative and in the 2-norm.
 
-    ``results``: tensors computed on the way, ``numbers``: their elements, ``flops``: operations that took. So an element of these is a
-    sum of k = flops / (2 numbers) products, and one of the output of k_out = flops / (2 results size): it may take more, as the
-    gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the roundoff u of the precision. Rounding errors are
-    independent and of mean zero, more or less, so n of them come to sqrt(n) u and not to n u (Higham and Mary, A New Approach to
-    Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
+    ``results`` tensors are computed on the way, with ``numbers`` elements in all and ``flops`` operations; the output has ``size``
+    elements. So an element on the way is a sum of k = flops / (2 numbers) products. One of the output sums k_out = flops / (2 results
+    size), which may be more: the gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the roundoff u of the
+    precision. Rounding errors are nearly independent with mean zero, so n of them add up to sqrt(n) u and not to n u (Higham and Mary,
+    A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
 
         sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
     """

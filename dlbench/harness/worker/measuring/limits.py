@@ -1,4 +1,4 @@
-"""The memory of a case: the limit that it computes within, whether it ran out, and its peaks on an accelerator."""
+"""The memory of a case: its limit, errors for lack of memory, and its peaks on an accelerator."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,22 +12,22 @@ from dlbench.core.units import byte_count
 from dlbench.harness.probe.linux import added_memory
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.failures import NO_ENGINE, Unmeasurable
-from dlbench.harness.worker.parent import limited_memory, memory_in_force
+from dlbench.harness.worker.parent import limit_memory, memory_in_force
 from dlbench.harness.worker.usage import read_status
 
 SAFE_SHARE = 0.8
-"""Of the host's memory that is left: a search stays below it, as other processes may take the rest meanwhile."""
+"""Share of the host's free memory that a search may take, as other processes may take more meanwhile."""
 
 
 class DeviceMemory:
-    """Peaks of one case on its device, without what earlier cases of its process left there: a tensor that something still refers to."""
+    """Peaks of one case on its device, without tensors that earlier cases of its process have left there."""
 
     def __init__(self, backend: Backend, device: torch.device) -> None:
         """Begin with nothing cached."""
         self._backend, self._device = backend, device
         backend.reset_peak(device)
         self.left_bytes, self._left_reserved = self._held()
-        """What an earlier case left, which is in no peak."""
+        """Bytes that earlier cases have left, which count in no peak."""
         self._reserved_before = 0
 
     def _held(self) -> tuple[int, int]:
@@ -36,15 +36,18 @@ class DeviceMemory:
         return held.peak_bytes or 0, held.reserved_bytes or 0
 
     def forget_set_up(self) -> None:
-        """Count live tensors afresh, without those of set-up alone, such as the workspaces that cuDNN tried; the allocator held those."""
+        """Reset the peak of live tensors, so that what only set-up used does not count: workspaces that cuDNN tried, for example.
+
+        The peak of reserved memory still counts them, as the allocator holds that.
+        """
         self._reserved_before = self._backend.peak(self._device).reserved_bytes or 0
         self._backend.restart_peak(self._device)
-        # Of what earlier cases left, set-up may have had some freed.
+        # Set-up may have freed something that earlier cases had left.
         held, reserved = self._held()
         self.left_bytes, self._left_reserved = min(self.left_bytes, held), min(self._left_reserved, reserved)
 
     def peaks(self) -> Memory:
-        """Return the device's peaks so far; None where torch does not count them."""
+        """Return the device's peaks so far; None if torch does not count them."""
         peak = self._backend.peak(self._device)
         live, reserved = peak.peak_bytes, peak.reserved_bytes
         return Memory(
@@ -54,10 +57,10 @@ class DeviceMemory:
 
 
 @contextmanager
-def out_of_memory_named(backend: Backend, device: torch.device) -> Iterator[None]:
-    """Raise MemoryError where torch says that cuDNN has no plan for a convolution, and its allocator refused memory meanwhile.
+def name_out_of_memory(backend: Backend, device: torch.device) -> Iterator[None]:
+    """Turn torch's error that cuDNN has no plan for a convolution into MemoryError if its allocator refused memory meanwhile.
 
-    torch catches the allocator's error of each plan that it tries, and what it raises in the end does not name memory:
+    torch catches the allocator's error of each plan that it tries, and its last error does not mention memory:
     https://github.com/pytorch/pytorch/issues/108645.
     """
     refused = backend.failed_allocations(device)
@@ -73,11 +76,12 @@ def out_of_memory_named(backend: Backend, device: torch.device) -> Iterator[None
 def memory_limit(
     declared: Declaration, params: Mapping[str, ParamValue], backend: Backend, device: torch.device, left_bytes: int | None
 ) -> Iterator[int | None]:
-    """Have torch raise an error beyond what the case may take: of its own limit, and of ``left_bytes`` on the host.
+    """Limit the memory of a case to its parameter with the role ``limit``, in GiB, and on the host to ``left_bytes``.
 
-    Yields the limit in bytes where the workload searches for what fits; on an accelerator without one all that is free. None elsewhere,
-    and where nothing tells. Raises Unmeasurable, to be skipped, where its own limit is more than the host or the device has left, and
-    NotImplementedError where the device has no such limits or less memory in all.
+    Beyond that torch raises its own error. Yields the limit in bytes if the workload has such a parameter; without a value for it on an
+    accelerator all that is free. Yields None for other workloads, or if the free memory is unknown. Raises Unmeasurable, to be skipped,
+    if the parameter is more than the host or the device has left, and NotImplementedError if the device takes no limits or has less
+    memory in all.
     """
     name = declared.parameter("limit")
     gibibytes = params.get(name or "")
@@ -90,10 +94,10 @@ def memory_limit(
                 limits.callback(_lift, backend, device)
             left_bytes = backend.free_memory(device) if name else None
         elif name:
-            if left_bytes is None:  # a machine that is given memory as it uses it: a search would take all that there is
+            if left_bytes is None:  # a hypervisor may add more on demand, and a search would take it all
                 left_bytes = added_memory()
-            known = memory_in_force(used), None if left_bytes is None else int(SAFE_SHARE * left_bytes)
-            left_bytes = min((each for each in known if each is not None), default=None)
+            safe_bytes = None if left_bytes is None else int(SAFE_SHARE * left_bytes)
+            left_bytes = min((each for each in (memory_in_force(used), safe_bytes) if each is not None), default=None)
         if own is not None and left_bytes is not None and own > left_bytes:
             left = byte_count(left_bytes)
             if backend.is_host:
@@ -104,10 +108,10 @@ def memory_limit(
             raise Unmeasurable(Status.SKIPPED, reason)
         limit = left_bytes if own is None else own
         if backend.is_host and limit is not None:
-            limits.enter_context(limited_memory(limit, used))
+            limits.enter_context(limit_memory(limit, used))
         yield limit if name else None
 
 
 def _lift(backend: Backend, device: torch.device) -> None:
-    with suppress(RuntimeError):  # a device that has failed meanwhile has said so already
+    with suppress(RuntimeError):  # a device that has failed meanwhile has raised already
         backend.limit_memory(device, None)

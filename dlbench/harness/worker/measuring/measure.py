@@ -1,4 +1,4 @@
-"""Timing of one case in one round: warm-up, calibration, blocks, copies. Only the harness has the clock (``observe`` is handed it)."""
+"""Timing of one case in one round: warm-up, calibration, blocks, copies. Only the harness, and an ``observe``, read the clock."""
 
 import gc
 import math
@@ -26,9 +26,10 @@ STEADY_TREND = {WINDOW: 0.6, SHORT_WINDOW: 0.85}
 """Kendall's tau over both windows from which on their order counts as a trend, with p = 0.017 in either size."""
 
 
-def steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
-    """Whether block times have stopped moving: the last two windows of them agree in level and show no trend."""
-    before, after = blocks[-2 * window : -window], blocks[-window:]
+def is_steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
+    """Return whether block times have settled: the medians of the last two windows agree, and the blocks in them show no trend."""
+    before = blocks[-2 * window : -window]
+    after = blocks[-window:]
     if len(before) < window:
         return False
     level = statistics.median(before)
@@ -37,33 +38,34 @@ def steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
     return abs(statistics.median(after) - level) <= STEADY_SHIFT * level and abs(kendall_tau) < STEADY_TREND[window]
 
 
-def enough(blocks: Sequence[float], waits: Sequence[float] | None, calls: int, policy: Policy) -> bool:
-    """Whether a round has the blocks it needs, of so many calls: the least, and all its time or its most of those that nobody disturbed.
+def has_enough_blocks(blocks: Sequence[float], waits: Sequence[float] | None, calls: int, policy: Policy) -> bool:
+    """Return whether a round has enough blocks of so many calls: at least the policy's minimum, and then either the time of a round, or
+    the policy's maximum of undisturbed blocks.
 
-    ``waits``: the longest of each block for a CPU.
+    ``blocks`` are seconds a call, and ``waits`` for each block the longest that a thread waited for a CPU, None if unknown.
     """
     if len(blocks) < policy.min_blocks:
         return False
     if calls * sum(blocks) >= policy.round_s:
         return True
-    # Asked after each block: those that nobody disturbed are no more than all, so there is nothing to count before.
+    # This runs after each block, so the undisturbed ones are counted only when there are blocks enough in all.
     return len(blocks) >= policy.max_blocks and len(undisturbed(blocks, waits, calls)) >= policy.max_blocks
 
 
 SLOW_CALL_S = 0.1
-"""A call whose second and third time take longer is warm after two; blocks of one call, and their least number, carry the round."""
+"""A call whose second and third time are longer counts as warm after two, and a round has the fewest blocks, of one call each."""
 WARM_CALLS_AGREE = 0.05
-"""Within what share of each other a slow call's second and third time both count: as far as two warm ones are mostly apart."""
+"""Relative difference of a slow call's second and third time within which both count: two warm calls rarely differ by more."""
 LONG_BLOCK_S = 0.05
-"""Six such blocks, and not ten, have to be steady: they last as long as a hundred and fifty short ones."""
+"""Six blocks of at least that length have to be steady instead of ten: they last as long as 150 short ones."""
 _SHORT = 0.75
-"""Of the least length of a block: one that is shorter gets more calls."""
+"""A block that is shorter than this share of the least length gets more calls."""
 MOST_CALLS = 10**6
-"""In a block: enough for an empty call on an accelerator, and a bound where a clock stands still."""
+"""Calls in a block: enough for an empty call on an accelerator, and a bound if a clock stands still."""
 _LOOKED_AT = 20
-"""Windows of blocks among which undisturbed ones may show that a call is steady."""
+"""Windows of blocks that are kept, to find undisturbed ones that are steady."""
 _TIMES, _ENOUGH_S = 5, 0.5
-"""An action is timed for `median_time`, or until that took so long: a gigabyte takes 0.8 s into fresh memory on the host of an H100."""
+"""`median_time` repeats an action so often, or until so long has passed: 1 GB into fresh memory takes 0.8 s on an H100's host."""
 
 
 class DeviceClock:
@@ -84,7 +86,7 @@ class DeviceClock:
 
 @dataclass(frozen=True, slots=True)
 class BlockTimer:
-    """Times blocks of a call, and reads outside of them how long its threads waited for a CPU."""
+    """Times blocks of a call, and reads between them how long its threads waited for a CPU."""
 
     work: Work
     clock: Clock
@@ -92,7 +94,7 @@ class BlockTimer:
     _wait_s: list[float] = field(default_factory=list)
 
     def __call__(self, calls: int) -> float:
-        """Time a block of calls, in seconds a call."""
+        """Run a block of calls, and return its time in seconds a call."""
         call, before, now = self.work.call, self.work.before, self.clock.now
         if before is not None:
             before()
@@ -107,7 +109,7 @@ class BlockTimer:
         return block_s / calls
 
     def last_waits(self, count: int) -> tuple[float, ...] | None:
-        """Return the longest wait in each of the last so many blocks; None where nothing tells."""
+        """Return the longest wait in each of the last ``count`` blocks; None if nothing counts waits."""
         return tuple(self._wait_s[-count:]) if self._wait_s else None
 
 
@@ -120,7 +122,7 @@ def take_samples(
     least_block_s: float = 0.0,
     waits: BlockWaits | None = None,
 ) -> Samples:
-    """Time ``work.call``, in blocks of ``least_block_s`` where the device's own least length is shorter.
+    """Warm ``work.call`` up and time it, in blocks of at least ``least_block_s`` and the device's own least length.
 
     With ``waits`` a round goes on for undisturbed blocks while it has time. Raises Unmeasurable, a timeout, as soon as the blocks can't end
     before the deadline, which is on the clock's own scale.
@@ -135,10 +137,11 @@ def take_samples(
     with without_collection():
         begun = clock.now()
         first_call_s = block(1)
-        blocks, calls = [block(1)], 1
+        blocks = [block(1)]
+        calls = 1
         settled: bool | None = None
         if blocks[0] > SLOW_CALL_S:
-            # A cold disk or a compiler may be in the second as well, so a third decides.
+            # The second call may still wait for a cold disk or a compiler, so a third one decides.
             refuse_behind_deadline(blocks[0], 1)
             blocks.append(block(1))
         fastest_s = min(blocks)
@@ -150,10 +153,10 @@ def take_samples(
             least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
             calls, blocks, settled = _warm_up(block, blocks, least_s, backend, policy, clock)
         warmup_s = clock.now() - begun - calls * sum(blocks)
-        if work.before is not None:  # which takes as long again for each block of a longer round
+        if work.before is not None:  # it takes as long as its call for each block, so a longer round would take twice its time
             policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         with timed_part():
-            while not (blocks and enough(blocks, block.last_waits(len(blocks)), calls, policy)):
+            while not (blocks and has_enough_blocks(blocks, block.last_waits(len(blocks)), calls, policy)):
                 if slow and len(blocks) >= policy.min_blocks and clock.now() + fastest_s > deadline:
                     break
                 blocks.append(block(calls))
@@ -166,14 +169,15 @@ def take_samples(
 def _warm_up(
     block: BlockTimer, warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
 ) -> tuple[int, list[float], bool]:
-    """Run blocks until time and calls suffice and they are steady, all of the last ones or those of them that nobody disturbed.
+    """Run blocks until the warm-up has its time and calls, and the last blocks, or the undisturbed ones among them, are steady.
 
-    ``warm``: seconds of the calls so far, without the very first. Return the calls of a block, the last ones, which are as good as any
-    behind them, and whether they were steady; none where they were not.
+    ``warm``: seconds of the calls so far, without the very first. Return the calls of a block, the steady blocks, which count like later
+    ones, and whether they are steady; no blocks if they are not.
     """
     begun = clock.now()
     wanted_s = backend.warmup_s if policy.warmup_s is None else policy.warmup_s
-    fastest_s, called = min(warm), 1 + len(warm)
+    fastest_s = min(warm)
+    called = 1 + len(warm)
     calls = _calls_for(fastest_s, least_s)
     blocks: list[float] = []
     window = SHORT_WINDOW if calls * fastest_s > LONG_BLOCK_S else WINDOW
@@ -181,17 +185,20 @@ def _warm_up(
         seconds = block(calls)
         called += calls
         if seconds * calls < _SHORT * least_s and calls < MOST_CALLS:
-            # The calls before were cold: with as many a block, the clock would show.
-            calls, window, blocks = _calls_for(seconds, least_s), WINDOW, []
+            # The calls were cold when they were counted. In a block as short as this the clock's own time would show.
+            calls = _calls_for(seconds, least_s)
+            window, blocks = WINDOW, []
         else:
             blocks = [*blocks, seconds][-_LOOKED_AT * window :]
         places = undisturbed(blocks, block.last_waits(len(blocks)), calls)[-2 * window :] if blocks else ()
-        spent_s, settled = clock.now() - begun, steady(blocks, window)
+        spent_s = clock.now() - begun
+        settled = is_steady(blocks, window)
         if settled:
             blocks = blocks[-2 * window :]
-        elif settled := steady([blocks[at] for at in places], window):
+        elif settled := is_steady([blocks[at] for at in places], window):
             blocks = blocks[places[0] :]
-        if (settled and spent_s >= wanted_s and called >= backend.warmup_calls) or spent_s >= max(policy.max_warmup_s, wanted_s):
+        is_warm = settled and spent_s >= wanted_s and called >= backend.warmup_calls
+        if is_warm or spent_s >= max(policy.max_warmup_s, wanted_s):
             return calls, blocks[-policy.max_blocks :] if settled else [], settled
 
 
@@ -200,7 +207,7 @@ def _calls_for(seconds: float, least_s: float) -> int:
 
 
 def take_transfer(inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock) -> Transfer:
-    """Time the copies that plain user code would make for one call: its inputs there, its output back."""
+    """Time the copies that plain user code would make for one call: its inputs to the device, its output to the host."""
     on_host = backend.to_host(inputs)
     return Transfer(
         h2d_bytes=sum(tensor.nbytes for tensor in inputs),
@@ -213,7 +220,7 @@ def take_transfer(inputs: Sequence[Any], outputs: Sequence[Any], backend: Backen
 def take_pinned_transfer(
     transfer: Transfer, inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock
 ) -> Transfer:
-    """Time the same copies from and to page-locked memory. Raises Unavailable where it can't be had."""
+    """Return ``transfer`` with the times of the same copies in page-locked memory. Raises Unavailable if none can be locked."""
     needed = transfer.h2d_bytes + transfer.d2h_bytes
     if (left := too_much_to_lock(needed)) is not None:
         raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed, bytes_left=left)
@@ -234,7 +241,7 @@ def take_pinned_transfer(
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Collect garbage now and none within: a collection takes milliseconds, of whichever call it happens in."""
+    """Collect garbage once, and turn collection off within: it takes milliseconds of the call in which it happens."""
     gc.collect()
     gc.disable()
     try:
@@ -244,7 +251,7 @@ def without_collection() -> Iterator[None]:
 
 
 def median_time(action: Callable[[], object], clock: Clock) -> float:
-    """Return the seconds that an action takes: the median of a few times after the first, which allocates."""
+    """Return the seconds that an action takes: the median of a few runs after a first one, which allocates."""
     action()
     times: list[float] = []
     while len(times) < _TIMES and sum(times) < _ENOUGH_S:

@@ -22,7 +22,7 @@ from dlbench.core.measurement import OperationKind
 from dlbench.harness.worker.checking.operations import OperationWatch
 
 OF_BACKWARD = "autograd::engine::evaluate_function: "
-"""Begins the name of what runs one node of the backward pass."""
+"""Beginning of the name of an event that runs one node of the backward pass."""
 Within = Sequence[Any]
 """An event of the profiler, and those that it runs within, the outermost last."""
 _WHOLE = frozenset((OperationKind.UPDATE, OperationKind.DATA, OperationKind.POOLING, OperationKind.ATTENTION))
@@ -49,31 +49,32 @@ _PATTERNS = {kind: re.compile(pattern) for kind, pattern in _NAMED.items()}
 
 
 def kind_of(names: Iterable[str]) -> OperationKind:
-    """Return the kind of an operation: its own name first, then of what it runs within, the outermost last."""
+    """Return the kind of an operation by its own name, and those of what it runs within, the outermost last."""
     kinds = [kind for name in names if (kind := _kind_named(name))]
     return next((kind for kind in reversed(kinds) if kind in _WHOLE), kinds[0] if kinds else OperationKind.REST)
 
 
 @lru_cache(4096)
 def _kind_named(name: str) -> OperationKind | None:
-    """Return the kind that a name tells: ``aten::addmm``, ``AddmmBackward0``, ``Optimizer.step#SGD.step``; None where it tells none."""
+    """Return the kind of a name such as ``aten::addmm``, ``AddmmBackward0`` or ``Optimizer.step#SGD.step``; None if unknown."""
     name = name.removeprefix(OF_BACKWARD)
-    if known := next((kind for start, kind in _RANGES.items() if name.startswith(start)), None):
-        return known
-    if node := re.fullmatch(r"(\w+)Backward\d*", name):
+    of_range = next((kind for start, kind in _RANGES.items() if name.startswith(start)), None)
+    if of_range:
+        return of_range
+    node = re.fullmatch(r"(\w+)Backward\d*", name)
+    if node:
         operation = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node[1]).lower()
     elif name.startswith("aten::"):
         operation = name.removeprefix("aten::")
     else:
         return None
     plain = re.sub(r"_(forward|backward).*", "", operation.strip("_"))
-    if known := next((kind for kind, pattern in _PATTERNS.items() if pattern.fullmatch(plain)), None):
-        return known
-    return OperationKind.NORMALISATION if _is_pointwise(operation) else None
+    of_pattern = next((kind for kind, pattern in _PATTERNS.items() if pattern.fullmatch(plain)), None)
+    return of_pattern or (OperationKind.NORMALISATION if _is_pointwise(operation) else None)
 
 
 def _is_pointwise(operation: str) -> bool:
-    """Whether torch says of an operation that it goes number by number."""
+    """Return whether torch marks an operation as pointwise."""
     known: Any = getattr(torch.ops.aten, operation, None)
     return known is not None and any(torch.Tag.pointwise in getattr(known, each).tags for each in known.overloads())
 
@@ -82,11 +83,11 @@ _COMPOSITES = {
     "scaled_dot_product_attention": OperationKind.ATTENTION,
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), OperationKind.POOLING),
 }
-"""Of `torch.nn.functional`, where networks and torch's own layers look them up."""
+"""Functions of `torch.nn.functional`, where networks and torch's own layers look them up."""
 
 
 class CompositeWatch:
-    """Tells while it is entered of what composite an operation that runs is part."""
+    """Knows, while entered, which composite function the running operation is part of."""
 
     def __init__(self) -> None:
         self._open: list[OperationKind] = []
@@ -104,7 +105,7 @@ class CompositeWatch:
         self._put_back.close()
 
     def kind_at_work(self) -> OperationKind | None:
-        """Return the kind of the composite that what runs now is part of, forward or backward; None where it is in none."""
+        """Return the kind of the composite that the running operation is part of, forward or backward; None if there is none."""
         return self._open[-1] if self._open else self._nodes.get(torch._C._current_autograd_node())
 
     def _watched(self, function: Callable[..., Any], kind: OperationKind) -> Callable[..., Any]:
@@ -122,8 +123,10 @@ class CompositeWatch:
 
 
 def _nodes_between(last: Any, taken: Iterable[Any]) -> set[Any]:
-    """Return the nodes from one back to those that made what a function takes, without these, and without those of weights."""
-    known, pending, found = {None, *taken}, [last], set()
+    """Return the nodes of a function from its ``last`` back to those that made its arguments, ``taken``, without these or weights."""
+    known = {None, *taken}
+    pending = [last]
+    found = set()
     while pending:
         node = pending.pop()
         if node not in known and not hasattr(node, "variable"):
@@ -134,14 +137,16 @@ def _nodes_between(last: Any, taken: Iterable[Any]) -> set[Any]:
 
 
 def kinds_in(timed: Iterable[tuple[Within, float]]) -> Iterator[tuple[OperationKind, float]]:
-    """Yield the kind and the seconds of each event; ``timed`` are the events in the order they began, each with its own seconds.
+    """Yield the kind and the seconds of each event. ``timed`` are the events in the order of their beginning, each with its own seconds.
 
-    A node of the backward pass has the number of the operation that made it, as in `layers.slowest_layers`.
+    A node of the backward pass has the sequence number of the operation that made it, as in `profile.slowest_layers`.
     """
     made_by: dict[int, OperationKind] = {}
     for within, seconds in timed:
-        kind, number = kind_of(each.name for each in within), within[0].sequence_nr
-        if node := next((each for each in within if each.name.startswith(OF_BACKWARD)), None):
+        kind = kind_of(each.name for each in within)
+        number = within[0].sequence_nr
+        node = next((each for each in within if each.name.startswith(OF_BACKWARD)), None)
+        if node:
             made = made_by.get(node.sequence_nr, kind)
             yield made if made in _COMPOSITES.values() else kind, seconds
         else:
@@ -151,9 +156,9 @@ def kinds_in(timed: Iterable[tuple[Within, float]]) -> Iterator[tuple[OperationK
 
 
 _NOT_READ = ("copy_", "fill_", "zero_")
-"""Operations whose first operand is only written."""
+"""Operations that write their first operand without reading it."""
 _READ_IN_PART = ("embedding", "index_select", "index")
-"""Those that read of their first operand as much as they write."""
+"""Operations that read only as much of their first operand as they write."""
 
 
 class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -164,7 +169,7 @@ class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch
         self.operations = defaultdict[OperationKind, int](int)
         self.bytes = defaultdict[OperationKind, int](int)
         self.flops = defaultdict[OperationKind, float](float)
-        """Of attention alone."""
+        """Counted for attention alone."""
         self._ranges: list[str] = []
         self._composites = CompositeWatch()
 
@@ -186,7 +191,7 @@ class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def see(self, name: str, operands: Sequence[Any], output: Any) -> None:
-        """Count it, within the ranges that are open."""
+        """Count an operation, by its kind within the open ranges."""
         kind = self._composites.kind_at_work() or kind_of((f"aten::{name}", *reversed(self._ranges)))
         self.operations[kind] += 1
         self.bytes[kind] += _moved(name, operands, output)
@@ -205,23 +210,23 @@ def _moved(name: str, operands: Sequence[Any], output: Any) -> int:
 
 
 def _attention_flops(name: str, tensors: Sequence[torch.Tensor]) -> float:
-    """Return the products of attention: queries with keys, (…, s, d) and (…, t, d), and what comes of that with values, (…, t, e).
+    """Return the operations of attention's products: of queries (…, s, d) with keys (…, t, d), and of the result with values (…, t, e).
 
-    Twice as many backward, as torch counts them for every product; kernels that compute some again do more.
+    Backward has twice as many, as torch counts for every product; kernels that recompute some take more.
     """
     backward = "backward" in name
-    query, key, value = tensors[1:4] if backward else tensors[:3]  # behind the gradient of the output
+    query, key, value = tensors[1:4] if backward else tensors[:3]  # the first is the gradient of the output
     forward = 2.0 * query.shape[:-1].numel() * key.shape[-2] * (query.shape[-1] + value.shape[-1])
     return 2 * forward if backward else forward
 
 
 def _product_flops(name: str, operands: Sequence[Any]) -> float:
-    """Return those of a product that attention is made of, (b, s, k) by (b, k, t); 0 of anything else."""
+    """Return the operations of a product within attention, (b, s, k) by (b, k, t); 0 for other operations."""
     return 2.0 * operands[0].numel() * operands[1].shape[-1] if name in ("bmm", "mm") else 0.0
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    """Return those in memory: a tensor that was expanded has fewer than its shape says."""
+    """Return a tensor's bytes in memory: fewer than its shape has if it was expanded."""
     return min(tensor.nbytes, tensor.untyped_storage().nbytes())
 
 

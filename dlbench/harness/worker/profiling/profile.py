@@ -1,4 +1,4 @@
-"""Profile of a step, once a case and after all that is timed or read of it. docs/bottleneck.md says how to read it."""
+"""Profile of a step, taken once a case after all its timing. docs/bottleneck.md explains how to read it."""
 
 import os
 import sys
@@ -21,16 +21,16 @@ from dlbench.harness.worker.parent import note_stage
 from dlbench.harness.worker.profiling.kinds import OF_BACKWARD, OperationCounts, Within, kinds_in
 
 SHOWN = 10
-"""Layers at most, the slowest."""
+"""Number of the slowest layers in a profile."""
 _RANGE = "dlbench layer: "
 
 
 @contextmanager
-def layers_noted() -> Iterator[None]:
-    """Have the profiler note each module's forward pass, by the name that the outermost module has for it, and its class."""
+def note_layers() -> Iterator[None]:
+    """Let the profiler note each module's forward pass, with its name within the outermost module, and its class."""
     names: dict[nn.Module, str] = {}
     entered: list[Any] = []
-    # Private, and in every torch since 2.2: it takes 1 µs, the public one 25, which of a small layer is most of the time.
+    # It is private, but takes 1 µs, where the public one takes 25: most of the time of a small layer.
     record_function: Any = torch._C._profiler._RecordFunctionFast
 
     def enter(module: nn.Module, inputs: object) -> None:
@@ -51,10 +51,10 @@ def layers_noted() -> Iterator[None]:
 
 
 def slowest_layers(timed: Iterable[tuple[Within, float]], steps: int) -> tuple[LayerTime, ...]:
-    """Return the layers that take longest; ``timed`` are the events in the order they began, and the seconds that each has of its own.
+    """Return the slowest layers. ``timed`` are the events in the order of their beginning, each with the seconds of its own.
 
-    The backward pass knows a layer by a number: each node has that of the operation which made it. Further operations have the number,
-    too, from when the node before was made; the last of them makes the node.
+    A node of the backward pass has the sequence number of the operation that made it, which leads to the layer. All operations since the
+    previous node have this number, too; the last of them made the node.
     """
     events = list(timed)
     forward, backward = defaultdict[str, float](float), defaultdict[str, float](float)
@@ -68,15 +68,16 @@ def slowest_layers(timed: Iterable[tuple[Within, float]], steps: int) -> tuple[L
         node = next((each for each in within if each.name.startswith(OF_BACKWARD)), None)
         if node is not None and node.sequence_nr in made_in:
             backward[made_in[node.sequence_nr]] += seconds
-    return _sorted(forward, backward, steps)
+    return _slowest(forward, backward, steps)
 
 
 def _layer(within: Within) -> str | None:
-    """Return the innermost layer that an event belongs to; None where it is in none, or is one itself."""
+    """Return the innermost layer that an event runs within; None if there is none."""
     return next((each.name for each in within[1:] if each.name.startswith(_RANGE)), None)
 
 
-def _sorted(forward: Mapping[str, float], backward: Mapping[str, float], steps: int) -> tuple[LayerTime, ...]:
+def _slowest(forward: Mapping[str, float], backward: Mapping[str, float], steps: int) -> tuple[LayerTime, ...]:
+    """Return the slowest layers of a profile of several steps, from the seconds of each layer in all of them."""
     found = []
     for layer in forward:
         name, _, kind = layer.removeprefix(_RANGE).rpartition(" ")
@@ -85,36 +86,36 @@ def _sorted(forward: Mapping[str, float], backward: Mapping[str, float], steps: 
 
 
 MOST_STEPS, BUDGET_S = 3, 0.5
-"""Steps of a profile: so many, or as many as take so long, one at least."""
+"""A profile has at most so many steps, and as many as fit into so many seconds, but at least one."""
 MOST_STEP_S = 10.0
-"""A step that takes longer is left out: it would take the run most of a minute in a network that is too large for its device anyway."""
+"""A longer step is not profiled: that would take most of a minute, and its network is too large for the device anyway."""
 _SPARE = 3
-"""How many times as long as it may take has to be left until the deadline: the profiler's own part is not known beforehand."""
+"""Multiple of a step's time that has to be left until the deadline, as the profiler's own time is unknown beforehand."""
 _DETACHES_FROM = (12, 6)
-"""CUDA's version from which on the profiler can let go of the process, which is slower by 10 to 20 % else, for good
+"""First version of CUDA whose profiler detaches from the process, which otherwise stays slower by 10 to 20 %
 (https://github.com/pytorch/pytorch/pull/146604); kineto 1264 made that its default there."""
 
 
 def is_profiled(result: Measurement, declared: Declaration) -> bool:
-    """Whether it is a step's first round: a budget may end before there is another."""
+    """Return whether a measurement gets a profile: a step does in its first round, as a budget may end before another one."""
     return not result.round and result.samples is not None and declared.is_step
 
 
 def with_profile(
     result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float
 ) -> Measurement:
-    """Return the measurement of a step with its profile. Raises Unavailable where that would say nothing, or cost too much."""
+    """Return the measurement of a step with its profile. Raises Unavailable if that would be meaningless, or take too long."""
     _refuse(result, work, declared, device, clock, deadline)
-    with _set_apart():
+    with _without_stderr():
         result.profile = take_profile(work, max(result.samples.block_s), device, clock)  # type: ignore[union-attr]  # it was timed
     return result
 
 
 def _refuse(result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float) -> None:
-    """Raise Unavailable where a profile would say nothing, or cost too much."""
+    """Raise Unavailable if a profile would be meaningless, or take too long."""
     if result.case.ranks:
         raise Unavailable(Unknown.TOGETHER)
-    if work.own_threads and device.type == "cpu":  # operations of all would be added up
+    if work.own_threads and device.type == "cpu":  # the times of all threads would be added up
         raise Unavailable(Unknown.OWN_THREADS)
     if declared.searched:
         raise Unavailable(Unknown.SEARCHES)
@@ -131,25 +132,27 @@ def _refuse(result: Measurement, work: Work, declared: Declaration, device: torc
 
 
 def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
-    """Return the profile of a step that takes about ``call_s``; one that is long is counted at once, any other in a step of its own.
+    """Return the profile of a step that takes about ``call_s``.
 
-    In that one the profiler warms up, without an event: the first step under CUPTI pays for its buffers.
+    The operations of a short step are counted in a step of its own, in which the profiler warms up: the first step under CUPTI allocates
+    its buffers. Those of a long step are counted while it is profiled.
     """
     call: Callable[[], Any] = work.call  # type: ignore[assignment]  # what was timed has a call
     steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
-    # To count takes about 50 µs an operation, which does not show in a long step.
-    counts, counted_apart = OperationCounts(), call_s < BUDGET_S
+    # Counting takes about 50 µs an operation, which is negligible in a long step.
+    counts = OperationCounts()
+    counted_apart = call_s < BUDGET_S
     activities = [ProfilerActivity.CPU, *([] if device.type == "cpu" else [_activity(device)])]
     os.environ.setdefault("TEARDOWN_CUPTI", "1")  # read when the profiler ends, and by CUDA's alone
     phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
-    _ahead(work)
+    _run_before(work)
     # Without `acc_events` torch warns that events of earlier cycles are lost, and there are none.
-    with layers_noted(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
+    with note_layers(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
         if counted_apart:
             with counts:
                 call()
-            _ahead(work)
-            clock.now()  # what it has queued is no part of the next one
+            _run_before(work)
+            clock.now()  # wait for the work of this step
             profiler.step()
         begun = clock.now()
         with nullcontext() if counted_apart else counts:
@@ -174,7 +177,7 @@ def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) 
     return StepProfile(steps, step_s, tuple(found), slowest_layers(timed, steps))
 
 
-def _ahead(work: Work) -> None:
+def _run_before(work: Work) -> None:
     if work.before:
         work.before()
 
@@ -184,7 +187,7 @@ def _activity(device: torch.device) -> Any:
 
 
 def _own_times(events: Sequence[Any], device: torch.device) -> Iterator[tuple[Within, float]]:
-    """Yield each event of the host with those that it runs within, and its own seconds: on a CPU, or of the kernels that it starts."""
+    """Yield each event of the host, with those that it runs within, and its own seconds: on the CPU, or in the kernels it starts."""
     for event in events:
         if event.device_type == DeviceType.CPU:
             within = [event]
@@ -195,7 +198,7 @@ def _own_times(events: Sequence[Any], device: torch.device) -> Iterator[tuple[Wi
 
 
 def busy_s(events: Sequence[Any]) -> float:
-    """Return the seconds in which an accelerator has at least one kernel or copy; ranges of the host that it repeats are none."""
+    """Return the seconds in which an accelerator runs at least one kernel or copy, without its copies of ranges of the host."""
     ranges = {event.name for event in events if event.device_type == DeviceType.CPU}
     spans = sorted(
         (event.time_range.start, event.time_range.end)
@@ -210,8 +213,8 @@ def busy_s(events: Sequence[Any]) -> float:
 
 
 @contextmanager
-def _set_apart() -> Iterator[None]:
-    """Note what the case is at, and drop what is written to stderr, also by libraries: the profiler says there that it starts and ends."""
+def _without_stderr() -> Iterator[None]:
+    """Note the stage, and drop all output to stderr, also of libraries: the profiler writes there when it starts and ends."""
     note_stage("it was being profiled")
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

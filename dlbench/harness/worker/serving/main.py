@@ -1,13 +1,14 @@
 """The measuring process, which answers requests on a pipe (`dlbench.harness.process.wire`). torch and the standard library only.
 
-In mode ``fork`` each request is done by a fork of this process, which must never run a tensor operation: after one parallel product here
-every child hangs, as OpenMP's threads do not survive a fork. In mode ``stay`` this process does them itself until a device fault leaves
-it unfit; a hello that comes first is done by a fork all the same.
+In mode ``fork`` a fork of this process does each request. The process itself must never run a tensor operation: after one parallel product
+every fork hangs, as OpenMP's threads do not survive. In mode ``stay`` the process does requests itself until a device fault leaves it
+unfit; only a hello that comes first is still done by a fork.
 """
 
 import ctypes
 import faulthandler
 import gc
+import math
 import os
 import signal
 import sys
@@ -26,33 +27,36 @@ from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, 
 from dlbench.harness.worker import parent, registry, user
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, take_device_time, tensors_in
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, set_threads, versions
-from dlbench.harness.worker.checking.correctness import Subject, spot_checked
+from dlbench.harness.worker.checking.correctness import Subject, spot_check
 from dlbench.harness.worker.checking.operations import try_plugins
 from dlbench.harness.worker.failures import Unmeasurable, failure_of, first_line
-from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
+from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, name_out_of_memory
 from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent, timed_part
 from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
-from dlbench.harness.worker.signatures import reported, undeclared
+from dlbench.harness.worker.signatures import find_undeclared, to_numbers
 from dlbench.harness.worker.usage import HostMemory, LostTime, block_waits
 
 _COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
 """Copies of more are timed in the first rounds alone: 1 GiB into fresh memory takes 0.8 s each time on the host of an H100."""
 Extras = dict[str, Callable[[Measurement], Measurement]]
-"""What is added to a case once it is timed, by the group of columns."""
+"""Functions that add a group of columns to a timed case, by the group."""
 
 
 def main() -> None:
     """Serve until the requests end. Arguments: mode (fork or stay), then request, reply and lifeline descriptors."""
-    mode, requests, replies, lifeline = sys.argv[1], *map(int, sys.argv[2:5])
+    mode = sys.argv[1]
+    requests, replies, lifeline = map(int, sys.argv[2:5])
     faulthandler.enable()
     case_groups: list[int] = []
     parent.die_with_parent(case_groups)
-    if stays := mode == "stay":
+    stays = mode == "stay"
+    if stays:
         parent.depend_on_lifeline(lifeline)
 
     def fork(request: HelloRequest | MeasureRequest) -> int:
+        """Do a request in a fork of this process, and return its exit code."""
         pid = os.fork()
         if pid == 0:
             try:
@@ -61,10 +65,10 @@ def main() -> None:
                 parent.depend_on_lifeline(lifeline)
                 _answer(request, replies)
             finally:
-                os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
+                os._exit(0)  # without the exit handlers and buffers that it has inherited
         case_groups[:] = [pid]
         _, status = os.waitpid(pid, 0)
-        with suppress(ProcessLookupError, PermissionError):  # what the case itself started goes with it
+        with suppress(ProcessLookupError, PermissionError):  # end what the case itself has started
             os.killpg(pid, signal.SIGKILL)
         case_groups.clear()
         return os.waitstatus_to_exitcode(status)
@@ -80,20 +84,21 @@ def serve(
     *,
     stays: bool = True,
 ) -> None:
-    """Do requests until they end or a device fault leaves this process unfit; ``rank_process``: as one of several ranks.
+    """Do requests until they end or a device fault leaves this process unfit. With ``rank_process`` it is one of several ranks.
 
-    ``fork`` does a request in a fork and returns its exit code. A process that ``stays`` has it answer a hello, as long as nothing was
-    measured here: the fork gives all accelerators back, where a context of this process would take memory on each, and in exclusive mode
-    the device itself.
+    ``fork`` does a request in a fork and returns its exit code. A process that ``stays`` uses it for a hello, until it has measured
+    something: a fork releases all accelerators when it ends, but a context of this process would take memory on each of them, and in
+    exclusive mode the device itself.
     """
     registry.load_builtins()
-    # The garbage collector was off so far: looking through imported modules takes it 0.5 s. A collection would otherwise look through all
-    # of them again, 0.1 s a case, and in a fork copy every page of them.
+    # The collector was off during imports, which saves 0.5 s. Frozen modules are left out of later collections: looking through them takes
+    # 0.1 s a case, and in a fork copies every page of them.
     gc.freeze()
     gc.enable()
     for message in Reader(requests):
         request = Request.from_json(message)
-        fit, code = True, 0
+        is_fit = True
+        code = 0
         if isinstance(request, PrepareRequest):
             if request.training:
                 # The first optimizer imports this: 0.7 s that every training case would pay again.
@@ -108,16 +113,16 @@ def serve(
             code = fork(request)
         else:
             fork = None
-            fit = _answer(request, replies, rank_process)
-            if fit and isinstance(request, MeasureRequest):
+            is_fit = _answer(request, replies, rank_process)
+            if is_fit and isinstance(request, MeasureRequest):
                 _free_memory(request.devices[rank_process.rank if rank_process else 0])
         send(replies, {"exit": code})
-        if not fit:
+        if not is_fit:
             os._exit(0)  # the exit handlers of a faulted device may hang
 
 
 def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: RankProcess | None = None) -> bool:
-    """Do one request. Return whether it is fit for another."""
+    """Do one request and send its reply. Return whether this process is fit for another one."""
     send(replies, {"pid": os.getpid()})
     if isinstance(request, MeasureRequest) and request.hide_accelerators:
         os.environ.update(parent.NO_DEVICE)
@@ -135,20 +140,20 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: 
 
 
 def _free_memory(device_id: str) -> None:
-    """Give back what the last case held: the next one and, in an A/B, the other side's process need it."""
+    """Release the memory of the last case for the next one and, in an A/B, for the other side's process."""
     gc.collect()
-    # The C library (glibc; no other does) keeps what was freed, and a case that takes it would do so unseen by `HostMemory`.
+    # glibc keeps freed memory. A case that takes it again would not grow the process, so `HostMemory` would miss it.
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
-    with suppress(DlbenchError, RuntimeError):  # the device was not there, or is not any more, and the next case says so
+    with suppress(DlbenchError, RuntimeError):  # a device that is missing or gone is an error of the next case
         backend, device = find(device_id)
         backend.reset_peak(device)
 
 
 def hello(request: HelloRequest) -> Message:
-    """Say what this machine and this torch are, and which workloads there are (the installed ones only if named)."""
+    """Return versions, devices and signatures of workloads, those of installed plugins only if the request names them."""
     for name in request.workloads:
-        with suppress(DlbenchError):  # an unknown name is the suite's to report, with the place
+        with suppress(DlbenchError):  # reading the suite reports an unknown name, with its place
             registry.get(name)
     torch.set_num_threads(request.threads)
     set_math("fp32")
@@ -164,7 +169,7 @@ def hello(request: HelloRequest) -> Message:
 
 
 def measure(request: MeasureRequest, rank_process: RankProcess | None = None) -> Reply:
-    """Measure one case in one round; whatever goes wrong becomes its status."""
+    """Measure one case in one round. Any error becomes the status and the reason of the measurement."""
     begun = Measurement(
         case=request.case,
         round=request.round,
@@ -182,6 +187,7 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None) ->
 
 
 def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: RankProcess | None) -> Reply:
+    """Set a case up, time it, and add the other groups of columns. Raises whatever torch or the workload raises, or Unmeasurable."""
     case, policy, rank = request.case, request.policy, rank_process.rank if rank_process else 0
     backend, device = find(request.devices[rank])
     dtype = str(case.params.get("dtype", "fp32"))
@@ -199,8 +205,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
     host_memory, workload = HostMemory(), registry.get(case.workload)
     declared = workload.signature.declared
     with (
-        memory_limit(declared, case.params, backend, device, request.memory_bytes) as begun.limit_bytes,  # however it ends
-        out_of_memory_named(backend, device),
+        memory_limit(declared, case.params, backend, device, request.memory_bytes) as begun.limit_bytes,  # noted even if the case fails
+        name_out_of_memory(backend, device),
     ):
         device_memory = DeviceMemory(backend, device)
         torch.manual_seed(request.seed)
@@ -208,18 +214,18 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         deadline = begun_s + policy.timeout_s
         work = workload.set_up(device, case.params)
         setup_s = clock.now() - begun_s
-        # Set-up tries cuDNN's algorithms; a graph takes its memory there for good.
+        # Set-up may try cuDNN's algorithms, which takes more memory than a call, and a graph's memory stays reserved.
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
         result = replace(begun, status=Status.OK, **work.counts(case))
         lost_time, waits = LostTime(), block_waits() if backend.is_host and not rank_process else None
         if work.observe:
-            result.values = reported(timed_part()(work.observe)(clock))
+            result.values = to_numbers(timed_part()(work.observe)(clock))
         else:
             result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0, waits)
-        # Before the report, whose checks take memory that no call does.
+        # Read before the report, which may take more memory than a call.
         result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
-        result.values = reported(work.report(clock)) if work.report else result.values
+        result.values = to_numbers(work.report(clock)) if work.report else result.values
         if rank_process or declared.value("at_once"):
             of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
@@ -229,20 +235,20 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         result = _with_reasons_of(result, work)
         result.math = math_flags()
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
-        if rank == 0 and (wrong := undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
+        if rank == 0 and (wrong := find_undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
             return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
         own_copies = workload.resident(case.params) != case.params
         extras: Extras = {"transfer": lambda result: _with_transfer(result, work, backend, device, clock, deadline, own_copies)}
         if is_profiled(result, declared):
             extras["profile"] = lambda result: with_profile(result, work, declared, device, clock, deadline)
-        if work.call and not result.round:
-            subject = partial(Subject, work=work, workload=workload, params=case.params, seed=request.seed, backend=backend, device=device)
-            extras["check"] = lambda result: spot_checked(subject(result, setup_s=setup_s, left_s=deadline - clock.now()))
+        subject = Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=math.inf)
+        if subject.has_checks and not result.round:
+            extras["check"] = lambda result: spot_check(replace(subject, result=result, left_s=deadline - clock.now()))
         return _with_extras(result, extras)
 
 
 def _with_extras(timed: Measurement, extras: Extras) -> Reply:
-    """Add groups of columns to what was timed, which the parent keeps should this process not come to reply."""
+    """Add groups of columns to a timed measurement. The parent keeps it as it is before each, in case this process dies."""
     missing = [*extras]
     for group, extra in extras.items():
         keep_timed(Reply(measurement=timed, missing=tuple(missing)).to_json())
@@ -251,8 +257,9 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
         except Unavailable as unavailable:
             timed = timed.with_reasons(group, unavailable.reason)
         except Exception as error:  # noqa: BLE001  # what was timed stands
-            text, crashed = f"{type(error).__name__}: {first_line(error)}", failure_of(error, torch.__version__)[0] is Status.CRASHED
-            if crashed or timed.case.ranks is not None:  # of which the others wait for this one
+            text = f"{type(error).__name__}: {first_line(error)}"
+            crashed = failure_of(error, torch.__version__)[0] is Status.CRASHED
+            if crashed or timed.case.ranks is not None:  # the other ranks would wait for this one
                 return Reply(error=text, missing=tuple(missing), fault=crashed)
             timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=text))
         missing.remove(group)
@@ -260,7 +267,7 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
 
 
 def _note_lost_time(result: Measurement, lost_time: LostTime, own_threads: bool) -> None:
-    """Note what it lost, and have all blocks count where its threads may have waited for processes of the case itself."""
+    """Note the CPU time that a case has lost. Drop the waits of its blocks if they may be for processes of the case itself."""
     result.throttling, result.missing_reasons = lost_time.shares(own_threads)
     if result.samples and result.missing_reasons.get("waiting") == [Unknown.WAITING_OF_CHILDREN.reason()]:
         result.samples.wait_s = None
@@ -270,7 +277,7 @@ _COUNTS = (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NO
 
 
 def _with_reasons_of(result: Measurement, work: Work) -> Measurement:
-    """Return it with what the workload says of counts that it does not state."""
+    """Return the measurement with the workload's reasons for counts that it does not state."""
     for group, unknown in _COUNTS:
         if text := work.unknown.get(group):
             result = result.with_reasons(group, unknown.reason(text=text))
@@ -280,6 +287,7 @@ def _with_reasons_of(result: Measurement, work: Work) -> Measurement:
 def _with_device_time(
     result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
 ) -> Measurement:
+    """Return the measurement with the seconds of a call by the device's own clock, or why they are unknown."""
     if result.samples is None:
         return result
     try:
@@ -295,7 +303,7 @@ def _with_device_time(
 def _with_transfer(
     result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float, own_copies: bool
 ) -> Measurement:
-    """Return it with the copies' times, and why some or all are unknown."""
+    """Return the measurement with the times of copies, and why some or all are unknown."""
     try:
         if own_copies or backend.is_host:
             raise Unavailable(Unknown.ON_HOST if backend.is_host else Unknown.OWN_COPIES)
@@ -322,6 +330,7 @@ def _with_transfer(
 
 
 def _memory_reasons(memory: Memory, backend: Backend, left_bytes: int) -> Iterator[Reason]:
+    """Yield why columns of memory are unknown or inexact."""
     if memory.peak_bytes is None:
         yield Unknown.NO_OWN_MEMORY.reason() if backend.is_host else Unknown.NO_PEAKS.reason(kind=backend.kind)
     if left_bytes:

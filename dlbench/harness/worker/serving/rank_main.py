@@ -1,4 +1,4 @@
-"""The measuring process of one rank, as torchrun starts it. It connects to its parent before it imports torch, to be ended at any time."""
+"""The measuring process of one rank, which torchrun starts. It connects to its parent before torch is imported, so it can end early."""
 
 import faulthandler
 import gc
@@ -12,11 +12,11 @@ from dlbench.harness.worker import parent
 
 
 def main() -> None:
-    """Serve until the requests end. Arguments: as in `RankSpec` address, then folder for the output, ``first``, ``size`` and store."""
+    """Serve until the requests end. Arguments: ``address`` of `RankSpec`, the folder for output, and ``first``, ``size`` and ``store``."""
     address, folder, first, size, store = sys.argv[1:6]
     rank = int(first) + int(os.environ["RANK"])
     if os.getpgrp() != os.getpid():
-        os.setpgid(0, 0)  # newer versions of torchrun do so themselves
+        os.setpgid(0, 0)  # newer versions of torchrun have done so
     parent.die_with_parent([])
     connection = call_parent(address)
     send(connection.fileno(), {"rank": rank, "pid": os.getpid()})
@@ -26,7 +26,7 @@ def main() -> None:
     for stream in (1, 2):
         os.dup2(output, stream)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the parent's question to a rank that is out of time
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the parent sends it to a rank that is out of time
     gc.disable()  # until all is imported
     from dlbench.harness.worker.serving import main as worker
     from dlbench.harness.worker.serving.ranks import RankProcess

@@ -1,4 +1,4 @@
-"""Ranks of a case: a process joins the others, and all of them read one clock."""
+"""Ranks of a case: processes that join each other, and read one clock."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 T = TypeVar("T")
 BLOCK_S = 0.02
-"""Least length of a timed block: agreeing on its time takes the ranks a fraction of a millisecond, and they part a little later each."""
+"""Least length of a timed block, as the ranks take a fraction of a millisecond to agree on its time."""
 _PATIENCE = timedelta(days=1)
 """The parent process owns the only deadline; torch's own is half an hour."""
 
@@ -26,12 +26,12 @@ def control_group() -> "dist.ProcessGroup":
 
 
 def in_any_rank(truth: bool) -> bool:
-    """Whether it is so in any rank, for which all of them have to ask; in a process that is no rank, whether it is so there."""
+    """Return whether ``truth`` is true in any rank. Every rank has to call it; in a process that is no rank it returns ``truth``."""
     return truth if _control is None else bool(_largest(truth))
 
 
 def of_each_rank(own: T) -> list[T]:
-    """Return this of each rank, for which all of them have to ask; in a process that is no rank, its own alone."""
+    """Return the value of each rank. Every rank has to call it; in a process that is no rank it returns its own value alone."""
     if _control is None:
         return [own]
     found = [own] * dist.get_world_size()
@@ -40,7 +40,7 @@ def of_each_rank(own: T) -> list[T]:
 
 
 def _largest(number: float) -> float:
-    """Return the largest of the ranks' numbers, for which all of them have to ask."""
+    """Return the largest of the ranks' numbers. Every rank has to call it."""
     seen = torch.tensor([number], dtype=torch.float64)
     dist.all_reduce(seen, dist.ReduceOp.MAX, group=control_group())
     return seen.item()
@@ -57,8 +57,8 @@ class RankProcess:
 
     @classmethod
     def of_torchrun(cls, rank: int, size: int, store: str) -> Self:
-        """Connect to the store that all ranks share: ``host:port/prefix``, or where it is empty the one that torchrun names."""
-        # Not at the top: some builds of torch come without, and import this module all the same.
+        """Connect to the store that all ranks share: ``host:port/prefix``, or torchrun's own if that is empty."""
+        # Not at the top: this module is imported in builds of torch without them, too.
         from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch exports them all the same
         from torch.distributed.rendezvous import rendezvous
 
@@ -70,9 +70,9 @@ class RankProcess:
         return cls(rank, size, PrefixStore(prefix, TCPStore(host, int(port), None, False, timeout=_PATIENCE)))
 
     def join(self, backend: str | None, device: torch.device) -> None:
-        """Make the default group, with that backend of torch.distributed, and the control group afresh, as no case inherits the last one's.
+        """Make new default and control groups for a case; ``backend`` is that of torch.distributed for the former.
 
-        Every rank has to call it. Raises NotImplementedError where this torch has no such backend.
+        Every rank has to call it. Raises NotImplementedError if this torch has no such backend.
         """
         global _control
         if backend is None or not getattr(dist, f"is_{backend}_available", lambda: False)():
@@ -83,16 +83,16 @@ class RankProcess:
         self._joined += 1
         # A store keeps what an earlier group of the same name wrote into it.
         store = dist.PrefixStore(f"group{self._joined}", self._store)  # type: ignore[attr-defined]  # torch exports it all the same
-        own = None if backend == "gloo" else device  # NCCL then connects here and not within the first call
+        own = None if backend == "gloo" else device  # NCCL then connects here and not in the first call
         dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_PATIENCE, device_id=own)
         _control = dist.new_group(backend="gloo", timeout=_PATIENCE)
 
 
 class RanksClock:
-    """One clock for all ranks, which read the same numbers: between two readings passes the time of the slowest rank.
+    """One clock for all ranks: they read the same numbers, and between two readings the time of the slowest rank passes.
 
-    Each rank measures from the end of one reading to the beginning of the next, and a reading adds the largest. So no number contains the
-    waiting inside a reading, and the clocks of several machines need not agree.
+    Each rank measures from the end of one reading to the beginning of the next, and a reading adds the largest of these times. So no time
+    includes the waiting inside a reading, and the clocks of several machines need not agree.
     """
 
     def __init__(self, synchronize: Callable[[], None], timer: Callable[[], float] = time.perf_counter) -> None:
@@ -102,7 +102,7 @@ class RanksClock:
         self._left = timer()
 
     def now(self) -> float:
-        """Wait for the device and for all ranks, then return seconds since it was made; every rank has to call it."""
+        """Wait for the device and for all ranks, then return seconds since the start. Every rank has to call it."""
         self._synchronize()
         self._seconds += _largest(self._timer() - self._left)
         self._left = self._timer()

@@ -13,8 +13,8 @@ from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Case, Status
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.base import find
-from dlbench.harness.worker.checking.correctness import Subject, spot_checked
-from dlbench.harness.worker.checking.rule import FACTOR, distance, furthest, rounding
+from dlbench.harness.worker.checking.correctness import Subject, spot_check
+from dlbench.harness.worker.checking.rule import FACTOR, distance, largest_deviation, rounding
 from dlbench.kit.precision import storage
 
 registry.load_builtins()
@@ -31,7 +31,7 @@ def checked(measurement, subject=SUBJECT, left_s=60.0):
     """What becomes of a measurement of a real product of 64 x 64."""
     torch.manual_seed(1)
     work = subject.workload.set_up(CPU, PARAMS)
-    return spot_checked(replace(subject, result=measurement, work=work, left_s=left_s))
+    return spot_check(replace(subject, result=measurement, work=work, left_s=left_s))
 
 
 def test_a_real_product_passes():
@@ -64,7 +64,7 @@ def test_a_check_that_costs_too_much_or_would_wait_for_others_is_not_made(measur
 
 
 def test_a_call_that_does_not_hand_over_each_operation_is_not_counted():
-    found = spot_checked(replace(SUBJECT, work=replace(WORK, countable_operations=False)))
+    found = spot_check(replace(SUBJECT, work=replace(WORK, countable_operations=False)))
     assert found.check.operations is None
     assert re.fullmatch("operations: what is compiled .*", explained(found.missing_reasons["check"]))
 
@@ -79,9 +79,9 @@ def test_an_error_may_be_so_many_times_that_of_plain_execution_and_a_tolerance()
     exact = {"a": torch.ones(4), "b": torch.ones(4), "noise": torch.ones(4)}
     usual = {"a": 1e-3, "b": 1e-2, "noise": 0.5}
     case = {"a": torch.ones(4), "b": 1.02 * torch.ones(4), "noise": torch.zeros(4)}
-    assert furthest("update", case, exact, usual, 0.01) == ("update of b", pytest.approx(0.02), FACTOR * 1e-2 + 0.01)
-    assert furthest("update", {"a": torch.ones(4)}, exact, usual) == ("update of b", math.inf, FACTOR * 1e-2)
-    assert furthest("output", {"": case["b"]}, {"": exact["b"]}, {"": 0.5}) is None
+    assert largest_deviation("update", case, exact, usual, 0.01) == ("update of b", pytest.approx(0.02), FACTOR * 1e-2 + 0.01)
+    assert largest_deviation("update", {"a": torch.ones(4)}, exact, usual) == ("update of b", math.inf, FACTOR * 1e-2)
+    assert largest_deviation("output", {"": case["b"]}, {"": exact["b"]}, {"": 0.5}) is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_call_that_copies_follows_what_is_in_host_memory_and_is_held_against_o
     subject = replace(SUBJECT, params={**PARAMS, "copies": "pageable"})
     assert subject.plain.params["copies"] == "none"
     torch.manual_seed(1)
-    found = spot_checked(replace(subject, work=subject.workload.set_up(CPU, subject.params)))
+    found = spot_check(replace(subject, work=subject.workload.set_up(CPU, subject.params)))
     assert (found.status, found.check.follows_input, found.missing_reasons) == (Status.OK, True, {})
     assert 0 < found.check.error < found.check.tolerance
 

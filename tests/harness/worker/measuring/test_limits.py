@@ -33,7 +33,7 @@ def test_a_search_has_a_limit_where_memory_is_added_on_demand(monkeypatch):
 def test_the_limit_that_a_search_has_is_known(monkeypatch, kind, own, left, limit):
     """Its own, or of the host four fifths of what is left, of a card all that is free."""
     monkeypatch.setattr(limits, "memory_in_force", lambda used: None)
-    monkeypatch.setattr(limits, "limited_memory", lambda more, used: nullcontext())
+    monkeypatch.setattr(limits, "limit_memory", lambda more, used: nullcontext())
     backend, device = find("cpu")
     if kind == "card":
         backend = SimpleNamespace(is_host=False, free_memory=lambda device: 3 * 2**30, limit_memory=lambda device, limit_bytes: None)

@@ -11,7 +11,7 @@ from dlbench.core.model import Policy
 from dlbench.core.stats import median_interval
 from dlbench.harness.progress import SeriesRounds
 from dlbench.harness.worker.measuring import measure
-from dlbench.harness.worker.measuring.measure import enough, steady
+from dlbench.harness.worker.measuring.measure import has_enough_blocks, is_steady
 
 
 def feed(rule, values):
@@ -39,12 +39,12 @@ def first(rule, values):
     ],
 )
 def test_steadiness(values, expected):
-    assert first(steady, values) == expected
+    assert first(is_steady, values) == expected
 
 
 @pytest.mark.parametrize(("window", "blocks"), [(measure.WINDOW, 10), (measure.SHORT_WINDOW, 6)])
 def test_chance_makes_a_trend_as_seldom_of_six_blocks_as_of_ten(window, blocks):
-    assert first(lambda times: steady(times, window), [1.0] * 20) == blocks
+    assert first(lambda times: is_steady(times, window), [1.0] * 20) == blocks
     noise = random.Random(3)
     orders = [noise.sample(range(blocks), blocks) for _ in range(20000)]
 
@@ -55,21 +55,21 @@ def test_chance_makes_a_trend_as_seldom_of_six_blocks_as_of_ten(window, blocks):
 
 
 def test_blocks_that_agree_end_no_round():
-    assert first(lambda times: enough(times, None, 1, Policy()), [0.001] * 99) == 50
+    assert first(lambda times: has_enough_blocks(times, None, 1, Policy()), [0.001] * 99) == 50
 
 
 def test_a_round_ends_after_one_second():
-    assert first(lambda times: enough(times, None, 10, Policy()), [0.005, 0.015] * 99) == 10
-    assert first(lambda times: enough(times, None, 1, Policy()), [0.5, 0.7] * 99) == 3
+    assert first(lambda times: has_enough_blocks(times, None, 10, Policy()), [0.005, 0.015] * 99) == 10
+    assert first(lambda times: has_enough_blocks(times, None, 1, Policy()), [0.5, 0.7] * 99) == 3
 
 
 def test_a_round_ends_at_the_most_blocks():
-    assert first(lambda times: enough(times, None, 1, Policy()), [0.001, 0.002] * 99) == 50
+    assert first(lambda times: has_enough_blocks(times, None, 1, Policy()), [0.001, 0.002] * 99) == 50
 
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80), st.integers(1, 1000))
 def test_a_round_has_between_the_least_and_the_most_blocks(values, calls):
-    count = first(lambda times: enough(times, None, calls, Policy()), values)
+    count = first(lambda times: has_enough_blocks(times, None, calls, Policy()), values)
     assert (count is None and len(values) < 50) or 3 <= count <= 50
 
 
