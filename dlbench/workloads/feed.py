@@ -17,7 +17,7 @@ from dlbench.kit.batches import BatchSource, EpochSampler, Source, batch_source
 from dlbench.kit.memory import gibibytes, refuse_more_than_left
 from dlbench.kit.precision import storage
 from dlbench.kit.step_counts import Counts, train_counts
-from dlbench.kit.user_batches import Given, OwnBatches, alone
+from dlbench.kit.user_batches import Given, OwnBatches, time_alone
 from dlbench.kit.user_networks import Loss
 from dlbench.models import Model, initialise
 from dlbench.models.shapes import tensors_of
@@ -162,7 +162,7 @@ def feed(
             batches.make_room()
             found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(partial(batches.copy, batches.fetch()), clock)
         if own:
-            return found | alone(batches, step, workers, clock)
+            return found | time_alone(batches, step, workers, clock)
         batches.pause()
         return found
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from dlbench import Clock, Data, Dtype, Feeding, Size, Work, autocast, workload
 from dlbench.kit.memory import refuse_more_than_left
-from dlbench.kit.user_batches import OwnBatches, alone
+from dlbench.kit.user_batches import OwnBatches, time_alone
 from dlbench.models import Model
 from dlbench.workloads import feed
 from dlbench.workloads.cnn import build_on, draw_batch
@@ -70,7 +70,7 @@ def preprocess(
     def report(clock: Clock) -> dict[str, float]:
         found = {"input_s": fetches.usual_s()}
         if step != "none":
-            found |= alone(batches, lambda images, _: run(images), workers, clock)
+            found |= time_alone(batches, lambda images, _: run(images), workers, clock)
         batches.pause()
         picture = decode(files[0])
         levels = (resized(picture.to(place), size).cpu().round() - resized(picture.double(), size).round()).abs().max()
