@@ -79,10 +79,10 @@ def _parameters() -> dict[str, int]:
     """Return the parameters of each network."""
     from benchmarks import real_networks  # noqa: F401  # registers them
     from dlbench.harness.worker import user
-    from dlbench.kit.user_networks import built
+    from dlbench.kit.user_networks import build
 
     networks = {name: user.find_network(name) for name in user.names("network")}
-    return {name: sum(each.numel() for each in built(network).parameters()) for name, network in networks.items() if network}
+    return {name: sum(each.numel() for each in build(network).parameters()) for name, network in networks.items() if network}
 
 
 def operations(measurements: Iterable[Measurement]) -> dict[str, float]:

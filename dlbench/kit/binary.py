@@ -29,7 +29,7 @@ PATIENCE_S = 5.0
 _NEEDED = "products of single bits need a C compiler on a CPU"
 
 
-def built(source: str) -> ctypes.CDLL:
+def compile_library(source: str) -> ctypes.CDLL:
     """Return the library of a C file in this folder.
 
     The compiler is the one that ``CC`` names, else the first of cc, gcc and clang. It is called once in a run: the library lies in the
@@ -143,7 +143,7 @@ def _product(a: Tensor, b: Tensor) -> _Product:
 @cache
 def _library() -> ctypes.CDLL:
     """Return binary.c, loaded once in a process."""
-    library = built("binary.c")
+    library = compile_library("binary.c")
     number, address = ctypes.c_int64, ctypes.c_void_p
     library.binary_kernel.restype, library.binary_kernel.argtypes = ctypes.c_char_p, [number]
     library.binary_pack.restype, library.binary_pack.argtypes = None, [number, address, number, number, address]
