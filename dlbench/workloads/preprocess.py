@@ -55,9 +55,7 @@ def preprocess(
             return map(to_batch, in_threads(lambda index: prepare(files[index]), order, workers))
         collate = lambda some: to_batch(map(prepare, some))  # noqa: E731  # as above
         fork, pin = "fork" if workers else None, device.type != "cpu"  # forked, workers share the files
-        return DataLoader(
-            files, batch_sampler=order, num_workers=workers, collate_fn=collate, pin_memory=pin, multiprocessing_context=fork
-        )
+        return DataLoader(files, batch_sampler=order, num_workers=workers, collate_fn=collate, pin_memory=pin, multiprocessing_context=fork)
 
     batches = OwnBatches(Data("pictures", make_loader), (inputs, None), False, device, dtype, batch, workers)
     fetches = feed.FetchTimer()

@@ -32,7 +32,7 @@ def is_on_a_disk(place):
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(os.open(file.name, os.O_RDONLY | os.O_DIRECT))
-            return storage.resident([file.name]) == 0
+            return storage.resident_share([file.name]) == 0
     except OSError:
         return False
 
@@ -76,7 +76,7 @@ def test_a_call_reads_each_byte_once_from_where_it_says(folder, monkeypatch, fil
     if cache == "cold":
         work.before()
         paths = [str(path) for path in folder.rglob("*") if path.is_file()]
-        assert storage.resident(paths) == 0
+        assert storage.resident_share(paths) == 0
     work.call()
     assert work.report(ManualClock()) == {"resident": 0.0 if cache == "cold" else 1.0}
     assert (work.items, work.bytes) == (5, 5 * 8192)
