@@ -47,20 +47,22 @@ class Apart(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure all, and write the page and its run. Raises SystemExit where a count, or a network, is not the published one."""
+    """Measure the networks, and write the page and its run. Raises SystemExit where a count or a network differs from the published one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--of", type=Path, metavar="FILE", help="show this run instead of measuring; its networks are not built")
     options = parser.parse_args(arguments)
-    run = load(options.of or _measured())
-    from benchmarks.same_networks import apart  # transformers is there only in the environment that is made for this
+    run = load(options.of or _measure())
+    from benchmarks.same_networks import apart  # only the environment made for this has transformers
 
     compared = list(apart())
-    found, nulls = shown(run.measurements, _parameters())
-    text = "\n".join((found, agreement(compared), f"({_measured_with(run)})\n"))
-    print(text, nulls, sep="\n")
-    if other := [each.network for each in compared if not max(each[1:]) < MOST_APART]:
-        raise SystemExit(f"other numbers than those of transformers: {', '.join(other)}")
-    if wrong := wrong_counts(run.measurements):
+    networks_table, nulls_table = tables(run.measurements, _parameters())
+    text = "\n".join((networks_table, agreement(compared), f"({_describe_environment(run)})\n"))
+    print(text, nulls_table, sep="\n")
+    differing = [each.network for each in compared if not max(each[1:]) < MOST_APART]
+    if differing:
+        raise SystemExit(f"other numbers than those of transformers: {', '.join(differing)}")
+    wrong = wrong_counts(run.measurements)
+    if wrong:
         raise SystemExit(f"other operations than published: {', '.join(wrong)}")
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{machine_name(run.header['devices'])}.jsonl"
@@ -68,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     PAGE.write_text(_PART.sub(lambda part: f"{part[1]}\n{text}\n{part[2]}", PAGE.read_text()))
 
 
-def _measured() -> Path:
+def _measure() -> Path:
+    """Run the suite on the CPU, and return the path of its results."""
     path = Path(tempfile.mkdtemp()) / "networks.jsonl"
     command = python("-m", "dlbench", "run", str(SUITE), str(PLUGIN), "--device", "cpu", "--output", str(path))
     subprocess.run(command, env=environment(), check=True)
@@ -76,29 +79,29 @@ def _measured() -> Path:
 
 
 def _parameters() -> dict[str, int]:
-    """Return the parameters of each network."""
+    """Return the number of parameters of each network."""
     from benchmarks import real_networks  # noqa: F401  # registers them
     from dlbench.harness.worker import user
-    from dlbench.kit.user_networks import built
+    from dlbench.kit.user_networks import build
 
     networks = {name: user.find_network(name) for name in user.names("network")}
-    return {name: sum(each.numel() for each in built(network).parameters()) for name, network in networks.items() if network}
+    return {name: sum(each.numel() for each in build(network).parameters()) for name, network in networks.items() if network}
 
 
 def operations(measurements: Iterable[Measurement]) -> dict[str, float]:
-    """Return the operations forward of a sample by network, of those that state any."""
+    """Return the operations of a forward pass for one sample by network, for those whose measurements state them."""
     inferred = [each for each in measurements if each.case.workload == "infer_step" and each.flops is not None and each.items]
     return {str(each.case.params["model"]): each.flops / each.items for each in inferred if each.flops and each.items}
 
 
 def wrong_counts(measurements: Iterable[Measurement]) -> list[str]:
-    """Return the networks whose operations are unknown, or others than published."""
+    """Return the networks whose operations are unknown or differ from the published ones."""
     counted = operations(measurements)
     return [name for name, count in PUBLISHED.items() if abs(counted.get(name, 0) / count - 1) > TOLERANCE]
 
 
-def shown(measurements: Sequence[Measurement], parameters: Mapping[str, int]) -> Iterator[str]:
-    """Yield the tables in Markdown: of the networks, and of what is null."""
+def tables(measurements: Sequence[Measurement], parameters: Mapping[str, int]) -> Iterator[str]:
+    """Yield two tables in Markdown: the networks, and the nulls with their reasons."""
     counted = operations(measurements)
     columns = ("network", "parameters", "operations of a sample", "published", *(f"{step}, batch {batch}" for step, batch in STEPS))
     rows = []
@@ -110,7 +113,7 @@ def shown(measurements: Sequence[Measurement], parameters: Mapping[str, int]) ->
 
 
 def agreement(compared: Iterable[Apart]) -> str:
-    """Return the table of networks of dlbench's own beside those of transformers."""
+    """Return the table that compares dlbench's own networks with those of transformers."""
     columns = ("dlbench's own, fp64", "loss apart", "outputs apart", "gradients apart")
     return "".join(markdown_table(columns, [(each.network, *(f"{apart:.1e}" for apart in each[1:])) for each in compared]))
 
@@ -120,36 +123,37 @@ def _count(number: float | None) -> str:
 
 
 def _time(measurements: Iterable[Measurement], name: str, step: str, batch: int) -> str:
-    """Return the median over the rounds of a step's time, or how it ended."""
-    found = [
-        each for each in measurements if (each.case.params["model"], each.case.workload, each.case.params["batch"]) == (name, step, batch)
-    ]
-    timed = [median(each.samples.counted_s) for each in found if each.samples]
-    return units.seconds(median(timed)) if timed else "".join(str(each.status) for each in found[-1:])
+    """Return the median over the rounds of a step's time, or its status where none was timed."""
+    wanted = (name, step, batch)
+    rounds = [each for each in measurements if (each.case.params["model"], each.case.workload, each.case.params["batch"]) == wanted]
+    timed = [median(each.samples.counted_s) for each in rounds if each.samples]
+    return units.seconds(median(timed)) if timed else "".join(str(each.status) for each in rounds[-1:])
 
 
 def _nulls(measurements: Iterable[Measurement], names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield each reason once, with the networks that it holds for."""
-    found: dict[tuple[str, ...], dict[str, str]] = {}
+    """Yield a row for each reason: what is null, why, and for which of the networks."""
+    texts: dict[tuple[str, ...], str] = {}
+    networks: dict[tuple[str, ...], set[str]] = {}
     for each in measurements:
-        named = {str(each.case.params["model"]): str(each.case.params["model"])}
+        found: dict[tuple[str, ...], str] = {}
         for group, reasons in each.missing_reasons.items():
             for reason in reasons if not isinstance(reasons, str) else ():
                 key = (group, *(str(reason.get(part, "")) for part in ("part", "reason", "text")))
-                # By how much a check would have taken too long is another figure for each case.
-                why = re.sub(
-                    r"it would take about .*, and (.*) at most are spent on it", r"it would take longer than \1", explained([reason])
-                )
-                found.setdefault(key, {"": why}).update(named)
+                # The time that a check would take differs from case to case.
+                text = explained([reason])
+                found.setdefault(key, re.sub("it would take about .*, and (.*) at most are spent on it", r"it would take longer than \1", text))
         if each.status is not Status.OK:
-            found.setdefault((each.case.workload, str(each.reason)), {"": str(each.reason)}).update(named)
-    for key, why in sorted(found.items()):
-        of = [name for name in names if name in why]
-        yield key[0], why[""], "all" if len(of) == len(names) else ", ".join(of)
+            found[(each.case.workload, str(each.reason))] = str(each.reason)
+        for key, text in found.items():
+            texts.setdefault(key, text)
+            networks.setdefault(key, set()).add(str(each.case.params["model"]))
+    for key in sorted(texts):
+        affected = [name for name in names if name in networks[key]]
+        yield key[0], texts[key], "all" if len(affected) == len(names) else ", ".join(affected)
 
 
-def _measured_with(run: RunFile) -> str:
-    """Name release, software, machine and day of a run, which was measured in this environment."""
+def _describe_environment(run: RunFile) -> str:
+    """Name release, software, machine and day of a run that was measured in this environment."""
     made, stack, threads = run.header["environment"]["provenance"], run.header["environment"]["stack"], run.measurements[0].threads
     software = ", ".join(f"{name} {stack['versions'].get(name) or version(name)}" for name in ("python", "torch", "transformers"))
     machine = f"{run.measurements[0].device_name}, {threads} thread{'s' if threads != 1 else ''}"
@@ -157,15 +161,13 @@ def _measured_with(run: RunFile) -> str:
 
 
 def publishable(run: RunFile) -> Iterator[Record]:
-    """Yield the lines of a run without what is private, and with why counts are unknown: that names nothing but layers of this file."""
+    """Yield the records of a run without anything private, but with the reasons for unknown counts: those name only layers of PLUGIN."""
     reasons = {(each.case.id, each.round): each.missing_reasons for each in run.measurements}
     for record in public_records(run):
         if record["kind"] == "measurement":
-            told = reasons[record["case"]["id"], record["round"]]
-            record["missing_reasons"] = {
-                **record.get("missing_reasons", {}),
-                **{part: told[part] for part in ("flops", "bytes") if part in told},
-            }
+            own_reasons = reasons[record["case"]["id"], record["round"]]
+            counts = {part: own_reasons[part] for part in ("flops", "bytes") if part in own_reasons}
+            record["missing_reasons"] = {**record.get("missing_reasons", {}), **counts}
         yield record
 
 

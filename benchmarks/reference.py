@@ -60,30 +60,30 @@ _ENDING = (ExitCode.INTERRUPTED, ExitCode.DEVICE_ABSENT, ExitCode.DEVICE_FAULT)
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked for."""
+    """The pieces of this machine, and the limits of this call."""
 
     folder: Path
     hello: Mapping[str, Any]
     devices: tuple[str, ...]
-    """For ``--device``, in every suite; none: the CPU and the accelerator, or that one alone."""
+    """What ``--device`` names, for every suite; empty: each suite's default, the CPU and the accelerator or the accelerator alone."""
     accelerator: str | None
-    """The first of those that take part."""
+    """The first accelerator that takes part."""
     short: tuple[Piece, ...]
-    """UserDefined to its four rounds before the tests and all others."""
+    """Pieces that get their first rounds before the tests and all other pieces."""
     later: tuple[Piece, ...]
     rounds: int
     budget_s: float
-    """Of a call, from its start."""
+    """Time of a call, from its start."""
     start_s: float
-    """What a process takes to import torch, which is in memory by then, and to start the devices."""
+    """Time that a process takes to import torch, whose files are in memory by then, and to start the devices."""
     timeout: str | None
-    """Of one case in one round, where one was asked for."""
+    """Limit of one case in one round, if one was given."""
     tests: GpuTests | None
     _planned: dict[str, Planned] = field(default_factory=dict)
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """All of them, in their order."""
+        """All pieces in order."""
         return self.short + self.later
 
     @property
@@ -92,7 +92,7 @@ class Plan:
         return min(FEWEST_ROUNDS, self.rounds)
 
     def steps(self) -> Iterator[tuple[Piece | None, int]]:
-        """Yield each piece with the rounds to bring it to, in order; None for the tests."""
+        """Yield each piece with the rounds that it is to have then, in order; None stands for the tests."""
         yield from ((piece, self.first_rounds) for piece in self.short)
         if self.tests:
             yield None, 0
@@ -101,7 +101,7 @@ class Plan:
             yield from ((piece, self.rounds) for piece in self.pieces)
 
     def devices_of(self, piece: Piece) -> tuple[str, ...]:
-        """Return what a new file of a piece is measured on."""
+        """Return the devices for a new file of a piece."""
         if self.devices or self.accelerator is None:
             return self.devices
         return ("cpu", self.accelerator) if piece.suite in ON_BOTH else (self.accelerator,)
@@ -113,27 +113,27 @@ class Plan:
         return self._planned[piece.name]
 
     def standing(self, piece: Piece, rounds: int) -> Standing:
-        """Return how a piece stands. Raises what `planned` raises, and ResultFileError for a damaged file of it."""
+        """Return what a piece has and still needs. Raises what `planned` raises, and ResultFileError for a damaged file of it."""
         return standing(self.planned(piece), load_all(piece.files_in(self.folder)[:-1]), rounds, self.start_s)
 
     def useful_s(self, least_s: float) -> float:
-        """Return the time for which a piece is worth a start: so long, but what a fresh call has is worth it in any case."""
+        """Return the least time left for which a piece is worth a start: ``least_s``, but no more than a fresh call has."""
         return max(LEAST_S, min(least_s, self.budget_s - 2 * self.start_s - GRACE_S))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one piece stands at the end of this call."""
+    """What this call did for a piece, and what is left of it."""
 
     name: str
     did: str
-    """Empty: nothing."""
+    """Empty where it did nothing."""
     left: str
-    """Empty: nothing."""
+    """Empty where nothing is left."""
     code: ExitCode = ExitCode.OK
 
     def after(self, earlier: "Outcome | None") -> "Outcome":
-        """Return this one with what the same piece did earlier in this call."""
+        """Return this outcome joined with an earlier one of the same piece in this call."""
         if earlier is None:
             return self
         did = ", ".join(dict.fromkeys(filter(None, (earlier.did, self.did))))
@@ -141,7 +141,10 @@ class Outcome:
 
 
 def run(plan: Plan, command: Command, clock: Callable[[], float], started: float) -> list[Outcome]:
-    """Do the pieces in their order, and begin none for which too little time is left; return how each stands."""
+    """Run the pieces in order, but start none with too little time left for it; return the outcome of each.
+
+    ``clock`` and ``started`` are in s. A command that ends with a code in `_ENDING` is the last.
+    """
     end = started + plan.budget_s
     outcomes: dict[str, Outcome] = {}
     refused: set[Path] = set()
@@ -173,21 +176,25 @@ def run(plan: Plan, command: Command, clock: Callable[[], float], started: float
 
 
 def _least_s(plan: Plan, piece: Piece | None, rounds: int) -> float | None:
-    """Return the time for which a piece, or None for the tests, is worth a start; None where nothing is left of it."""
+    """Return the least time left for which a piece, or None for the tests, is worth a start; None where it is complete."""
     if piece is None:
         return _tests_s(plan)
-    stands = plan.standing(piece, rounds)
-    return stands.useful_s if stands.left else None
+    standing = plan.standing(piece, rounds)
+    return standing.useful_s if standing.left else None
 
 
 def _tests_s(plan: Plan) -> float | None:
+    """Return the time of the tests; None where there are none to be run."""
     return None if plan.tests is None or plan.tests.complete() else TESTS_S
 
 
 def _measure(
     piece: Piece, rounds: int, plan: Plan, command: Command, end: float, clock: Callable[[], float], refused: set[Path]
 ) -> Outcome:
-    """Bring a piece to so many rounds in the newest of its files that this machine may go on with, or in a new one."""
+    """Measure a piece up to so many rounds, continuing the newest of its files that this machine may continue, or in a new file.
+
+    ``refused``: files that this machine may not continue; the call adds those that it finds.
+    """
     began, did, code = clock(), "", 0
     *existing, new = piece.files_in(plan.folder)
     for path in (*(path for path in reversed(existing) if path not in refused), new):
@@ -214,7 +221,7 @@ def _arguments(piece: Piece, rounds: int, plan: Plan, path: Path) -> list[str]:
 
 
 def _what_is_left(plan: Plan, name: str) -> str:
-    """Say what the fullest file of a piece still wants, or whether the tests are to be run."""
+    """Return a phrase for what the fullest file of a piece lacks, or for the tests by their name; empty where nothing is left."""
     piece = next((each for each in plan.pieces if each.name == name), None)
     if piece is None:
         return "" if _tests_s(plan) is None else "those that have not passed yet"
@@ -230,23 +237,25 @@ def _what_is_left(plan: Plan, name: str) -> str:
 
 
 def forecast(plan: Plan, left_s: float) -> str:
-    """Say about how long the next piece and the pieces up to the next goal still take, and in how many calls, this one included."""
+    """Return a sentence about the time that the next piece needs, and all pieces up to the next goal, with the calls that this takes."""
     every = f"all {'of it' if len(plan.pieces) == 1 else 'suites'} to {{}} rounds"
     goals = [
         ("the short set", plan.short, plan.first_rounds),
         (every.format(plan.first_rounds), plan.pieces, plan.first_rounds),
         (every.format(plan.rounds), plan.pieces, plan.rounds),
     ]
-    for what, pieces, rounds in goals:
-        wanted = [(piece, stands) for piece in pieces if (stands := _standing_or_none(plan, piece, rounds)) and stands.left]
-        if not wanted:
+    for goal, pieces, rounds in goals:
+        standings = ((piece, _standing_or_none(plan, piece, rounds)) for piece in pieces)
+        unfinished = [(piece, plan.start_s + standing.seconds) for piece, standing in standings if standing and standing.left]
+        if not unfinished:
             continue
-        seconds = sum(plan.start_s + stands.seconds for _, stands in wanted)
+        seconds = sum(piece_s for _, piece_s in unfinished)
         seconds += (_tests_s(plan) or 0.0) if pieces is plan.pieces else 0.0
-        calls = 1 + max(0, math.ceil((seconds - left_s) / max(LEAST_S, plan.budget_s - GRACE_S - 2 * plan.start_s)))
-        piece, stands = wanted[0]
-        first = f"{piece.name}: about {clock_time(plan.start_s + stands.seconds)} to its {rounds} rounds"
-        return f"{first}; {what}: about {clock_time(seconds)}, {calls} call{'' if calls == 1 else 's'} of {clock_time(plan.budget_s)}"
+        call_s = max(LEAST_S, plan.budget_s - GRACE_S - 2 * plan.start_s)
+        calls = 1 + max(0, math.ceil((seconds - left_s) / call_s))
+        piece, piece_s = unfinished[0]
+        first = f"{piece.name}: about {clock_time(piece_s)} to its {rounds} rounds"
+        return f"{first}; {goal}: about {clock_time(seconds)}, {calls} call{'' if calls == 1 else 's'} of {clock_time(plan.budget_s)}"
     readable = all(_standing_or_none(plan, piece, plan.rounds) for piece in plan.pieces)
     return f"every suite {'' if readable else 'that can go on '}has its rounds"
 
@@ -276,7 +285,7 @@ def main(
     outcomes = run(plan, command, clock, started)
     _print_summary(plan, outcomes, clock() - started)
     if plan.accelerator and plan.folder.is_dir():
-        print(f"all of its files: {_packed(plan.folder)}")
+        print(f"all of its files: {_pack(plan.folder)}")
     if any(each.left for each in outcomes):
         print(f"go on with: {shlex.join([sys.executable, '-m', 'benchmarks.reference', *arguments])}")
     else:
@@ -284,8 +293,8 @@ def main(
     return worst([each.code for each in outcomes])
 
 
-def _packed(folder: Path) -> Path:
-    """Return an archive with a folder's files as they stand, which lies next to it: one file to take from a borrowed machine."""
+def _pack(folder: Path) -> Path:
+    """Pack a folder's files into an archive next to it, one file to take from a borrowed machine; return its path."""
     archive = folder.parent / f"{folder.name}.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(folder, folder.name)
@@ -296,10 +305,9 @@ def _plan(options: argparse.Namespace, hello: Mapping[str, Any], start_s: float)
     """Make the plan of this call for the machine that a hello describes. Raises DeviceAbsent where nothing is to be measured on."""
     wanted = choose_devices(hello, options.device, options.into or CARD)
     accelerator = next((str(device["id"]) for device in wanted if device["kind"] != "cpu"), None)
+    short, later = (tuple(map(_piece, names)) for names in ((SHORT, LATER) if accelerator else ((), CPU_SUITES)))
     if options.suites:
         short, later = (), tuple(Piece(Path(each).stem, each) for each in options.suites.split(","))
-    else:
-        short, later = (tuple(map(_piece, names)) for names in ((SHORT, LATER) if accelerator else ((), CPU_SUITES)))
     folder = (options.into or (CARD if accelerator else REFERENCE)) / machine_name(wanted)
     return Plan(
         folder=folder,

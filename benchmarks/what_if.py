@@ -27,22 +27,23 @@ from dlbench.workloads.cnn import IMAGE, UPDATE_PASSES, cross_entropy
 
 PAGE = ROOT / "docs" / "reference" / "what-if.md"
 SHARE = 0.9
-"""Of held-out figures that the range holds."""
+"""Share of the held-out figures that the range holds."""
 _BATCH = 64
-"""Where a source states none."""
+"""Batch of a figure whose source states none."""
 _UPDATE = 4 * UPDATE_PASSES["sgd"]
 """Bytes that an update moves for each weight, at least."""
 
 
 class Sample(NamedTuple):
-    """A published figure that the constants are fitted to, as times of a sample."""
+    """A published figure that the constants are fitted to, as times for one sample."""
 
     figure: PublishedFigure
     arithmetic_s: float
-    """Were it at the peak."""
+    """Time of its operations at the peak."""
     memory_s: float
-    """Were it at the bandwidth."""
+    """Time of its bytes at the bandwidth."""
     taken_s: float
+    """The published time."""
 
     @property
     def model(self) -> str:
@@ -50,17 +51,17 @@ class Sample(NamedTuple):
         return str(self.figure.params["model"])
 
 
-WAYS: Mapping[str, Callable[[Sample, Sample], bool]] = {
+HELD_OUT: Mapping[str, Callable[[Sample, Sample], bool]] = {
     "card": lambda one, other: one.figure.device == other.figure.device,
     "network": lambda one, other: one.model == other.model,
     "source": lambda one, other: one.figure.source == other.figure.source,
     "card and network": lambda one, other: one.figure.device == other.figure.device or one.model == other.model,
 }
-"""What is held out with a figure: all of these are left out of the fit that it is predicted by."""
+"""What is held out with a figure: the fit that predicts it leaves out all figures that are alike in this."""
 
 
 def left_out(figure: PublishedFigure) -> str | None:
-    """Return why a figure is not one of those that the fit is to; None of those that are."""
+    """Return why the fit leaves a figure out; None for a figure that it takes."""
     if figure.kind == "cpu":
         return "a CPU's"
     if figure.dtype is None:
@@ -77,7 +78,7 @@ def left_out(figure: PublishedFigure) -> str | None:
 
 
 def peak(figure: PublishedFigure) -> DevicePeak:
-    """Return the peaks of its card."""
+    """Return the peaks of a figure's card. Raises ValueError for an unknown card."""
     found = peak_of(figure.device)
     if found is None:
         raise ValueError(f"{figure.device} has no peaks")
@@ -85,7 +86,7 @@ def peak(figure: PublishedFigure) -> DevicePeak:
 
 
 def network(model: str, device: Literal["meta", "cpu"]) -> nn.Module:
-    """Return a network without numbers: on the CPU, where alone autocast runs, of memory that nothing touches."""
+    """Return a network without numbers: on the meta device, or in untouched memory of the CPU, which autocast needs."""
     with torch.device("meta"):
         built = MODELS[model]()
     return built.to_empty(device=device)
@@ -102,8 +103,9 @@ def samples() -> list[Sample]:
 
 
 def sample(figure: PublishedFigure) -> Sample:
-    """Return a training figure as times."""
-    model, dtype, batch, card = str(figure.params["model"]), figure.dtype or "", figure.batch or _BATCH, peak(figure)
+    """Return the times of a training figure. Raises ValueError where its precision has no counts."""
+    model, dtype = str(figure.params["model"]), figure.dtype or ""
+    batch, card = figure.batch or _BATCH, peak(figure)
     counted = counts_of(model, is_training=True)
     line = counted.half if PRECISIONS[dtype].autocast else counted.fp32
     if line is None or figure.peak is None:
@@ -112,48 +114,53 @@ def sample(figure: PublishedFigure) -> Sample:
     return Sample(figure, counted.flops / card.flops_per_s[figure.peak], moved / batch / card.bytes_per_s, 1 / figure.value)
 
 
-def fit(found: Sequence[Sample]) -> tuple[float, float]:
-    """Return a and b with the least squares of logarithms of estimated over taken times, by Gauss and Newton's steps."""
+def fit(fitted: Sequence[Sample]) -> tuple[float, float]:
+    """Return a and b that minimise the squares of log(estimated / taken time), found by Gauss-Newton steps.
+
+    An estimated time is arithmetic_s / a + memory_s / b.
+    """
     logs = [0.0, 1.0]  # of 1/a and 1/b
     for _ in range(100):
+        # The normal equations: squares @ steps = slopes, with the residual's derivatives by the logarithms, the shares.
         squares, slopes = [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.0]
-        for each in found:
+        for each in fitted:
             parts = math.exp(logs[0]) * each.arithmetic_s, math.exp(logs[1]) * each.memory_s
-            shares, off = [part / sum(parts) for part in parts], math.log(sum(parts) / each.taken_s)
+            shares = [part / sum(parts) for part in parts]
+            residual = math.log(sum(parts) / each.taken_s)
             for row in (0, 1):
-                slopes[row] -= shares[row] * off
+                slopes[row] -= shares[row] * residual
                 for column in (0, 1):
                     squares[row][column] += shares[row] * shares[column]
         (first, mixed), (_, second) = squares
         determinant = first * second - mixed * mixed
         steps = (slopes[0] * second - slopes[1] * mixed) / determinant, (first * slopes[1] - mixed * slopes[0]) / determinant
-        longest = max(1.0, *map(abs, steps))
+        longest = max(1.0, *map(abs, steps))  # no step is longer than 1, so that none overshoots
         logs = [log + step / longest for log, step in zip(logs, steps, strict=True)]
     return math.exp(-logs[0]), math.exp(-logs[1])
 
 
-def off(constants: tuple[float, float], each: Sample) -> float:
-    """Return the estimated time of a figure over the one taken."""
+def estimate_ratio(constants: tuple[float, float], each: Sample) -> float:
+    """Return the estimated time of a figure over the published one."""
     a, b = constants
     return (each.arithmetic_s / a + each.memory_s / b) / each.taken_s
 
 
-def held_out(found: Sequence[Sample], alike: Callable[[Sample, Sample], bool]) -> list[float]:
-    """Return of each figure how far it is off by a fit without all that is like it."""
-    return [off(fit([other for other in found if not alike(each, other)]), each) for each in found]
+def held_out_ratios(fitted: Sequence[Sample], alike: Callable[[Sample, Sample], bool]) -> list[float]:
+    """Return the ratio of each figure by a fit that leaves out all figures alike."""
+    return [estimate_ratio(fit([other for other in fitted if not alike(each, other)]), each) for each in fitted]
 
 
 def factor_of(ratios: Iterable[float]) -> float:
-    """Return the factor within which the share of the ratios is."""
+    """Return the smallest factor, up or down, that holds SHARE of the ratios."""
     sizes = sorted(math.exp(abs(math.log(each))) for each in ratios)
     return sizes[math.ceil(SHARE * len(sizes)) - 1]
 
 
-def made() -> WhatIfFit:
-    """Return the constants, the factor that holds in each way, and the counts of the networks."""
-    found = samples()
-    a, b = fit(found)
-    factor = max(factor_of(held_out(found, alike)) for alike in WAYS.values())
+def make_fit() -> WhatIfFit:
+    """Return the constants, the factor that holds whatever is held out, and the counts of the networks."""
+    fitted = samples()
+    a, b = fit(fitted)
+    factor = max(factor_of(held_out_ratios(fitted, alike)) for alike in HELD_OUT.values())
     training = {model: counts_of(model, is_training=True) for model in get_args(RowName)}
     inference = {model: counts_of(model, is_training=False) for model in get_args(RowName)}
     return WhatIfFit(round(a, 3), round(b, 4), math.ceil(20 * factor) / 20, training, inference)
@@ -161,7 +168,7 @@ def made() -> WhatIfFit:
 
 @cache
 def counts_of(model: str, *, is_training: bool) -> StepCounts:
-    """Return what a step takes; bytes by the line through batches of 1 and 2."""
+    """Return operations and operators of a step, and the line through its bytes at batches of 1 and 2."""
     built = network(model, "cpu").train(is_training)
 
     def counted(size: int, dtype: Dtype) -> Counts:
@@ -197,7 +204,7 @@ class _Started(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
 
 def operators(model: str, *, is_training: bool) -> int:
-    """Return how many operators a step starts, in training with those of SGD's update, which goes over all weights at once."""
+    """Count the operators that a step starts, in training with those of SGD's update, each of which takes all weights at once."""
     built, (images, labels) = network(model, "meta").train(is_training), batch_of(2, "meta")
     update = torch.optim.SGD(built.parameters(), lr=1e-9, momentum=0.9, weight_decay=1e-4, foreach=True)
     for is_first in (True, False):  # the first update makes the averages
@@ -242,9 +249,9 @@ def _page(found: WhatIfFit, fitted: Sequence[Sample]) -> Iterator[str]:
     yield "figures by the least squares of logarithms. The constants are no efficiencies: libraries compute convolutions with fewer"
     yield "operations than are counted, and caches save bytes that are counted."
     yield f"An estimate is shown as ÷{found.factor:g} to ×{found.factor:g}, which holds nine of ten figures that its fit had not seen.\n"
-    held = {name: held_out(fitted, alike) for name, alike in WAYS.items()}
+    ratios_by_kind = {name: held_out_ratios(fitted, alike) for name, alike in HELD_OUT.items()}
     rows = []
-    for name, ratios in held.items():
+    for name, ratios in ratios_by_kind.items():
         sizes = [math.exp(abs(math.log(each))) for each in ratios]
         inside = sum(each <= found.factor for each in sizes)
         rows.append((name, f"{inside} of {len(sizes)}", f"{factor_of(ratios):.2f}", f"{max(sizes):.2f}"))
@@ -253,7 +260,7 @@ def _page(found: WhatIfFit, fitted: Sequence[Sample]) -> Iterator[str]:
     yield "without those of the same card and those of the same network.\n"
     cards: dict[str, list[str]] = {}
     for number, each in enumerate(fitted):
-        factors = f"{off(constants, each):.2f} ({held['card and network'][number]:.2f})"
+        factors = f"{estimate_ratio(constants, each):.2f} ({ratios_by_kind['card and network'][number]:.2f})"
         cards.setdefault(each.figure.device, []).append(f"{each.model} {each.figure.dtype} {factors}")
     for card, listed in cards.items():
         yield textwrap.fill(f"- {card}: {', '.join(listed)}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
@@ -267,11 +274,11 @@ def _page(found: WhatIfFit, fitted: Sequence[Sample]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the table and the page. Raises SystemExit where ``--check`` finds others than it would write."""
+    """Write the table and the page. Raises SystemExit where ``--check`` finds that they differ from what would be written."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, and fail where the files are others")
     options = parser.parse_args(arguments)
-    found = made()
+    found = make_fit()
     for path, text in ((WHAT_IF_TABLE, as_toml(found)), (PAGE, as_page(found))):
         if options.check and path.read_text() != text:
             raise SystemExit(f"{path.relative_to(ROOT)} is another than python -m benchmarks.what_if writes")

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlbench.kit.open_loop import Batcher, Stamps, reported, schedule, serve
-from dlbench.workloads.serving import requests_of
+from dlbench.kit.open_loop import Batcher, Stamps, schedule, serve, summarise_requests
+from dlbench.workloads.serving import count_requests
 
 
 class ScriptedServer:
@@ -51,6 +51,6 @@ def queue_values(
     """Return what an open loop before an equal service reports, by the seed that torch has; without a rate what a closed one does."""
     if rate is None:
         return {"saturation_per_s": 1 / service_s}
-    warm, count = requests_of(percentile, rate * service_s, requests)
+    warm, count = count_requests(percentile, rate * service_s, requests)
     stamps, _ = served(schedule("poisson", rate, warm + count, pattern), lambda size: service_s)
-    return dict(reported(stamps, bound_s, 1, warm))
+    return dict(summarise_requests(stamps, bound_s, 1, warm))

@@ -1,4 +1,4 @@
-"""Batches of a data set, in epochs of random order, and how they get to a device."""
+"""Batches of a data set, in epochs of random order, and their ways to a device."""
 
 import sys
 import warnings
@@ -13,40 +13,40 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 from dlbench.kit.memory import page_locked
 
 Batch = tuple[Tensor, ...]
-"""Images (batch, …) and labels (batch,), say; of a data set (samples, …) and (samples,)."""
+"""Tensors such as images (batch, …) and labels (batch,); of a whole data set (samples, …) and (samples,)."""
 Source = Literal["resident", "pageable", "pinned", "prefetch", "loader"]
-"""How batches get to the device: see the classes in that order."""
+"""How batches get to the device, each by a class below in this order."""
 
 
 class BatchSource:
-    """Batches and how they get to the device; here they lie there."""
+    """A source of batches for steps on a device; by default they are on it already."""
 
     copies = False
     """Whether batches have to be copied to the device."""
 
     def make_room(self) -> None:
-        """Wait until there is a place to put a batch."""
+        """Wait until the memory for the next batch is free."""
 
     def fetch(self) -> Any:
         """Return the next batch, or wait for it."""
         raise NotImplementedError
 
     def copy(self, batch: Any) -> Any:
-        """Start the copy of a batch to the device, and return that."""
+        """Start the copy of a batch to the device, and return the copy."""
         return batch
 
     def send(self, batch: Any) -> Any:
-        """Take a batch and return one on the device for the step."""
+        """Take a fetched batch, and return one on the device for the step."""
         return self.copy(batch)
 
     def pause(self) -> None:
-        """End the processes that get batches; the next fetch starts others."""
+        """End the processes that load batches; the next fetch starts new ones."""
 
 
 class EpochSampler(Sampler[int]):
-    """Indices of the data set in epochs, each in another random order, of whole batches only.
+    """Indices of a data set in epochs, each in another random order and without the rest that fills no batch.
 
-    As a sampler it gives those of one epoch one by one.
+    As a sampler it yields the indices of one epoch one by one.
     """
 
     def __init__(self, samples: int, batch: int, device: torch.device) -> None:
@@ -62,20 +62,20 @@ class EpochSampler(Sampler[int]):
         return torch.randperm(self._samples, device=self._device)[: self._whole]
 
     def batches(self) -> Iterator[Tensor]:
-        """Return the indices of one batch after the other, without end."""
+        """Yield the indices of one batch after the other, without end."""
         while True:
             yield from torch.split(self._draw(), self.batch)
 
 
 class ResidentBatches(BatchSource):
-    """Batches indexed where the data set lies, and used there."""
+    """Batches of a data set on the device, indexed there."""
 
     def __init__(self, data: Batch, order: EpochSampler, device: torch.device) -> None:
         self.data, self._device = data, device
         self.indices = order.batches()
 
     def fetch(self) -> Batch:
-        """Return the next batch, where the data set lies."""
+        """Return the next batch, in the memory that holds the data set."""
         indices = next(self.indices)
         return tuple(part[indices] for part in self.data)
 
@@ -93,7 +93,7 @@ class Pageable(ResidentBatches):
 class PageLocked(ResidentBatches):
     """Batches gathered into two page-locked buffers alternately, and copied without waiting on the stream of the step.
 
-    A buffer is filled again only when its copy has ended: it would otherwise be sent half overwritten.
+    A buffer is filled again only when its copy has ended; otherwise the device could get a batch that is half overwritten.
     """
 
     copies = True
@@ -103,7 +103,7 @@ class PageLocked(ResidentBatches):
         self.streams: Any = torch.get_device_module(device)
         self.buffers = [tuple(page_locked(part[: order.batch]) for part in data) for _ in range(2)]
         self.copied: list[Any] = [None, None]
-        """An event behind the last copy from each buffer."""
+        """An event after the last copy from each buffer."""
         self._turn = 0
 
     def make_room(self) -> None:
@@ -120,10 +120,10 @@ class PageLocked(ResidentBatches):
 
     def copy(self, batch: Batch) -> Batch:
         """Start the copy of a batch."""
-        return tuple(copied(part, self._device) for part in batch)
+        return tuple(copy_to(part, self._device) for part in batch)
 
     def send(self, batch: Batch) -> Batch:
-        """Start the copy of a batch and note where it ends; the next comes from the other buffer."""
+        """Start the copy of a batch, record an event after it, and turn to the other buffer."""
         sent = self.copy(batch)
         event = self.copied[self._turn] = self.streams.Event()
         event.record()
@@ -132,7 +132,7 @@ class PageLocked(ResidentBatches):
 
 
 class Prefetched(PageLocked):
-    """Batches copied on a stream of their own, one ahead of the step: the next one's copy runs during the step on this one."""
+    """Batches copied on a stream of their own, one ahead of the step: the next batch is copied during the step on this one."""
 
     def __init__(self, data: Batch, order: EpochSampler, device: torch.device) -> None:
         super().__init__(data, order, device)
@@ -150,12 +150,12 @@ class Prefetched(PageLocked):
         step = self.streams.current_stream()
         step.wait_event(event)
         for part in sent:
-            part.record_stream(step)  # its memory belongs to the other stream, which may not reuse it before the step has ended
+            part.record_stream(step)  # so that the other stream, which owns the memory, does not reuse it before the step has ended
         return sent
 
 
 class Loaded(ResidentBatches):
-    """Batches of torch's DataLoader, gathered by so many workers, or in the step's own process by none."""
+    """Batches of torch's DataLoader, gathered by so many worker processes, or without any by the process of the step."""
 
     def __init__(self, data: Batch, order: EpochSampler, device: torch.device, workers: int) -> None:
         super().__init__(data, order, device)
@@ -179,23 +179,23 @@ class Loaded(ResidentBatches):
         return tuple(next(self._batches))
 
     def copy(self, batch: Batch) -> Batch:
-        """Start the copy of a batch; torch keeps its page-locked memory from being reused before that has ended."""
-        return tuple(copied(part, self._device) for part in batch) if self.copies else batch
+        """Start the copy of a batch; torch does not reuse its page-locked memory before the copy has ended."""
+        return tuple(copy_to(part, self._device) for part in batch) if self.copies else batch
 
     def pause(self) -> None:
-        """End the workers: with the last that refers to it the loader joins them."""
+        """End the workers: the loader joins them when nothing refers to it any more."""
         self._batches.close()
         self._batches = epochs(self._loader)
 
 
 def epochs(make_loader: Callable[[], DataLoader[Batch]]) -> Generator[Batch]:
-    """Yield batches without end; once nobody refers to it any more, the loader that it has made ends its workers.
+    """Make a loader and yield its batches without end; when this generator is closed, the loader ends its workers.
 
-    A function and no method: in a cycle of references its queues would be gone before the loader could tell the workers, which notice
-    themselves after five seconds only.
+    A function and no method, to avoid a cycle of references: in one the loader's queues would be gone before it could stop its workers,
+    which then notice only after five seconds.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # here and below it warns of more workers than cores, which is a case like others
+        warnings.simplefilter("ignore")  # it warns, here and below, of more workers than cores, which cases may ask for
         loader = make_loader()
     while True:
         with warnings.catch_warnings():
@@ -204,13 +204,13 @@ def epochs(make_loader: Callable[[], DataLoader[Batch]]) -> Generator[Batch]:
         yield from batches
 
 
-def copied(part: Tensor, device: torch.device) -> Tensor:
-    """Start a copy to the device on the current stream."""
+def copy_to(part: Tensor, device: torch.device) -> Tensor:
+    """Start a copy of a tensor to the device on the current stream, and return the copy."""
     return part.to(device, non_blocking=True)
 
 
 def batch_source(source: Source, data: Batch, order: EpochSampler, device: torch.device, workers: int) -> ResidentBatches:
-    """Return the batches of a source. Raises NotImplementedError where there is no page-locked memory."""
+    """Return the batches of a data set from a source. Raises NotImplementedError where it needs page-locked memory and there is none."""
     if source == "loader":
         return Loaded(data, order, device, workers)
     kinds = {"resident": ResidentBatches, "pageable": Pageable, "pinned": PageLocked, "prefetch": Prefetched}

@@ -29,44 +29,50 @@ PATIENCE_S = 5.0
 _NEEDED = "products of single bits need a C compiler on a CPU"
 
 
-def built(source: str) -> ctypes.CDLL:
-    """Return the library of a C file in this folder.
+def compile_library(source: str) -> ctypes.CDLL:
+    """Compile a C file in this folder, and load the library.
 
-    The compiler is the one that ``CC`` names, else the first of cc, gcc and clang. It is called once in a run: the library lies in the
-    scratch folder. Raises NotImplementedError where there is no compiler, or none that makes a library which loads.
+    The compiler is the one that ``CC`` names, or else the first of cc, gcc and clang. It runs once in a run, whose scratch folder keeps the
+    library. Raises NotImplementedError where there is no compiler, or the library that it makes does not load.
     """
-    command, path = _compiler(), Path(__file__).with_name(source)
+    command = _compiler()
+    path = Path(__file__).with_name(source)
     try:
-        # Sides of an A/B share the scratch folder, and a run that goes on has that of before.
+        # The name tells what made it, as the sides of an A/B share the scratch folder, and so do a run and its continuation.
         made_by = [command, os.environ.get("DLBENCH_PID"), path.read_bytes()]
         library = scratch_folder() / f"{zlib.crc32(repr(made_by).encode()):08x}.so"
         if not library.exists():
-            with tempfile.TemporaryDirectory(dir=library.parent, ignore_cleanup_errors=True) as made_in:
-                made = Path(made_in, library.name)  # which appears when it is whole
-                _compile([*command, "-O3", "-std=c11", "-shared", "-fPIC", "-o", str(made), str(path)], made_in)
-                made.replace(library)
+            with tempfile.TemporaryDirectory(dir=library.parent, ignore_cleanup_errors=True) as folder:
+                unfinished = Path(folder, library.name)
+                _compile([*command, "-O3", "-std=c11", "-shared", "-fPIC", "-o", str(unfinished), str(path)], folder)
+                unfinished.replace(library)  # in one step, so that no other process loads half of it
         return ctypes.CDLL(str(library))
-    except OSError as error:  # a folder of which nothing may be executed; a compiler for other processors
+    except OSError as error:  # from a folder whose files may not be executed, or a compiler for other processors
         raise NotImplementedError(f"{_NEEDED}; {command[0]} makes no library that loads: {error}") from error
 
 
 def _compiler() -> list[str]:
-    """Return the words of the compiler's command."""
+    """Return the words of the compiler's command. Raises NotImplementedError where there is no compiler."""
     named = os.environ.get("CC", "")
     try:
-        words = shlex.split(named)
+        command = shlex.split(named)
     except ValueError as error:
         raise NotImplementedError(f"{_NEEDED}; CC is no command, {named}: {error}") from error
-    if words and shutil.which(words[0]) is None:
-        raise NotImplementedError(f"{_NEEDED}; CC names {words[0]}, which is not there")
-    found = filter(shutil.which, ("cc", "gcc", "clang"))
-    if not (command := words or [*found][:1]):
-        raise NotImplementedError(f"{_NEEDED}; install gcc or name one in CC")
-    return command
+    if command and shutil.which(command[0]) is None:
+        raise NotImplementedError(f"{_NEEDED}; CC names {command[0]}, which is not there")
+    if command:
+        return command
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return [name]
+    raise NotImplementedError(f"{_NEEDED}; install gcc or name one in CC")
 
 
 def _compile(command: list[str], folder: str) -> None:
-    """Run a compiler, whose own temporary files are in that folder, too, and end all that it has started."""
+    """Run a compiler with its temporary files in this folder, and end all processes that it started.
+
+    Raises NotImplementedError where it fails, or takes longer than PATIENCE_S.
+    """
     environ = os.environ | {"TMPDIR": folder, "LC_ALL": "C"}
     with subprocess.Popen(
         command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
@@ -80,12 +86,12 @@ def _compile(command: list[str], folder: str) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         lines = errors.decode(errors="replace").splitlines()
-        found = [*(line for line in lines if "error" in line), *lines, f"exit code {process.returncode}"]
-        raise NotImplementedError(f"{_NEEDED}; {command[0]} fails: {found[0].strip()}")
+        reasons = [*(line for line in lines if "error" in line), *lines, f"exit code {process.returncode}"]
+        raise NotImplementedError(f"{_NEEDED}; {command[0]} fails: {reasons[0].strip()}")
 
 
 _WORD = 64
-"""Bits; operands are padded to it along k, both by zeros, in which they do not differ."""
+"""Bits of a word. Both operands are padded with zeros to whole words along k, so the padding does not differ."""
 
 
 class _Product(Protocol):
@@ -95,11 +101,11 @@ class _Product(Protocol):
 
 
 class BinaryProduct:
-    """Signs of (m, k) times signs of (k, n), in fp32 and on one device: k - 2 d, where d of the k bits differ.
+    """The product of the signs of two fp32 matrices on one device, (m, k) and (k, n): k - 2 d, where d of the k bits differ.
 
-    A sign is +1 where a number is at least 0, as -0.0 is, and else -1, as for NaN. The right operand is packed here, once, as a network
-    keeps its weights. On a CPU it takes as many threads as torch has here. Raises ValueError for operands that do not fit, and
-    NotImplementedError for a device that has no such product.
+    The sign of a number that is at least 0, as -0.0 is, is +1; that of any other, and of NaN, is -1. The right operand is packed once, when
+    this is made, as a network keeps its weights. On a CPU it uses as many threads as torch does at that time. Raises ValueError for
+    operands that do not fit each other, and NotImplementedError for a device that has no such product.
     """
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
@@ -112,7 +118,7 @@ class BinaryProduct:
 
     @property
     def kernel(self) -> str:
-        """The instructions that compute it, such as "AVX2"; or "scalar", "Triton"."""
+        """The instructions that compute the product, such as "AVX2"; or "scalar" or "Triton"."""
         return self._product.kernel
 
     def __call__(self) -> Tensor:
@@ -120,12 +126,12 @@ class BinaryProduct:
         return self._product(packs=True)
 
     def multiply_packed(self) -> Tensor:
-        """Return the product of what was packed last."""
+        """Return the product of the operands as they were packed last."""
         return self._product(packs=False)
 
 
 def _product(a: Tensor, b: Tensor) -> _Product:
-    """Return the fastest one that there is."""
+    """Return the fastest product for the device of the operands."""
     if a.device.type == "cuda":
         try:
             from dlbench.kit.binary_triton import TritonProduct
@@ -142,8 +148,8 @@ def _product(a: Tensor, b: Tensor) -> _Product:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Return binary.c, loaded once in a process."""
-    library = built("binary.c")
+    """Return the library of binary.c with the types of its functions declared; a process loads it once."""
+    library = compile_library("binary.c")
     number, address = ctypes.c_int64, ctypes.c_void_p
     library.binary_kernel.restype, library.binary_kernel.argtypes = ctypes.c_char_p, [number]
     library.binary_pack.restype, library.binary_pack.argtypes = None, [number, address, number, number, address]
@@ -153,28 +159,33 @@ def _library() -> ctypes.CDLL:
 
 def kernels(library: ctypes.CDLL) -> list[tuple[str, int]]:
     """Return the kernels that this processor has the instructions for, each with its number in binary.c, the fastest first."""
-    named = takewhile(lambda name: name is not None, map(library.binary_kernel, count()))
-    return [(name.decode(), number) for number, name in enumerate(named) if name]
+    # It returns "" for a kernel whose instructions are missing here, and NULL behind the last.
+    names = takewhile(lambda name: name is not None, map(library.binary_kernel, count()))
+    return [(name.decode(), number) for number, name in enumerate(names) if name]
 
 
 class _Compiled:
-    """A kernel of binary.c; with several threads, each has rows of its own."""
+    """A product by a kernel of binary.c; each thread computes rows of its own."""
 
     def __init__(self, a: Tensor, b: Tensor, library: ctypes.CDLL) -> None:
         self.kernel, self._number = kernels(library)[0]
         self._library, self._a = library, a
-        at_once, panel = (ctypes.c_int64.in_dll(library, name).value for name in ("binary_rows", "binary_panel"))
+        rows_at_once = ctypes.c_int64.in_dll(library, "binary_rows").value
+        panel = ctypes.c_int64.in_dll(library, "binary_panel").value
         (m, k), n = a.shape, b.shape[1]
         words = -(-k // _WORD)
-        self._packed = torch.zeros(_up(m, at_once), words, dtype=torch.int64)
-        rows, columns = b.T.contiguous(), torch.zeros(_up(n, panel), words, dtype=torch.int64)
-        library.binary_pack(self._number, rows.data_ptr(), n, k, columns.data_ptr())
-        self._panels, self._n = columns.view(-1, panel, words).transpose(1, 2).contiguous(), n
-        step = _up(-(-m // torch.get_num_threads()), at_once)
-        self._parts = [slice(begin, min(begin + step, m)) for begin in range(0, m, step)]
-        self._map = _threads(len(self._parts)).map if len(self._parts) > 1 else map
+        self._packed = torch.zeros(_round_up(m, rows_at_once), words, dtype=torch.int64)
+        unpacked = b.T.contiguous()
+        columns = torch.zeros(_round_up(n, panel), words, dtype=torch.int64)
+        library.binary_pack(self._number, unpacked.data_ptr(), n, k, columns.data_ptr())
+        self._panels = columns.view(-1, panel, words).transpose(1, 2).contiguous()
+        self._n = n
+        rows_of_thread = _round_up(-(-m // torch.get_num_threads()), rows_at_once)
+        self._parts = [slice(begin, min(begin + rows_of_thread, m)) for begin in range(0, m, rows_of_thread)]
+        self._map = _thread_pool(len(self._parts)).map if len(self._parts) > 1 else map
 
     def __call__(self, *, packs: bool) -> Tensor:
+        """Return the product of rows packed now or, without ``packs``, before."""
         a, n = self._a.contiguous(), self._n
         product = torch.empty(len(a), n, dtype=torch.int32)
 
@@ -190,11 +201,11 @@ class _Compiled:
 
 
 @cache
-def _threads(number: int) -> ThreadPoolExecutor:
-    """Return so many threads, which all products of a process share."""
+def _thread_pool(number: int) -> ThreadPoolExecutor:
+    """Return a pool of so many threads, which all products of a process share."""
     return ThreadPoolExecutor(number)
 
 
-def _up(number: int, step: int) -> int:
-    """Return the next multiple of a step."""
+def _round_up(number: int, step: int) -> int:
+    """Return the smallest multiple of a step that is no less than a number."""
     return -(-number // step) * step

@@ -7,7 +7,7 @@ from torch import Tensor
 
 _WORD = 32
 _TILE = 64
-"""Rows and columns that one program computes: 4096 sums, 32 a thread."""
+"""Rows, and columns, that one program computes: 4096 sums, 32 in each thread."""
 
 
 class TritonProduct:
@@ -31,7 +31,7 @@ class TritonProduct:
 
 
 def _pack(x: Tensor) -> Tensor:
-    """Return the bits of m rows of k numbers as (ceil(k / 32), m) words: programs read the same word of neighbouring rows."""
+    """Return the signs of m rows of k numbers as (ceil(k / 32), m) words, in the order in which programs read them."""
     m, k = x.shape
     packed = torch.empty(triton.cdiv(k, _WORD), m, dtype=torch.int32, device=x.device)
     _pack_words[triton.cdiv(m, _TILE), len(packed)](x, packed, m, k, TILE=_TILE, WORD=_WORD)

@@ -1,9 +1,8 @@
-"""Formats of numbers that trainings are emulated in: how numbers are rounded, and which tensors of a layer are.
+"""Formats of numbers that trainings are emulated in: how numbers are rounded, and which tensors of a layer are rounded.
 
-"Store narrow, compute in fp32, round": operands are rounded, products are summed in fp32, and what comes out is rounded. Hardware may lack
-a format: all is computed, and returned, in fp32, so it tells of numerics alone, as rounding takes longer than a narrow product would save.
-Numbers that a format holds come back as they are, NaN stays NaN, and random numbers come from a generator of the caller's, on the device
-of the values; without one from torch's own.
+Operands are rounded, products are summed in fp32, and results are rounded. All of it is computed and returned in fp32, as hardware may lack
+a format; so it shows numerics alone, and no speed. A number that the format has stays as it is, and so does NaN. Random numbers come from
+the caller's generator, on the device of the values, or else from torch's own.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ Rounding = Callable[[Tensor], Tensor]
 _FP16_NORMAL, _FP16_STEP = 2.0**-14, 2.0**-24
 """Least normal number of fp16, and the distance of its subnormals."""
 _LEAST_SCALE = torch.finfo(torch.float32).tiny
-"""Scale of numbers that are all zero, as nothing is divided by zero."""
+"""Scale of numbers that are all zero, which avoids a division by zero."""
 
 
 def nearest(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -29,18 +28,19 @@ def nearest(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def stochastic_bf16(values: Tensor, chance: torch.Generator | None = None) -> Tensor:
-    """Round to one of the two neighbours in bf16, to the nearer one the more often: the mean is the value itself.
+    """Round to one of the two neighbours in bf16, with probabilities by which the mean is the value itself.
 
-    bf16 is the upper half of fp32, so a random lower half is added and cut off, for subnormals, too. Beyond the largest finite number it
-    saturates; infinity stays.
+    bf16 is the upper half of fp32, so a random lower half is added and then cut off. Finite numbers beyond the largest of bf16 become that
+    one; infinity stays.
     """
-    return _cut(values, 16, torch.finfo(torch.bfloat16).max, chance)
+    return _cut_at_random(values, 16, torch.finfo(torch.bfloat16).max, chance)
 
 
 def stochastic_fp16(values: Tensor, chance: torch.Generator | None = None) -> Tensor:
-    """Round to one of the two neighbours in fp16 as `stochastic_bf16` does; its subnormals are whole multiples of 2^-24."""
-    subnormal = _whole(values / _FP16_STEP, chance) * _FP16_STEP
-    return torch.where(values.abs() < _FP16_NORMAL, subnormal, _cut(values, 13, torch.finfo(torch.float16).max, chance))
+    """Round to one of the two neighbours in fp16 as `stochastic_bf16` does; subnormals of fp16 are whole multiples of 2^-24."""
+    subnormal = _round_at_random(values / _FP16_STEP, chance) * _FP16_STEP
+    normal = _cut_at_random(values, 13, torch.finfo(torch.float16).max, chance)
+    return torch.where(values.abs() < _FP16_NORMAL, subnormal, normal)
 
 
 def fixed_point(
@@ -52,7 +52,8 @@ def fixed_point(
     """
     step, most = 2.0**-fraction_bits, 2.0 ** (integer_bits - 1)
     scaled = values.clamp(-most, most - step) / step
-    return (_whole(scaled, chance) if stochastic else torch.floor(scaled + 0.5)) * step
+    whole = _round_at_random(scaled, chance) if stochastic else torch.floor(scaled + 0.5)
+    return whole * step
 
 
 def scaled_fp8(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -69,11 +70,11 @@ def scaled_int8(values: Tensor) -> Tensor:
 
 
 class DynamicFixedPoint:
-    """Nearest fixed point of so many bits, the sign among them, whose range follows the numbers of one tensor over a training.
+    """Rounding to fixed point of so many bits, the sign among them, with a range that follows the numbers of one tensor over a training.
 
-    Where more than 0.01 % of the numbers overflow, the range is doubled; where of half the range no more would, it is halved. The first
-    is the smallest that holds the first numbers, zeros not among them. Courbariaux et al. 2014, https://arxiv.org/abs/1412.7024, section 5,
-    who look every 10,000 samples; here it is every 16 calls.
+    If more than 0.01 % of the numbers overflow, the range doubles; if no more would overflow half the range, it halves. It begins as the
+    smallest power of two that holds the first numbers that are not all zero. Courbariaux et al. 2014, https://arxiv.org/abs/1412.7024,
+    section 5, who adapt the range every 10,000 samples; here it is every 16 calls.
     """
 
     MOST_OVERFLOW = 1e-4
@@ -83,13 +84,13 @@ class DynamicFixedPoint:
         self._steps = 2.0 ** (bits - 1)
         self._calls = 0
         self._range: Tensor | None = None
-        """Range of each training, 0 until it has had a number."""
+        """Range of each training, 0 while all of its numbers have been zero."""
         self._all_set = False
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Round, and look at the range where it is time to."""
+        """Round values, and adapt the range in every 16th call."""
         if self._range is not None and self._calls % self.LOOK_EVERY == 0:
-            self._range = self._adapted(values.abs(), self._range)
+            self._range = self._adapt(values.abs(), self._range)
         if self._range is None or not self._all_set:
             first = torch.exp2(torch.ceil(torch.log2(_largest(values))))
             self._range = first if self._range is None else torch.where(self._range == 0, first, self._range)
@@ -98,23 +99,29 @@ class DynamicFixedPoint:
         step = self._range.clamp_min(_LEAST_SCALE) / self._steps
         return torch.round(values / step).clamp(-self._steps, self._steps - 1) * step
 
-    def _adapted(self, sizes: Tensor, reach: Tensor) -> Tensor:
-        over, half_over = ((sizes > bound).flatten(1).float().mean(1).view_as(reach) for bound in (reach, reach / 2))
-        fits_half = (half_over <= self.MOST_OVERFLOW) & (_largest(sizes) > 0)  # zeros tell of no range
-        return torch.where(over > self.MOST_OVERFLOW, 2 * reach, torch.where(fits_half, reach / 2, reach))
+    def _adapt(self, sizes: Tensor, current: Tensor) -> Tensor:
+        """Return the range of each training for numbers of these magnitudes, from its current range."""
+
+        def share_above(bound: Tensor) -> Tensor:
+            return (sizes > bound).flatten(1).float().mean(1).view_as(bound)
+
+        overflows = share_above(current) > self.MOST_OVERFLOW
+        # Magnitudes that are all zero say nothing of the range.
+        fits_half = (share_above(current / 2) <= self.MOST_OVERFLOW) & (_largest(sizes) > 0)
+        return torch.where(overflows, 2 * current, torch.where(fits_half, current / 2, current))
 
 
-def _cut(values: Tensor, bits: int, most: float, chance: torch.Generator | None) -> Tensor:
-    """Cut so many of the lower bits off, after a random number below what they can hold has been added."""
+def _cut_at_random(values: Tensor, bits: int, most: float, chance: torch.Generator | None) -> Tensor:
+    """Add a random number in the lowest ``bits`` bits of each value, and clear these; limit finite results to ``most``."""
     below = torch.randint(1 << bits, values.shape, dtype=torch.int32, device=values.device, generator=chance)
     cut = ((values.contiguous().view(torch.int32) + below) & -(1 << bits)).view(torch.float32)
     return torch.where(values.isfinite(), cut.clamp(-most, most), values)
 
 
-def _whole(values: Tensor, chance: torch.Generator | None) -> Tensor:
-    """Round to one of the two whole numbers next to each, at random to within 2^-24, the step of torch's random numbers.
+def _round_at_random(values: Tensor, chance: torch.Generator | None) -> Tensor:
+    """Round each value to one of its two neighbouring whole numbers, with a mean that is the value itself to within 2^-24.
 
-    Of magnitudes, whose floor and rest are exact: of small negative numbers the rest would be rounded to 1, as a sum with a random number.
+    It takes magnitudes, whose floor and rest are exact; the rest of a small negative number would be rounded to 1.
     """
     sizes = values.abs()
     floor = torch.floor(sizes)
@@ -122,7 +129,7 @@ def _whole(values: Tensor, chance: torch.Generator | None) -> Tensor:
 
 
 def _largest(values: Tensor) -> Tensor:
-    """Return the largest magnitude in each training, (trainings, 1, …)."""
+    """Return the largest magnitude of each training's values, (trainings, 1, …)."""
     return values.abs().amax(tuple(range(1, values.dim())), keepdim=True)
 
 
@@ -144,28 +151,28 @@ FormatName = Literal[
     "binary",
 ]
 MakeRounding = Callable[[torch.Generator], Rounding]
-"""Makes a rounding of a generator that stochastic ones draw from; one for each tensor that is rounded, as some remember a range."""
+"""Makes a rounding, which draws from a generator if it is stochastic; each tensor has one of its own, as some remember a range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Roundings of the tensors of a layer; None leaves it in fp32."""
+    """Roundings of the tensors of a layer; None leaves them in fp32."""
 
     operands: MakeRounding | None = None
-    """Weights and activations where they enter a product."""
+    """For weights and activations that enter a product."""
     gradients: MakeRounding | None = None
-    """Gradients where they enter the products of the backward pass."""
+    """For gradients that enter the products of the backward pass."""
     narrow_products: bool = False
     """Whether products come out rounded as well: forward like operands, backward like gradients."""
     kept: MakeRounding | None = None
-    """Weights and momenta behind each update."""
+    """For weights and momenta after each update."""
     kept_bits: int = 32
     loss: Literal["mean", "sum", "scaled"] = "mean"
-    """The loss that is differentiated: a batch's mean loss, its sum, or the mean times a scale that follows overflows."""
+    """The loss that is differentiated: a batch's mean loss, its sum, or the mean times a scale that adapts to overflows."""
     binary_weights: bool = False
-    """In all layers but the first and the last."""
+    """Whether weights are binary in all layers but the first and the last."""
     binary_activations: bool = False
-    """Those that enter these layers."""
+    """Whether activations that enter these layers are binary."""
 
 
 def _to(dtype: torch.dtype) -> MakeRounding:
@@ -209,37 +216,45 @@ FORMATS: Mapping[FormatName, Format] = {
 
 
 class Layer:
-    """The arithmetic of one layer in a format, of all trainings at once; ``inner`` is one that is neither the first nor the last."""
+    """The arithmetic of one layer in a format, for all trainings at once; an ``inner`` layer is neither the first nor the last."""
 
     def __init__(self, numbers: Format, inner: bool, chance: torch.Generator) -> None:
-        def made(rounding: MakeRounding | None, wanted: bool = True) -> Rounding | None:
+        def make(rounding: MakeRounding | None, wanted: bool = True) -> Rounding | None:
             return rounding(chance) if rounding and wanted else None
 
-        # What is kept in the same format needs no second rounding.
-        self._weights = made(numbers.operands, numbers.kept is not numbers.operands)
-        self._activations, self._products = made(numbers.operands), made(numbers.operands, numbers.narrow_products)
-        self._of_products = made(numbers.gradients)
-        self._of_weights, self._of_activations = (made(numbers.gradients, numbers.narrow_products) for _ in range(2))
-        self._kept, self._kept_momentum = made(numbers.kept), made(numbers.kept)
-        self._binary_weights, self._binary_activations = inner and numbers.binary_weights, inner and numbers.binary_activations
+        # Weights that are kept in the format of operands need no second rounding.
+        self._round_weights = make(numbers.operands, numbers.kept is not numbers.operands)
+        self._round_activations = make(numbers.operands)
+        self._round_products = make(numbers.operands, numbers.narrow_products)
+        self._round_product_gradients = make(numbers.gradients)
+        self._round_weight_gradients = make(numbers.gradients, numbers.narrow_products)
+        self._round_activation_gradients = make(numbers.gradients, numbers.narrow_products)
+        self._round_kept_weights = make(numbers.kept)
+        self._round_kept_momentum = make(numbers.kept)
+        self._binary_weights = inner and numbers.binary_weights
+        self._binary_activations = inner and numbers.binary_activations
 
     def enter(self, activations: Tensor) -> Tensor:
-        """Round activations (trainings, …) that enter the layer."""
-        return _rounded(activations, self._activations, self._of_activations)
+        """Round activations (trainings, …) that enter the layer, and their gradients on the way back."""
+        return _round_both_ways(activations, self._round_activations, self._round_activation_gradients)
 
     def multiply(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Return rows (trainings, rows, in) of what has entered times weights (trainings, in, out)."""
-        rows = binary_rows(rows) if self._binary_activations else rows
-        weights = binary_weights(weights) if self._binary_weights else _rounded(weights, self._weights, self._of_weights)
-        return _rounded(torch.bmm(rows, weights), self._products, self._of_products)
+        """Multiply activations that `enter` has rounded, (trainings, rows, in), by weights (trainings, in, out)."""
+        if self._binary_activations:
+            rows = binary_rows(rows)
+        if self._binary_weights:
+            weights = binary_weights(weights)
+        else:
+            weights = _round_both_ways(weights, self._round_weights, self._round_weight_gradients)
+        return _round_both_ways(torch.bmm(rows, weights), self._round_products, self._round_product_gradients)
 
     def keep(self, weights: Tensor) -> Tensor:
         """Round weights to be stored."""
-        return self._kept(weights) if self._kept else weights
+        return self._round_kept_weights(weights) if self._round_kept_weights else weights
 
     def keep_momentum(self, momentum: Tensor) -> Tensor:
         """Round a momentum to be stored."""
-        return self._kept_momentum(momentum) if self._kept_momentum else momentum
+        return self._round_kept_momentum(momentum) if self._round_kept_momentum else momentum
 
 
 def binary_rows(rows: Tensor) -> Tensor:
@@ -252,14 +267,15 @@ def binary_rows(rows: Tensor) -> Tensor:
 
 
 def binary_weights(weights: Tensor) -> Tensor:
-    """Replace each weight by its sign times the mean magnitude of its column, (trainings, in, out), with gradients as above.
+    """Replace each weight by its sign times the mean magnitude of its column, (trainings, in, out), with gradients as in `binary_rows`.
 
-    Section 3.1 there; it multiplies gradients by the mean as well, which its Adam makes up for and SGD would not.
+    XNOR-Net, section 3.1, but without multiplying gradients by the mean: its Adam makes up for that, and SGD would not.
     """
     return _Binary.apply(weights, 1)  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped
 
 
-def _rounded(values: Tensor, forward: Rounding | None, backward: Rounding | None) -> Tensor:
+def _round_both_ways(values: Tensor, forward: Rounding | None, backward: Rounding | None) -> Tensor:
+    """Round values in the forward pass, and their gradients in the backward pass; None leaves them as they are."""
     if forward is None and backward is None:
         return values
     return _Rounded.apply(values, forward, backward)  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped

@@ -1,4 +1,4 @@
-"""Memory of the host and caches: page-locked and fresh memory, operands that are cached or not, and copies within a call."""
+"""Memory of the host and caches: limits, page-locked and fresh memory, cold caches, and copies within a call."""
 
 import mmap
 import os
@@ -14,7 +14,7 @@ from dlbench import Cache, Role, Work, caches_of, peak_of, too_little_memory, to
 
 
 def refuse_more_than_left(needed: int, who: str) -> None:
-    """Raise MemoryError with both numbers where the host has less than so many bytes left; ``who`` is such as "the data set takes"."""
+    """Raise MemoryError, with both numbers, where the host has less than ``needed`` bytes left; ``who``: such as "the data set takes"."""
     if (left := too_little_memory(needed)) is not None:
         raise MemoryError(f"{who} {gibibytes(needed)}, and the host has {gibibytes(left)} left")
 
@@ -27,7 +27,7 @@ def gibibytes(count: float) -> str:
 def page_locked(like: Tensor) -> Tensor:
     """Return page-locked memory for a tensor of this shape, type and layout.
 
-    Raises MemoryError where that would be too much of what the host has left, and else what `page_locking` does.
+    Raises MemoryError where that would take too much of the memory that the host has left, and what `page_locking` raises.
     """
     if (left := too_much_to_lock(like.nbytes)) is not None:
         raise MemoryError(f"{like.nbytes:,} bytes of page-locked memory would be too much of the {left:,} that the host has left")
@@ -37,7 +37,7 @@ def page_locked(like: Tensor) -> Tensor:
 
 @contextmanager
 def page_locking() -> Iterator[None]:
-    """Turn torch's refusal to lock pages into NotImplementedError with its reason, but for want of memory, whose error stays."""
+    """Turn a RuntimeError of torch that refuses to lock pages into NotImplementedError; one for want of memory stays as it is."""
     try:
         yield
     except RuntimeError as error:
@@ -47,10 +47,10 @@ def page_locking() -> Iterator[None]:
 
 
 def fresh_pages(size: int) -> Tensor:
-    """Return `size` bytes of memory as torch's is, private to this process, but of pages that are not there before something is written.
+    """Return ``size`` bytes of private memory whose pages the system provides only when they are first written to.
 
-    On Linux they are huge ones if possible: those are there 3 times as soon, and what they are read with is then the bandwidth of memory
-    and not that of its page tables.
+    On Linux they are huge pages if possible: those are provided 3 times as fast, and reading them takes the bandwidth of memory alone,
+    and none for page tables.
     """
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(size, dtype=torch.uint8)
@@ -61,13 +61,13 @@ def fresh_pages(size: int) -> Tensor:
 
 
 _UNKNOWN = 256 << 20
-"""Bytes of a last cache that nothing tells: as large as any of today's processors has for one socket's cores to share."""
+"""Assumed bytes of an unknown last cache: as large as that of any processor today that one socket's cores share."""
 
 
 def before_call(device: torch.device, cache: Cache) -> Callable[[], object] | None:
-    """Return what runs ahead of every call: nothing for a hot cache, and a write of twice the last cache's size for a cold one.
+    """Return an action for before each call: for a cold cache a write of twice the last cache's size, and None for a hot one.
 
-    Twice, because no cache replaces strictly what is oldest (NVBench and Triton's do_bench clear theirs, too).
+    Twice, because no cache replaces strictly its oldest lines (NVBench and Triton's do_bench clear caches in the same manner).
     """
     if cache == "hot":
         return None
@@ -76,36 +76,37 @@ def before_call(device: torch.device, cache: Cache) -> Callable[[], object] | No
 
 
 def last_cache_bytes(device: torch.device) -> int:
-    """Return the size of a device's last cache, or a safe guess where nothing tells it.
+    """Return the bytes of a device's last cache, or a safe guess for an unknown one.
 
-    Of a CPU it is the sum of the last caches of all CPUs that this process may use: some processors have one for a few cores each. Of a
-    CUDA device torch tells the second level, behind which AMD has another one on some: the published size counts where it is larger.
+    A CPU's is the sum of the last caches of all CPUs that this process may use: in some processors a few cores share one each. For a CUDA
+    device torch knows the second level only, and some of AMD's have another one, so the published size counts if it is larger.
     """
     if device.type == "cuda":
-        known = torch.cuda.get_device_properties(device)
-        published = peak_of(known.name)
-        least = published.last_cache_bytes if published else _UNKNOWN if torch.version.hip else 0
-        return max(int(getattr(known, "L2_cache_size", 0)), least) or _UNKNOWN
+        properties = torch.cuda.get_device_properties(device)
+        published = peak_of(properties.name)
+        unpublished = _UNKNOWN if torch.version.hip else 0
+        least = published.last_cache_bytes if published else unpublished
+        return max(int(getattr(properties, "L2_cache_size", 0)), least) or _UNKNOWN
     if device.type != "cpu":
         return _UNKNOWN
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    last = [max(caches) for cpu in allowed if (caches := caches_of(cpu))]
-    return sum({each.shared_by: each.size for each in last}.values()) or _UNKNOWN
+    last_caches = [max(caches) for cpu in allowed if (caches := caches_of(cpu))]
+    size_by_owners = {cache.shared_by: cache.size for cache in last_caches}  # counts a cache that several CPUs share once
+    return sum(size_by_owners.values()) or _UNKNOWN
 
 
 Copies = Annotated[Literal["none", "pageable", "pinned"], Role("copies")]
-"""How operands get to an accelerator: they are there, or each call copies them from pageable or from page-locked host memory."""
+"""Where operands for an accelerator are: in its memory, or in pageable or page-locked host memory, from which each call copies them."""
 
 
 def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
-    """Return the work with calls that copy its inputs to the device ahead, into the same tensors, and its output back behind.
+    """Return the work with calls that first copy its inputs to the device, into the same tensors, and last copy its output back.
 
-    The output is a tensor or a tuple of them. ``pageable`` copies as plain code does: blocking, the output into fresh memory.
-    ``pinned`` only starts the copies, in the order of the current stream, from and to page-locked memory that the first call, which is
-    never timed, leaves there. The inputs of the new work are those in host memory; it returns the output on the device, and its counts
-    are those of the operation.
+    The output is a tensor or a tuple of them. "pageable" copies as plain code does: blocking, and the output into fresh memory. "pinned"
+    only starts the copies, in the order of the current stream, from and to page-locked memory that the first call, which is never timed,
+    allocates. The new work has its inputs in host memory, and returns the output on the device; its counts stay those of the operation.
 
-    Raises NotImplementedError on a CPU and where torch locks no memory for such a device, MemoryError where that would be too much.
+    Raises NotImplementedError on a CPU and where torch locks no memory for such a device, and MemoryError where that would be too much.
     """
     if copies == "none":
         return work
@@ -113,19 +114,19 @@ def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
         raise NotImplementedError("a CPU computes on host memory, so there is nothing to copy to it")
     compute = work.call
     assert compute is not None, "an observe has no call to copy for"  # noqa: S101  # Work's own rule
-    there = [tensor.detach() for tensor in work.inputs]
-    on_host = tuple(tensor.cpu() for tensor in there)
+    on_device = [tensor.detach() for tensor in work.inputs]
+    on_host = tuple(tensor.cpu() for tensor in on_device)
     if copies == "pinned":
         on_host = tuple(map(_pinned, on_host))
     buffers: list[Tensor] = []
 
     def call() -> Any:
-        for tensor, source in zip(there, on_host, strict=True):
+        for tensor, source in zip(on_device, on_host, strict=True):
             tensor.copy_(source, non_blocking=copies == "pinned")
         output = compute()
         outputs = [each.detach() for each in (output if isinstance(output, tuple) else (output,))]
         if copies == "pageable":
-            _ = [each.cpu() for each in outputs]  # all there together, as they are where somebody uses them
+            _ = [each.cpu() for each in outputs]  # in memory together, as in code that uses them
             return output
         if not buffers:
             buffers.extend(_pinned(each.cpu()) for each in outputs)

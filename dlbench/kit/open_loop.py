@@ -1,4 +1,4 @@
-"""An open loop: requests come when they come, wait, are served in batches, and each gets four stamps."""
+"""An open loop: requests come on a schedule, wait, and are served in batches; four times of each are kept."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +15,10 @@ Arrivals = Literal["poisson", "constant"]
 
 
 def schedule(arrivals: Arrivals, rate: float, requests: int, pattern: int = 1) -> list[float]:
-    """Return when so many requests are sent, in s from the start.
+    """Return when each request is to be sent, in s from the start, at a mean rate in requests a second.
 
-    Poisson arrivals have exponential gaps, drawn by a generator of their own from the seed of the case and the number of the pattern, and
-    not rescaled to their mean: all rates and devices see one pattern.
+    Poisson arrivals have exponential gaps. A generator of their own draws them from the case's seed and the number of the pattern, so
+    that all rates and devices see the same pattern; the gaps are not rescaled to their mean.
     """
     gaps = torch.ones(requests, dtype=torch.float64)
     if arrivals == "poisson":
@@ -27,19 +27,21 @@ def schedule(arrivals: Arrivals, rate: float, requests: int, pattern: int = 1) -
 
 
 Receive = Callable[[float], Sequence[float]]
-"""Returns when those requests were sent that have come since; it waits for one at least, but not beyond the time that it is given."""
+"""Waits for a new request until the time that it gets, and returns when each request that has come since was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batcher:
-    """Has a batch begin once it is full, or its oldest request has waited long enough."""
+    """A rule for when a batch begins: once it is full, or its oldest request has waited for ``wait_s``."""
 
     largest: int
     wait_s: float = 0.0
 
     def due(self, waiting: int, oldest: float) -> float:
-        """Return when a batch of those that wait begins at the earliest; ``oldest``: when the first of them came."""
-        return -math.inf if waiting >= self.largest else oldest + self.wait_s if waiting else math.inf
+        """Return the earliest time for a batch of the requests that wait; ``oldest``: when the first of them was sent."""
+        if waiting >= self.largest:
+            return -math.inf
+        return oldest + self.wait_s if waiting else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +51,32 @@ class Stamps:
     scheduled: Sequence[float]
     sent: list[float] = field(default_factory=list)
     begun: list[float] = field(default_factory=list)
-    """When its batch did."""
+    """When the batch of each began."""
     done: list[float] = field(default_factory=list)
-    """When its result was on the host; infinite where its batch failed."""
+    """When the result of each was on the host; infinite where its batch failed."""
 
 
 def serve(
     scheduled: Sequence[float], receive: Receive, batcher: Batcher, service: Callable[[int], object], now: Callable[[], float]
 ) -> Stamps:
-    """Serve requests in batches until all are done. ``service`` serves so many; ``now`` does not wait for the device.
+    """Serve requests in batches until all are done, and return their times.
 
-    A batch that fails counts as done never. Raises what the last batches raised where none behind them went well.
+    ``service`` runs a batch of so many requests; ``now`` reads the clock without waiting for the device. A batch that fails is never
+    done. Raises the error of the last batch if that one failed.
     """
-    stamps, failure = Stamps(scheduled), None
-    while (first := len(stamps.done)) < len(scheduled):
-        sent = stamps.sent
-        sent += receive(batcher.due(len(sent) - first, sent[first] if len(sent) > first else math.inf))
-        begun = now()
-        if len(sent) == first or begun < batcher.due(len(sent) - first, sent[first]):
+    stamps = Stamps(scheduled)
+    sent = stamps.sent
+    failure: Exception | None = None
+    while (served := len(stamps.done)) < len(scheduled):
+        sent += receive(batcher.due(len(sent) - served, sent[served] if len(sent) > served else math.inf))
+        waiting, begun = len(sent) - served, now()
+        if not waiting or begun < batcher.due(waiting, sent[served]):
             continue
-        size = min(batcher.largest, len(sent) - first)
+        size = min(batcher.largest, waiting)
         try:
             service(size)
             done, failure = now(), None
-        except Exception as error:  # noqa: BLE001  # whatever a service raises, its requests are over any bound
+        except Exception as error:  # noqa: BLE001  # whatever a service raises, its requests miss any bound
             done, failure = math.inf, error
         stamps.begun.extend([begun] * size)
         stamps.done.extend([done] * size)
@@ -82,38 +86,44 @@ def serve(
 
 
 PARTS = 7
-"""Parts of a run, whose shares of misses are taken apart: three runs have twenty such parts, from which their dependence shows."""
+"""Parts of a run that each report a share of missed requests: three runs have about twenty, which show how requests depend on others."""
 PERCENTS = (50, 90, 99)
 
 
-def reported(stamps: Stamps, bound_s: float, largest: int, warm: int) -> Mapping[str, Reported]:
-    """Return the values of a run without its first requests, which met an empty queue. Latencies count from the schedule.
+def summarise_requests(stamps: Stamps, bound_s: float, largest: int, warm: int) -> Mapping[str, Reported]:
+    """Return the values of a run, leaving out its first ``warm`` requests, which met an empty queue. Latencies count from the schedule.
 
-    Where the backlog has outgrown a queue there are no percentiles: they would only say how long the run was.
+    ``largest``: the size of a full batch. An overloaded run has no percentiles: its queue grew to the end, so they only tell its length.
     """
-    scheduled, sent, begun, done = (each[warm:] for each in (stamps.scheduled, stamps.sent, stamps.begun, stamps.done))
-    latencies, count = [*map(float.__sub__, done, scheduled)], len(done)
+    scheduled, sent, begun, done = (times[warm:] for times in (stamps.scheduled, stamps.sent, stamps.begun, stamps.done))
+    count = len(done)
+    latencies = [end - due for end, due in zip(done, scheduled, strict=True)]
     missed = [latency > bound_s for latency in latencies]
-    late = sorted(map(float.__sub__, sent, scheduled))[-(-99 * count // 100) - 1] / bound_s
-    run = OpenRun(_parts(missed), count, late, max(0, sum(each > sent[-1] for each in begun) - largest))
-    found: dict[str, Reported] = {}
+    delays = sorted(start - due for start, due in zip(sent, scheduled, strict=True))
+    late = delays[-(-99 * count // 100) - 1] / bound_s  # the delay that 99 % do not exceed
+    backlog = sum(start > sent[-1] for start in begun) - largest
+    run = OpenRun(_missed_by_part(missed), count, late, max(0, backlog))
+    values: dict[str, Reported] = {}
     if not overloaded([run]):
-        times = {each: percentile(sorted(latencies), each) for each in PERCENTS}
-        found |= {f"p{each}_s": time for each, time in times.items() if time is not None and time < math.inf}
+        ordered = sorted(latencies)
+        for percent in PERCENTS:
+            latency_s = percentile(ordered, percent)
+            if latency_s is not None and latency_s < math.inf:
+                values[f"p{percent}_s"] = latency_s
     if late <= CLIENT_BOUND:
-        found["within"] = missed.count(False) / count
-    went_well = [end for end in done if end < math.inf]
-    for name, stamped in (("scheduled", scheduled), ("offered", sent), ("completed", went_well)):
-        found[f"{name}_per_s"] = (len(stamped) - 1) / (stamped[-1] - stamped[0]) if len(stamped) > 1 else 0.0
+        values["within"] = missed.count(False) / count
+    completed = [end for end in done if end < math.inf]
+    for name, times in (("scheduled", scheduled), ("offered", sent), ("completed", completed)):
+        values[f"{name}_per_s"] = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
     return {
-        **found,
+        **values,
         **run._asdict(),
-        "queue_s": fmean(map(float.__sub__, begun, sent)),
+        "queue_s": fmean(start - arrival for start, arrival in zip(begun, sent, strict=True)),
         "service_s": fmean(end - start for end, start in zip(done, begun, strict=True) if end < math.inf),
     }
 
 
-def _parts(missed: Sequence[bool]) -> list[float]:
-    """Return the share of misses in each part of a run."""
+def _missed_by_part(missed: Sequence[bool]) -> list[float]:
+    """Return the share of missed requests in each part of a run."""
     ends = [len(missed) * part // PARTS for part in range(PARTS + 1)]
     return [fmean(missed[begun:end]) for begun, end in pairwise(ends)]

@@ -12,16 +12,16 @@ from contextlib import suppress
 from typing import Any, Self
 
 MOST_REQUESTS = 8192
-"""So many stamps of 8 bytes are held by a pipe of 64 KiB, Linux's: it never fills, so that no request waits for a server that is busy."""
+"""Stamps of 8 bytes that fit into a pipe of 64 KiB, as on Linux: one that never fills makes no request wait for a busy server."""
 AWAKE_S = 2e-4
-"""Before a request is due its process stays awake: a sleep ends late by as long, or half of it."""
+"""How long the process stays awake before a request is due: a sleep ends late by about half of this."""
 
 
 class Client:
     """Requests from a process that sends them at given times, whatever the server does. Use as a context manager, which ends it."""
 
     def __init__(self, times: Sequence[float], cpus: Collection[int] = ()) -> None:
-        """Start it, on these CPUs if any, to send at these times, in s from the start. Raises ValueError for too many of them."""
+        """Start the process, on these CPUs if any; ``times``: when to send, in s from the start. Raises ValueError for too many."""
         if len(times) > MOST_REQUESTS:
             raise ValueError(f"{len(times)} requests are more than can be on their way at once; give {MOST_REQUESTS} or fewer")
         self._process: Any = subprocess.Popen(
@@ -37,12 +37,12 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._process:  # which closes its pipes and waits for it
+        with self._process:  # closes its pipes and waits for it
             self._process.kill()
 
     def start(self, after_s: float = 0.05) -> Sequence[float]:
-        """Wait until it is ready, as it would send late what is due by then; return when it will send, from so long after now on."""
-        self._read()
+        """Wait until the process is ready, and let it begin after so long; return when it will send each request, on the host's clock."""
+        self._read()  # begun earlier, it would send late what is due before it is ready
         begins = time.perf_counter() + after_s
         scheduled = array("d", [begins + each for each in self._times])
         self._process.stdin.write(scheduled.tobytes())
@@ -50,9 +50,9 @@ class Client:
         return scheduled
 
     def receive(self, until: float) -> Sequence[float]:
-        """Return when those were sent that have come since; wait for one, but not beyond that time. Raises OSError where none can."""
+        """Wait for a request until that time, and return when each that has come since was sent. Raises OSError once no more can come."""
         if until < math.inf:
-            outputs = [self._output] if self._left else []  # which is at its end once all have come
+            outputs = [self._output] if self._left else []  # the pipe is at its end once all have come
             if not select.select(outputs, [], [], max(0.0, until - time.perf_counter()))[0]:
                 return ()
         stamps = self._read()
@@ -67,7 +67,7 @@ class Client:
 
 
 def main() -> None:
-    """Say that it is ready by a first stamp, read when requests are due, and send the stamp of each then."""
+    """Write a first stamp to tell that the process is ready, read when requests are due, and write a stamp when each is."""
     os.write(1, array("d", [0]))
     for due in array("d", sys.stdin.buffer.read()):
         while (left_s := due - time.perf_counter()) > 0:

@@ -1,4 +1,4 @@
-"""Networks as users bring them, published ones alike: built, with a batch of their inputs and targets, and what a step on them computes."""
+"""Networks that users register, and published ones in the same form: building, batches, losses and optimizers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,8 +18,8 @@ Loss = Callable[[Inputs, Any], Tensor]
 """From inputs and targets to a scalar."""
 
 
-def built(network: Network) -> nn.Module:
-    """Build it on the CPU. Raises ValueError where that fails, and TypeError where it gives no module."""
+def build(network: Network) -> nn.Module:
+    """Build a network on the CPU. Raises ValueError where that fails, and TypeError where its function returns no module."""
     try:
         module = network.build()
     except (MemoryError, NotImplementedError):
@@ -32,13 +32,13 @@ def built(network: Network) -> nn.Module:
 
 
 def draw_batch(network: Network, device: torch.device, batch: int, dtype: Dtype) -> tuple[Inputs, Any]:
-    """Return inputs on the device, floating-point numbers in the precision, and targets; None where a loss takes none.
+    """Return inputs and targets on the device, with floating-point numbers in the precision; targets are None where the loss takes none.
 
-    Raises ValueError for an example of another batch, or without the targets that the loss takes.
+    Raises ValueError where the network's own example has another batch size, or lacks the targets that the loss takes.
     """
     targets = None
     if network.example:
-        inputs, targets = _example(network, network.example, batch)
+        inputs, targets = _draw_example(network, network.example, batch)
         inputs, targets = (on_device(each, device, dtype) for each in (inputs, targets))
     elif isinstance(network.inputs, Tokens):
         inputs = torch.randint(network.inputs.vocabulary, (batch, network.inputs.seq)).to(device)
@@ -49,7 +49,7 @@ def draw_batch(network: Network, device: torch.device, batch: int, dtype: Dtype)
     return inputs, targets
 
 
-def _example(network: Network, example: Callable[[int], Any], batch: int) -> tuple[Inputs, Any]:
+def _draw_example(network: Network, example: Callable[[int], Any], batch: int) -> tuple[Inputs, Any]:
     drawn = example(batch)
     inputs, targets = drawn, None
     if network.loss and network.takes_targets:
@@ -58,7 +58,7 @@ def _example(network: Network, example: Callable[[int], Any], batch: int) -> tup
             raise ValueError(f"network '{network.name}': its loss takes targets, so example has to return (inputs, targets), not {kind}")
         inputs, targets = drawn
     tensors = tensors_of(inputs)
-    # Of recurrent networks the batch may be the second dimension.
+    # The batch may be the second dimension, as in recurrent networks.
     if not any(batch in each.shape[:2] for each in tensors):
         found = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"
         raise ValueError(f"network '{network.name}': example({batch}) has to return a batch of {batch}, and returned {found}")
@@ -66,37 +66,37 @@ def _example(network: Network, example: Callable[[int], Any], batch: int) -> tup
 
 
 def on_device(tree: Any, device: torch.device, dtype: Dtype, *, non_blocking: bool = False) -> Any:
-    """Return nested tensors on the device, floating-point ones in what the precision stores; ``non_blocking``: copies are only started."""
+    """Move nested tensors to the device, floating-point ones in the precision's storage type; ``non_blocking``: only start the copies."""
 
-    def moved(tensor: Tensor) -> Tensor:
+    def move(tensor: Tensor) -> Tensor:
         return tensor.to(device, storage(dtype) if tensor.is_floating_point() else None, non_blocking=non_blocking)
 
-    return tree_map_only(Tensor, moved, tree)
+    return tree_map_only(Tensor, move, tree)
 
 
-def in_order(network: Network, inputs: Inputs, order: torch.memory_format) -> Inputs:
-    """Return inputs with image batches in this order in memory. Raises NotImplementedError where there is none."""
+def with_memory_format(network: Network, inputs: Inputs, memory_format: torch.memory_format) -> Inputs:
+    """Return inputs with their image batches in this memory format. Raises NotImplementedError where no input is an image batch."""
 
     def is_image_batch(tensor: Tensor) -> bool:
         return tensor.dim() == 4  # N, C, H, W
 
     if not any(map(is_image_batch, tensors_of(inputs))):
         raise NotImplementedError(f"no input of network '{network.name}' has four dimensions, so none has a layout; leave layout out")
-    return tree_map_only(Tensor, lambda each: each.contiguous(memory_format=order) if is_image_batch(each) else each, inputs)
+    return tree_map_only(Tensor, lambda each: each.contiguous(memory_format=memory_format) if is_image_batch(each) else each, inputs)
 
 
 def forward_of(module: Callable[..., Any], inputs: Inputs) -> Callable[[Inputs], Any]:
-    """Return the network as a function of inputs of this kind."""
+    """Return a function that calls the network with such inputs: a mapping as keyword arguments, a tuple as positional ones."""
     if isinstance(inputs, Mapping):
-        return lambda each: module(**each)
+        return lambda given: module(**given)
     if isinstance(inputs, tuple):
-        return lambda each: module(*each)
+        return lambda given: module(*given)
     return module
 
 
 @torch.no_grad()
-def refuse_unfit(module: nn.Module, model: str, inputs: Inputs) -> None:
-    """Raise ValueError where the network does not take its inputs."""
+def refuse_inputs_that_fail(module: nn.Module, model: str, inputs: Inputs) -> None:
+    """Run the network forward once. Raises ValueError where that fails."""
     try:
         forward_of(module, inputs)(inputs)
     except Exception as error:
@@ -105,7 +105,7 @@ def refuse_unfit(module: nn.Module, model: str, inputs: Inputs) -> None:
 
 
 def main_output(output: Any) -> Any:
-    """Return the logits of an output, or else the first tensor of floating-point numbers in it; the output itself where there is none."""
+    """Return the logits in a network's output: those named so, or else its first floating-point tensor, or else the output itself."""
     if isinstance(output, Tensor):
         return output
     if isinstance(output, Mapping) and "logits" in output:
@@ -114,34 +114,29 @@ def main_output(output: Any) -> Any:
 
 
 def loss_of(network: Network, module: Callable[..., Any], inputs: Inputs) -> Loss:
-    """Return what a step on such inputs minimises: the network's own loss, the one in its output, or cross-entropy.
+    """Return the loss that a step on such inputs minimises: the network's own function, cross-entropy, or the loss in its output.
 
-    Raises ValueError where there is none.
+    The loss raises ValueError where there is none of these, or where it is no scalar.
     """
-    forward, own = forward_of(module, inputs), network.loss
+    forward, own_loss = forward_of(module, inputs), network.loss
+    if own_loss and network.takes_targets:
+        return lambda inputs, targets: _require_scalar(network, own_loss(forward(inputs), targets))
+    if own_loss:
+        return lambda inputs, targets: _require_scalar(network, own_loss(forward(inputs)))
+    if network.classes:
+        return lambda inputs, targets: F.cross_entropy(main_output(forward(inputs)), targets)
 
-    def cross_entropy(inputs: Inputs, targets: Tensor) -> Tensor:
-        return F.cross_entropy(main_output(forward(inputs)), targets)
-
-    def of_output(inputs: Inputs, targets: Any) -> Tensor:
+    def loss_in_output(inputs: Inputs, targets: Any) -> Tensor:
         output = forward(inputs)
         loss = output.get("loss") if isinstance(output, Mapping) else None
         if loss is None:
             raise ValueError(f"network '{network.name}' has neither classes nor a loss to be trained by; give @dlbench.network one")
-        return _scalar(network, loss)
+        return _require_scalar(network, loss)
 
-    def of_targets(inputs: Inputs, targets: Any) -> Tensor:
-        return _scalar(network, own(forward(inputs), targets))  # type: ignore[misc]  # it is there
-
-    def of_own(inputs: Inputs, targets: Any) -> Tensor:
-        return _scalar(network, own(forward(inputs)))  # type: ignore[misc]  # it is there
-
-    if own:
-        return of_targets if network.takes_targets else of_own
-    return cross_entropy if network.classes else of_output
+    return loss_in_output
 
 
-def _scalar(network: Network, loss: Any) -> Tensor:
+def _require_scalar(network: Network, loss: Any) -> Tensor:
     if not isinstance(loss, Tensor) or loss.dim():
         found = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
         raise ValueError(f"network '{network.name}': its loss has to be one number, a tensor without dimensions, not {found}")
@@ -149,8 +144,8 @@ def _scalar(network: Network, loss: Any) -> Tensor:
 
 
 def optimizer_of(network: Network, module: nn.Module, rate: float | None) -> torch.optim.Optimizer:
-    """Return the network's own optimizer, with this learning rate or else its own. Raises TypeError where it is none."""
-    optimizer = network.optimizer and network.optimizer(trained(network, module))
+    """Return the network's own optimizer, at this learning rate if one is given. Raises TypeError where its function returns none."""
+    optimizer = network.optimizer and network.optimizer(trained_weights(network, module))
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"network '{network.name}': optimizer returns {type(optimizer).__name__}, not a torch.optim.Optimizer")
     if rate is None:
@@ -160,8 +155,8 @@ def optimizer_of(network: Network, module: nn.Module, rate: float | None) -> tor
     return optimizer
 
 
-def trained(network: Network, module: nn.Module) -> list[nn.Parameter]:
-    """Return the weights that are trained. Raises ValueError where there are none."""
+def trained_weights(network: Network, module: nn.Module) -> list[nn.Parameter]:
+    """Return the weights that require a gradient. Raises ValueError where there are none."""
     weights = [each for each in module.parameters() if each.requires_grad]
     if not weights:
         raise ValueError(f"network '{network.name}' has no weights to train; infer_step measures it")

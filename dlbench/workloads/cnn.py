@@ -28,8 +28,8 @@ AUXILIARY_WEIGHT = 0.4
 ORDER = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 LEARNING_RATE = 1e-9
-"""It does not show in the time, but a usual one does: with it a single batch is learnt by heart within 10 to 100 steps, and then
-every gradient is zero, on which a GPU takes less power and less time."""
+"""Too small to learn anything: at a usual rate a network memorises its single batch within 10 to 100 steps, and then every gradient is
+zero, which takes a GPU less power and less time."""
 
 OPTIMIZERS: dict[str, MakeOptimizer] = {
     "sgd": partial(torch.optim.SGD, lr=LEARNING_RATE, momentum=0.9, weight_decay=1e-4),
@@ -39,12 +39,12 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 """As torch implements them by default: on a GPU mostly foreach, else tensor by tensor."""
 OWN = "own"
 Optimizer = Literal["sgd", "adamw"]
-"""``own`` is that of a network which the user brings; where it names none it is sgd."""
+"""Optimizers that a case can name; a user's network may bring one of its own, `OWN`."""
 Implementation = Literal["default", "foreach", "fused"]
 
 UPDATE_PASSES: dict[str, int] = {"sgd": 5, "adamw": 7}
-"""How often an update goes over numbers as many as the weights at least: it reads weights, gradients and its one or two averages, and
-writes all but the gradients."""
+"""How often an update reads or writes as many numbers as there are weights, at least: it reads weights, gradients and its one or two
+averages, and writes all but the gradients."""
 
 
 @workload(tags=("cnn", "training", "imagenet"), values=VALUES, writes_files=True)
@@ -82,7 +82,7 @@ def train_step(
 
 
 def training_execution(mode: Mode, device: torch.device, dtype: Dtype, case: str) -> Execution:
-    """Return the execution of a training step; refuse what its mode can't do, as NotImplementedError."""
+    """Return the execution of a training step in a mode. Raises NotImplementedError for a CUDA graph with scaled gradients."""
     if mode == "graph" and scales_gradients(dtype):
         raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
     return Execution(mode, device, case)
@@ -101,9 +101,9 @@ def training_work(
     labels: Tensor | None = None,
     model: str = "",
 ) -> Work:
-    """Return the work of a training step on inputs and targets, by the loss that ``loss_of`` makes of a network.
+    """Return the work of a training step on a batch of inputs and targets; ``loss_of`` returns the loss of a network.
 
-    ``passes``: see `UPDATE_PASSES`; ``labels``: the targets, where that is the cross-entropy of logits (batch, classes).
+    ``passes``: see `UPDATE_PASSES`. ``labels``: the targets, if the loss is the cross-entropy of logits (batch, classes), else None.
     """
     network.train()
     device, loss = execution.device, loss_of(network)
@@ -162,9 +162,9 @@ def training_step(
     loss_of: Loss,
     scaler: torch.amp.GradScaler | None = None,
 ) -> Loss:
-    """Return one step on the inputs and targets that it is given: forward, loss, backward and the update.
+    """Return a function that trains by one step on inputs and targets: forward, loss, backward and update.
 
-    It gives the loss, a scalar without a gradient. ``scaler``: that of another step, else one of its own.
+    It returns the loss, a detached scalar. ``scaler``: the gradient scaler to use; by default a new one.
     """
     scaler = scaler or scaler_of(device, dtype)
     forward = autocast(device, dtype, loss_of)
@@ -181,7 +181,7 @@ def training_step(
 
 
 def cross_entropy(network: Callable[[Tensor], Tensor]) -> Loss:
-    """Return the loss of a classifier: from images and labels."""
+    """Return the loss of a classifier on images and labels."""
     return lambda images, labels: F.cross_entropy(network(images), labels)
 
 
@@ -192,61 +192,69 @@ def with_auxiliary(output: tuple[Tensor, Tensor], labels: Tensor) -> Tensor:
 
 
 def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
-    """Return what scales the loss where gradients would underflow, and elsewhere passes everything on as it is."""
+    """Return a gradient scaler, which is disabled for precisions whose gradients do not underflow."""
     return torch.amp.GradScaler(device.type, enabled=scales_gradients(dtype))
 
 
 def optimizer_of(
     network: nn.Module, model: str, name: str, implementation: Implementation = "default", *, in_graph: bool = False
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of the network's weights; ``in_graph``: one whose updates a CUDA graph can hold."""
+    """Return an optimizer of the network's weights by name: that of `OPTIMIZERS`, or for any other name the network's own, or else SGD.
+
+    ``in_graph``: whether a CUDA graph will hold its updates. Raises NotImplementedError for an ``implementation`` of the network's own.
+    """
     if network_of(model).optimizer and name not in OPTIMIZERS:
         if implementation != "default":
             raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
         return user_networks.optimizer_of(network_of(model), network, LEARNING_RATE)
-    optimizer = plain = OPTIMIZERS.get(name, OPTIMIZERS["sgd"])
+    options: dict[str, bool] = {}
     if implementation != "default":
-        optimizer = partial(plain, **{implementation: True})
-    weights = user_networks.trained(network_of(model), network)
-    # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
-    return optimizer(weights, **({"capturable": True} if in_graph and name == "adamw" else {}))
+        options[implementation] = True
+    if in_graph and name == "adamw":
+        options["capturable"] = True  # keeps the count of steps, which SGD has not, in a tensor on the device
+    weights = user_networks.trained_weights(network_of(model), network)
+    return OPTIMIZERS.get(name, OPTIMIZERS["sgd"])(weights, **options)
 
 
 def usual_optimizer(model: str) -> str:
-    """Return the optimizer by which a network is trained where a case names none: its own, or else sgd."""
+    """Return the name of a network's default optimizer: `OWN`, or else sgd."""
     return OWN if network_of(model).optimizer else "sgd"
 
 
 def network_of(model: str) -> Network:
-    """Return a network by name: the user's, or one of ours in the same form, which classifies (batch, 3, 224, 224) images."""
-    if own := find_network(model):
+    """Return a network by name: the user's, or a published classifier of images in the same form."""
+    own = find_network(model)
+    if own:
         return own
-    size, loss = SIZES.get(model, IMAGE[1]), with_auxiliary if MODELS.get(model) is Inception else None
+    size = SIZES.get(model, IMAGE[1])
+    loss = with_auxiliary if MODELS.get(model) is Inception else None
     return Network(model, partial(build, model), (IMAGE[0], size, size), CLASSES, loss=loss)  # type: ignore[arg-type]  # checked as a choice
 
 
 def build_on(device: torch.device, model: str, dtype: Dtype, layout: Layout) -> nn.Module:
-    """Return the network on the device, in the precision and in the layout."""
-    network = user_networks.built(network_of(model)).to(device=device, dtype=storage(dtype))
+    """Build a network by name on the device, in the precision and in the layout."""
+    network = user_networks.build(network_of(model)).to(device=device, dtype=storage(dtype))
     return network.to(memory_format=ORDER[layout])  # type: ignore[call-overload, no-any-return]  # unknown to its types
 
 
 def draw_batch(device: torch.device, model: str, batch: int, dtype: Dtype, layout: Layout) -> tuple[Inputs, Any]:
     """Return inputs of the network and its targets on the device, in the precision and in the layout.
 
-    Raises NotImplementedError for a layout of what has none.
+    Raises NotImplementedError for a layout other than nchw where no input has four dimensions.
     """
     network = network_of(model)
     inputs, targets = user_networks.draw_batch(network, device, batch, dtype)
-    return (inputs if layout == "nchw" else user_networks.in_order(network, inputs, ORDER[layout])), targets
+    if layout != "nchw":
+        inputs = user_networks.with_memory_format(network, inputs, ORDER[layout])
+    return inputs, targets
 
 
 def loss_of(network: nn.Module, model: str, inputs: Inputs) -> Loss:
-    """Return what a training step on such inputs minimises."""
+    """Return the loss that a training step on such inputs minimises."""
     return user_networks.loss_of(network_of(model), network, inputs)
 
 
 def is_classifier(model: str) -> bool:
-    """Return whether a network is trained by cross-entropy of its logits alone and a class for each sample."""
+    """Return whether a network's loss is the cross-entropy of its logits with a class for each sample, and nothing else."""
     network = network_of(model)
     return network.loss is None and network.classes is not None

@@ -1,6 +1,6 @@
-"""Several at once: trainings that share a device, and a teacher on the CPU while its student trains. docs/concurrency.md reads the values.
+"""Several trainings that share a device, and a teacher on the CPU while its student trains. docs/concurrency.md reads the values.
 
-Each side is timed alone, one after the other, and while all run: by its own steps in a window in which none has ended yet.
+Each side (a training, or the teacher) is timed alone, and then while all run: by its steps in a window in which no side has ended yet.
 """
 
 import os
@@ -20,18 +20,18 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Clock, Dtype, Duration, Reported, Size, Spread, Switch, Unit, Value, Work, of_each_rank, workload
-from dlbench.kit.user_networks import forward_of, main_output, on_device, refuse_unfit
+from dlbench.kit.user_networks import forward_of, main_output, on_device, refuse_inputs_that_fail
 from dlbench.models import Model
 from dlbench.workloads.cnn import build_on, draw_batch, optimizer_of, train_step, training_step, usual_optimizer
 from dlbench.workloads.transfer import streams_of
 
 Launch = Literal["thread_each", "one_thread"]
-"""Whether each side has a thread, all of which share the interpreter's lock, or one thread launches the steps of all in turn."""
+"""Each side has a thread, and all share the interpreter's lock; or one thread launches the steps of all sides in turn."""
 Cpus = Sequence[int]
-"""Places of a side: logical CPUs, one of each core, and as many threads."""
+"""Logical CPUs that a side computes on, one of each core, with as many threads."""
 Step = Callable[[], object]
 AHEAD = 2
-"""Steps that a device is given before the host waits for the first of them, and batches that a teacher may be ahead of its student."""
+"""Steps that are given to a device before the host waits for the first of them; also batches that a teacher is ahead of its student."""
 SECONDS, WARMUP_S = 4.0, 0.5
 TEMPERATURE = 4.0
 """Temperature of soft targets: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, take 2.5 to 20."""
@@ -71,25 +71,28 @@ def concurrent_training(
     """
     if networks * (instances or 1) < 2:
         raise ValueError("one training is not several; give networks or instances, 2 or more in all")
-    module, own = streams(device, launch), cores()
-    cpus = [own if module else part(own, at, networks) for at in range(networks)]
+    module = streams_or_none(device, launch)
+    process_cpus = usable_cpus()
+    all_cpus = sorted({cpu for each in of_each_rank(process_cpus) for cpu in each})
+    cpus = [process_cpus if module else part_of(process_cpus, at, networks) for at in range(networks)]
     optimizer = usual_optimizer(model)
     lanes: list[Step] = [
         Lane(train_step(device, model=model, batch=batch, dtype=dtype, optimizer=optimizer).call, module) for _ in range(networks)
     ]
     sides = lanes if launch == "thread_each" else [lambda: [lane() for lane in lanes]]
-    whole = sorted({cpu for each in of_each_rank(own) for cpu in each})
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        in_window(clock, sides, cpus, WARMUP_S)
-        first = not instances or dist.get_rank() == 0
-        alone = in_window(clock, lanes[:first], [whole], seconds)
-        ends = of_each_rank((alone, in_window(clock, sides, cpus, seconds)))
+        run_for(clock, sides, cpus, WARMUP_S)
+        trains_alone = not instances or dist.get_rank() == 0
+        ends_alone = run_for(clock, lanes[:1] if trains_alone else [], [all_cpus], seconds)
+        ends = of_each_rank((ends_alone, run_for(clock, sides, cpus, seconds)))
         (alone_per_s,) = rates(ends[0][0])
-        per_s = rates([each for _, own in ends for each in own]) * (networks // len(sides))
-        pipe = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")  # noqa: S108  # where NVIDIA has it
-        mps = {"mps": pipe.exists()} if instances and device.type == "cuda" else {}
-        return mps | reported([alone_per_s] * len(per_s), per_s, batch * alone_per_s, batch * sum(per_s), len(per_s))
+        per_s = rates([side for _, ends_at_once in ends for side in ends_at_once]) * (networks // len(sides))
+        values: dict[str, Reported] = {}
+        if instances and device.type == "cuda":
+            folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108  # NVIDIA's default
+            values["mps"] = Path(folder, "control").exists()
+        return values | compare_speeds([alone_per_s] * len(per_s), per_s, batch * alone_per_s, batch * sum(per_s), len(per_s))
 
     return Work(observe=observe, joins_instances=True)
 
@@ -110,97 +113,116 @@ def distillation(
 
     On a CPU alone each of the two has half of the cores.
     """
-    module, every = streams(device, launch), cores()
+    module = streams_or_none(device, launch)
+    all_cpus = usable_cpus()
     if free_core and not module:
         raise ValueError("free_core is for the thread that launches on an accelerator; on a CPU alone leave it out")
-    cpus = [every, part(every[free_core:], 0, 1)] if module else [part(every, at, 2) for at in range(2)]
-    knower, learner = build_on(CPU, teacher, "fp32", "nchw").eval(), build_on(device, student, dtype, "nchw").train()
+    cpus = [all_cpus, part_of(all_cpus[free_core:], 0, 1)] if module else [part_of(all_cpus, at, 2) for at in range(2)]
+    teacher_network = build_on(CPU, teacher, "fp32", "nchw").eval()
+    student_network = build_on(device, student, dtype, "nchw").train()
     inputs, _ = draw_batch(device, student, batch, dtype, "nchw")
     host_inputs = on_device(inputs, CPU, "fp32")
-    refuse_unfit(knower, teacher, host_inputs)
-    know, answer = forward_of(knower, host_inputs), forward_of(learner, inputs)
-    teach: Callable[[], Tensor] = torch.no_grad()(lambda: main_output(know(host_inputs)))
-    logits = teach()
+    refuse_inputs_that_fail(teacher_network, teacher, host_inputs)
+    teacher_forward = forward_of(teacher_network, host_inputs)
+    student_forward = forward_of(student_network, inputs)
+    teach: Callable[[], Tensor] = torch.no_grad()(lambda: main_output(teacher_forward(host_inputs)))
+    teacher_logits = teach()
     with torch.no_grad():
-        given, wanted = (tuple(each.shape[1:]) for each in (main_output(answer(inputs)), logits))
+        student_logits = main_output(student_forward(inputs))
+    given, wanted = (tuple(logits.shape[1:]) for logits in (student_logits, teacher_logits))
     if given != wanted:
         raise ValueError(
             f"student {student} answers with {given} numbers and its teacher {teacher} with {wanted}; it needs its teacher's classes"
         )
 
-    def loss_of(inputs: Any, logits: Tensor) -> Tensor:
-        found, wanted = (each.float().flatten(0, -2) / TEMPERATURE for each in (main_output(answer(inputs)), logits))
-        return TEMPERATURE**2 * F.cross_entropy(found, wanted.softmax(-1))
-
-    update = optimizer_of(learner, student, usual_optimizer(student))
-    step = training_step(device, update, dtype, loss_of)
+    update = optimizer_of(student_network, student, usual_optimizer(student))
+    step = training_step(device, update, dtype, lambda inputs, logits: soft_loss(main_output(student_forward(inputs)), logits))
     learn = Lane(lambda logits: step(inputs, logits.pin_memory().to(device, non_blocking=True) if module else logits), module)
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        def alone(side: Step, seconds: float = seconds) -> float:
-            return rates(in_window(clock, [side], [every], seconds))[0]
+        def alone_per_s(side: Step, seconds: float = seconds) -> float:
+            return rates(run_for(clock, [side], [all_cpus], seconds))[0]
 
-        in_turn = partial(alone, lambda: learn(teach(), ahead=0))
-        in_turn(WARMUP_S)
-        sides, turn_per_s = (alone(lambda: learn(logits)), alone(teach)), in_turn()
-        per_s = [alone(lambda: learn(teach()))] * 2 if launch == "one_thread" else rates(overlapped(clock, teach, learn, cpus, seconds))
-        return reported(sides, per_s, batch * turn_per_s, batch * per_s[0], 1 + min(sides) / max(sides))
+        in_turn_per_s = partial(alone_per_s, lambda: learn(teach(), ahead=0))
+        in_turn_per_s(WARMUP_S)
+        alone = alone_per_s(lambda: learn(teacher_logits)), alone_per_s(teach)
+        in_turn = in_turn_per_s()
+        if launch == "one_thread":
+            at_once = [alone_per_s(lambda: learn(teach()))] * 2
+        else:
+            at_once = rates(run_overlapped(clock, teach, learn, cpus, seconds))
+        most = 1 + min(alone) / max(alone)  # the faster side waits for the slower one
+        return compare_speeds(alone, at_once, batch * in_turn, batch * at_once[0], most)
 
     return Work(observe=observe)
 
 
+def soft_loss(logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """Return the cross-entropy of a student's logits with soft targets, the softened probabilities of its teacher."""
+    softened, target = (each.float().flatten(0, -2) / TEMPERATURE for each in (logits, teacher_logits))
+    return TEMPERATURE**2 * F.cross_entropy(softened, target.softmax(-1))
+
+
 class Lane:
-    """Steps on a stream of their own, of which the host gives only a few ahead; where there are no streams, steps as they are."""
+    """Steps on a stream of their own, with only a few of them given to the device ahead; on a CPU, steps as they are."""
 
     def __init__(self, step: Any, module: Any) -> None:
-        self._step, self._module, self._given = step, module, deque[Any]()
+        """Take a step, which is called with what a call gets, and torch's module of streams or None."""
+        self._step, self._module = step, module
         self._stream = module and module.Stream()
+        self._events = deque[Any]()
+        """An event behind each step that may not have ended."""
 
     def __call__(self, *given: Any, ahead: int = AHEAD) -> None:
-        """Give a step, and wait until at most so many of those given have not ended."""
+        """Start a step, and wait until at most ``ahead`` of the steps have not ended."""
         if not self._module:
             self._step(*given)
             return
         with self._module.stream(self._stream):
             self._step(*given)
-            (event := self._module.Event()).record(self._stream)
-        self._given.append(event)
-        while len(self._given) > ahead:
-            self._given.popleft().synchronize()
+            event = self._module.Event()
+            event.record(self._stream)
+        self._events.append(event)
+        while len(self._events) > ahead:
+            self._events.popleft().synchronize()
 
 
-def streams(device: torch.device, launch: Launch) -> Any:
-    """Return torch's module of streams; None on a CPU, where each side computes on its thread. Raises NotImplementedError otherwise."""
+def streams_or_none(device: torch.device, launch: Launch) -> Any:
+    """Return torch's module of streams, or None on a CPU with a thread for each side, which needs no streams.
+
+    Raises NotImplementedError where streams are needed and the device has none.
+    """
     return None if device.type == "cpu" and launch == "thread_each" else streams_of(device)
 
 
-def cores() -> Cpus:
-    """Return the CPUs of this process; where the system places no threads, numbers."""
+def usable_cpus() -> Cpus:
+    """Return CPUs of this process, one for each thread of torch; where the system can't place threads, mere numbers."""
     found = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     return found[: torch.get_num_threads()]
 
 
-def part(cpus: Cpus, at: int, of: int) -> Cpus:
-    """Return one of so many equal parts. Raises NotImplementedError where there are fewer."""
-    if not (each := len(cpus) // of):
-        raise NotImplementedError(f"{of} at once need as many cores, and there are {len(cpus)} to use")
-    return cpus[each * at : each * (at + 1)]
+def part_of(cpus: Cpus, at: int, parts: int) -> Cpus:
+    """Return one of so many equal parts of the CPUs, the one at this index. Raises NotImplementedError for too few CPUs."""
+    size = len(cpus) // parts
+    if not size:
+        raise NotImplementedError(f"{parts} at once need as many cores, and there are {len(cpus)} to use")
+    return cpus[size * at : size * (at + 1)]
 
 
-def take(cpus: Cpus) -> None:
-    """Have this thread, and those that it starts, compute there."""
+def use_cpus(cpus: Cpus) -> None:
+    """Let this thread, and those that it starts, compute on these CPUs."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)
     torch.set_num_threads(len(cpus))
 
 
-def in_window(clock: Clock, sides: Sequence[Step], cpus: Sequence[Cpus], seconds: float) -> list[list[float]]:
-    """Return when steps of each side ended, each on a thread of its own, which goes on for so long behind its first."""
+def run_for(clock: Clock, sides: Sequence[Step], cpus: Sequence[Cpus], seconds: float) -> list[list[float]]:
+    """Run all sides at once, each on a thread and CPUs of its own, for so long from its first step; return when steps of each ended."""
     begin = Barrier(len(sides) or 1)
 
     def run(side: Step, cpus: Cpus) -> list[float]:
         begin.wait()
-        take(cpus)
+        use_cpus(cpus)
         ends = list[float]()
         while len(ends) < 2 or ends[-1] < ends[0] + seconds:
             side()
@@ -209,53 +231,59 @@ def in_window(clock: Clock, sides: Sequence[Step], cpus: Sequence[Cpus], seconds
 
     clock.now()
     with ThreadPoolExecutor(len(sides) or 1) as pool:
-        found = list(pool.map(run, sides, cpus))
+        ends_of_sides = list(pool.map(run, sides, cpus))
     clock.now()
-    return found
+    return ends_of_sides
 
 
-def overlapped(
+def run_overlapped(
     clock: Clock, teach: Callable[[], Tensor], learn: Callable[[Tensor], object], cpus: Sequence[Cpus], seconds: float
 ) -> list[list[float]]:
-    """Return when steps of a student ended and when those of its teacher, which is a few batches ahead: they wait for nothing else."""
-    taught, ahead = list[float](), deque[Future[Tensor]]()
+    """Run a student while its teacher is a few batches ahead; return when steps of the student ended, and when those of the teacher."""
+    teacher_ends = list[float]()
+    ahead = deque[Future[Tensor]]()
 
-    def teaching() -> Tensor:
+    def teach_and_stamp() -> Tensor:
         logits = teach()
-        taught.append(perf_counter())
+        teacher_ends.append(perf_counter())
         return logits
 
     def step() -> None:
         while len(ahead) <= AHEAD:
-            ahead.append(pool.submit(teaching))
+            ahead.append(pool.submit(teach_and_stamp))
         learn(ahead.popleft().result())
 
-    with ThreadPoolExecutor(1, initializer=partial(take, cpus[1])) as pool:
-        (learnt,) = in_window(clock, [step], cpus, seconds)
+    with ThreadPoolExecutor(1, initializer=partial(use_cpus, cpus[1])) as pool:
+        (student_ends,) = run_for(clock, [step], cpus, seconds)
         pool.shutdown(cancel_futures=True)
-    return [learnt, taught]
+    return [student_ends, teacher_ends]
 
 
 def rates(sides: Sequence[Sequence[float]]) -> list[float]:
-    """Return the steps a second of each side while all run: from when each has ended one until the first has ended its last.
+    """Return the steps a second of each side in the window from when all have ended a step until the first has ended its last.
 
-    A step at either end counts by its share within. Raises ValueError where there is no such time.
+    ``sides``: when the steps of each side ended, in s. A step that is partly in the window counts by that part. Raises ValueError where
+    there is no such window.
     """
-    begun_s, ended_s = max(ends[0] for ends in sides), min(ends[-1] for ends in sides)
+    begun_s = max(ends[0] for ends in sides)
+    ended_s = min(ends[-1] for ends in sides)
     if ended_s <= begun_s:
         raise ValueError("one side had ended before another had made a step; give more seconds")
 
-    def done(ends: Sequence[float], at_s: float) -> float:
-        after = min(bisect_right(ends, at_s), len(ends) - 1)
-        return after + (at_s - ends[after]) / (ends[after] - ends[after - 1])
+    def steps_done(ends: Sequence[float], at_s: float) -> float:
+        next_end = min(bisect_right(ends, at_s), len(ends) - 1)
+        return next_end + (at_s - ends[next_end]) / (ends[next_end] - ends[next_end - 1])
 
-    return [(done(ends, ended_s) - done(ends, begun_s)) / (ended_s - begun_s) for ends in sides]
+    return [(steps_done(ends, ended_s) - steps_done(ends, begun_s)) / (ended_s - begun_s) for ends in sides]
 
 
-def reported(
+def compare_speeds(
     alone: Sequence[float], at_once: Sequence[float], in_turn_items_per_s: float, at_once_items_per_s: float, most: float
 ) -> dict[str, Reported]:
-    """Return the values of sides by their steps a second; ``most``: what their shares can be together, of free sides their number."""
+    """Return the values of a case from the steps a second of each side, alone and at once.
+
+    ``most``: the largest possible sum of the shares that all sides keep of their speed alone, which for independent sides is their number.
+    """
     kept = [now / before for now, before in zip(at_once, alone, strict=True)]
     return {
         "at_once_items_per_s": at_once_items_per_s,

@@ -17,7 +17,7 @@ from dlbench.kit.batches import BatchSource, EpochSampler, Source, batch_source
 from dlbench.kit.memory import gibibytes, refuse_more_than_left
 from dlbench.kit.precision import storage
 from dlbench.kit.step_counts import Counts, train_counts
-from dlbench.kit.user_batches import Given, OwnBatches, alone
+from dlbench.kit.user_batches import Given, OwnBatches, time_alone
 from dlbench.kit.user_networks import Loss
 from dlbench.models import Model, initialise
 from dlbench.models.shapes import tensors_of
@@ -51,7 +51,7 @@ def perceptron(width: int) -> nn.Sequential:
 
 
 def perceptron_step(device: torch.device, width: int, batch: int, dtype: Dtype) -> tuple[Loss, Counts]:
-    """Return the training step of the perceptron, and what it states of itself."""
+    """Return the training step of the perceptron, and its operations and bytes."""
     network = perceptron(width).to(device=device, dtype=storage(dtype))
     step = training_step(device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network))
     with torch.device("meta"):
@@ -60,7 +60,7 @@ def perceptron_step(device: torch.device, width: int, batch: int, dtype: Dtype) 
 
 
 def network_step(device: torch.device, model: str, example: Given, dtype: Dtype) -> tuple[Loss, Counts]:
-    """Return the training step of a network by name on batches such as the example, and what it states of itself."""
+    """Return the training step of a network by name on batches such as the example, and its operations and bytes."""
     network = build_on(device, model, dtype, "nchw")
     network.train()
     inputs, _ = example
@@ -77,13 +77,13 @@ def draw_samples(device: torch.device, samples: int, dtype: Dtype) -> tuple[Tens
 
 
 SAMPLES, WIDTH = 25_700, 256
-"""Size of the data set and of the perceptron's hidden layers, where nothing else is asked for."""
+"""Size of the data set and of the perceptron's hidden layers by default."""
 WORKER_BYTES = 8 << 20
 """Memory that a forked worker does not share with the process of the step, as measured."""
 IN_A_ROW = 16
-"""Calls whose times to get a batch are taken together: a multiple of every usual number of workers."""
+"""Calls in a row whose fetch times are averaged: a multiple of every usual number of workers."""
 LOADED_AHEAD = 2
-"""Batches that each worker of a DataLoader has ready: its default."""
+"""Batches that each worker of a DataLoader has ready, by torch's default."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # where Linux keeps the memory through which workers hand over their batches
 
 Count = Annotated[int, Least(0)]
@@ -135,18 +135,18 @@ def feed(
 ) -> Work:
     """Fetch the next batch of a data set and train by one step on it: a small perceptron, or on data of your own the network `model`."""
     own = find_data(source)
-    refuse(device, model, source, workers, samples, width, batch)
+    refuse_parameters(device, model, source, workers, samples, width, batch)
     if own and model:
         example = draw_batch(device, model, batch, dtype, "nchw")
         refuse_too_large(workers, 0, batch, sum(each.nbytes for each in tensors_of(example)) // batch)
         batches: BatchSource = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
         step, counts = network_step(device, model, example, dtype)
     else:
-        lies_on = device if source == "resident" else torch.device("cpu")
-        if lies_on.type == "cpu":
+        data_device = device if source == "resident" else torch.device("cpu")
+        if data_device.type == "cpu":
             refuse_too_large(workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES)
-        order = EpochSampler(samples, batch, lies_on)
-        batches = batch_source(source, draw_samples(lies_on, samples, dtype), order, device, workers)
+        order = EpochSampler(samples, batch, data_device)
+        batches = batch_source(source, draw_samples(data_device, samples, dtype), order, device, workers)
         step, counts = perceptron_step(device, width, batch, dtype)
     fetches = FetchTimer()
 
@@ -157,20 +157,21 @@ def feed(
         return step(*batches.send(fetched))
 
     def report(clock: Clock) -> dict[str, float]:
-        found = {"input_s": fetches.usual_s()}
+        values = {"input_s": fetches.usual_s()}
         if batches.copies:
             batches.make_room()
-            found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(partial(batches.copy, batches.fetch()), clock)
+            copy = partial(batches.copy, batches.fetch())
+            values["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(copy, clock)
         if own:
-            return found | alone(batches, step, workers, clock)
+            return values | time_alone(batches, step, workers, clock)
         batches.pause()
-        return found
+        return values
 
     return Work(call=call, report=report, items=batch, **counts.of_work())
 
 
-def refuse(device: torch.device, model: str | None, source: Source, workers: int, samples: int, width: int, batch: int) -> None:
-    """Refuse what does not go together, as ValueError, and what the device or the user's data lacks, as NotImplementedError."""
+def refuse_parameters(device: torch.device, model: str | None, source: Source, workers: int, samples: int, width: int, batch: int) -> None:
+    """Raise ValueError for parameters that contradict each other, and NotImplementedError for what the device or the user's data lacks."""
     own = find_data(source)
     if own and model is None:
         raise ValueError(f"source={source} needs a network that takes its batches; give model=…")
@@ -185,8 +186,8 @@ def refuse(device: torch.device, model: str | None, source: Source, workers: int
     if not own and workers and source != "loader":
         raise NotImplementedError(f"workers are those of source=loader; {source} has none")
     if device.type == "cpu" and source in ("pageable", "pinned", "prefetch"):
-        what = "copies no batch" if source == "pageable" else "has neither page-locked memory nor streams"
-        raise NotImplementedError(f"a CPU {what}; source=resident is the same without")
+        reason = "copies no batch" if source == "pageable" else "has neither page-locked memory nor streams"
+        raise NotImplementedError(f"a CPU {reason}; source=resident is the same without")
     if source in ("pinned", "prefetch"):
         streams = torch.get_device_module(device)
         if not (hasattr(streams, "Stream") and hasattr(streams, "Event")):
@@ -194,19 +195,24 @@ def refuse(device: torch.device, model: str | None, source: Source, workers: int
 
 
 def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) -> None:
-    """Refuse a data set and workers that the host has no memory for, before anything is allocated, as MemoryError with both numbers."""
+    """Raise MemoryError, before anything is allocated, where the host has too little memory for a data set and its workers.
+
+    Its message has both numbers.
+    """
     with_workers = f" with {workers} workers" if workers else ""
     refuse_more_than_left(samples * sample_bytes + workers * WORKER_BYTES, f"the data set{with_workers} takes")
     if workers and SHARED_MEMORY.is_dir():
-        shared, room = (LOADED_AHEAD + 1) * workers * batch * sample_bytes, os.statvfs(SHARED_MEMORY)
-        if shared > (free := room.f_bavail * room.f_frsize):
+        shared = (LOADED_AHEAD + 1) * workers * batch * sample_bytes
+        disk = os.statvfs(SHARED_MEMORY)
+        free = disk.f_bavail * disk.f_frsize
+        if shared > free:
             raise MemoryError(f"{workers} workers hand over {gibibytes(shared)} in {SHARED_MEMORY}, which has {gibibytes(free)} left")
 
 
 class FetchTimer:
-    """Host time of each ``with``, in the order they came.
+    """Times on the host of each ``with``, in order.
 
-    By a clock that does not wait for the device, as the harness's does: waiting within a call would end what overlaps there.
+    Its clock does not wait for the device, unlike the harness's: waiting within a call would end the overlap of copies and steps.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -220,9 +226,9 @@ class FetchTimer:
         self._seconds.append(self._now() - self._begun_s)
 
     def usual_s(self) -> float:
-        """Return the usual time of one in the later half, behind the warm-up: the median of what some in a row take on average.
+        """Return the usual seconds in the later half, which is free of warm-up: the median over means of several in a row.
 
-        In a row, as a step may wait for several batches and the next steps for none; the median, as other processes disturb some.
+        Means, as one step may wait for several batches and the next ones for none; the median, as other processes disturb some.
         """
         later = self._seconds[len(self._seconds) // 2 :]
         rows = [later[at : at + IN_A_ROW] for at in range(0, max(1, len(later) - IN_A_ROW + 1), IN_A_ROW)]

@@ -28,9 +28,9 @@ from dlbench.kit.products import INPUTS, Product, product_errors, refuse_wrong, 
 _BITS = tuple(name for name, each in PRECISIONS.items() if each.storage == "bool")
 _SCALED = tuple(name for name, each in PRECISIONS.items() if each.scaled and name not in _BITS)
 _NARROWER = tuple(name for name, each in PRECISIONS.items() if each.bytes < 8)
-"""Those that fp64 tells the errors of."""
+"""Precisions whose errors can be measured against fp64."""
 _ROUNDED_BEFORE = tuple(name for name in _NARROWER if not PRECISIONS[name].rounds_within)
-"""Those whose operands are known as they are multiplied."""
+"""Precisions whose operands are rounded before the product, and not within its kernel, so that their rounded values are known."""
 VALUES = (
     Value(
         "error",
@@ -83,7 +83,7 @@ def matmul(
     take_kernels(kernels, device, dtype)
     m, k = m or n, k or n
     if PRECISIONS[dtype].scaled:
-        return with_copies(device, _scaled(device, (m, k, n), batch, dtype, cache), copies)
+        return with_copies(device, _scaled_work(device, (m, k, n), batch, dtype, cache), copies)
     stack = (batch,) if batch > 1 else ()
     a, b = operands(device, (*stack, m, k), (*stack, k, n), dtype=dtype)
     product = Work(
@@ -98,8 +98,11 @@ def matmul(
     return with_copies(device, product, copies)
 
 
-def _scaled(device: torch.device, shape: tuple[int, int, int], batch: int, dtype: ProductDtype, cache: Cache) -> Work:
-    """Return the product of operands that have a scale: they are rounded beforehand, and what comes out is int32 or fp32."""
+def _scaled_work(device: torch.device, shape: tuple[int, int, int], batch: int, dtype: ProductDtype, cache: Cache) -> Work:
+    """Return the work of a product whose operands are rounded with a scale beforehand, and whose result is int32 or fp32.
+
+    Raises NotImplementedError for more than one product in a call.
+    """
     if batch > 1:
         raise NotImplementedError(f"in {dtype} a call multiplies one pair of matrices; leave batch at 1")
     m, k, n = shape
@@ -116,15 +119,16 @@ def _scaled(device: torch.device, shape: tuple[int, int, int], batch: int, dtype
 
 
 def _report(product: Product, device: torch.device, dtype: ProductDtype, inner: int, clock: Clock) -> Mapping[str, Reported]:
-    """Hold the product against its operands, and return its errors with its scales, or of single bits the time without packing."""
+    """Check the product against its operands; return its errors and its scales, or for single bits the time without packing instead."""
     refuse_wrong(product, dtype, inner)
     errors = _errors(device, dtype, inner, product)
     if product.bits:
         return {**errors, "packed_s": median_time(product.bits.multiply_packed, clock)}
-    return {**errors, "scales": [each.scale.item() for each in (product.left, product.right)]}
+    return {**errors, "scales": [operand.scale.item() for operand in (product.left, product.right)]}
 
 
 def _errors(device: torch.device, dtype: ProductDtype, inner: int, timed: Product | None = None) -> Mapping[str, Reported]:
+    """Return the errors of `product_errors` that a precision has."""
     if dtype not in _NARROWER:
         return {}
     error, product_error = product_errors(device, dtype, inner, timed)

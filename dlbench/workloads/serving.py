@@ -35,7 +35,7 @@ from dlbench import (
     workload,
 )
 from dlbench.kit.modes import INFERENCE_VALUES, InferenceMode
-from dlbench.kit.open_loop import PERCENTS, Arrivals, Batcher, reported, schedule, serve
+from dlbench.kit.open_loop import PERCENTS, Arrivals, Batcher, schedule, serve, summarise_requests
 from dlbench.kit.serving_client import Client
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
@@ -43,11 +43,10 @@ from dlbench.workloads.cnn import infer_step
 from dlbench.workloads.transfer import warm_up
 
 SECONDS, LEAST_S = 20.0, 2.0
-"""How long a round sends requests at most, and at least where p99 is earned sooner: 662 calls that take a millisecond each would miss what
-happens once a second."""
+"""How long a round sends requests at most, and at least: enough calls for p99, of a millisecond each, would miss what happens once a
+second."""
 RequestCopies = Annotated[Literal["none", "pageable"], Role("copies")]
-"""Where a request comes from: it is on the device, or lies in pageable host memory, as what a server receives does. Its result goes back
-to the host in any case."""
+"""Where requests come from: the device, or pageable host memory, where a server receives them. Results go to the host in any case."""
 Bound = Annotated[float, Least(0)]
 """Milliseconds, more than zero."""
 
@@ -90,7 +89,7 @@ def closed_loop(
 
 
 def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]) -> Callable[[], list[Tensor]]:
-    """Return what serves a batch of requests: it copies them to the device where they come from the host, and returns results there.
+    """Return a function that serves a batch of requests by a step: it copies them to the device if asked to, and returns host results.
 
     Raises NotImplementedError for copies on a CPU.
     """
@@ -98,11 +97,11 @@ def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]
         raise NotImplementedError("a CPU computes on host memory, so there is nothing to copy to it")
     call = step.call
     assert call is not None, "an observe serves nothing"  # noqa: S101  # infer_step returns a call
-    there = [tensor.detach() for tensor in step.inputs] if copies != "none" else []
-    sent = [(tensor, tensor.to("cpu", copy=True)) for tensor in there]
+    inputs = [tensor.detach() for tensor in step.inputs] if copies != "none" else []
+    requests = [tensor.to("cpu", copy=True) for tensor in inputs]
 
     def serve() -> list[Tensor]:
-        for tensor, request in sent:
+        for tensor, request in zip(inputs, requests, strict=True):
             tensor.copy_(request)
         return [each.cpu() for each in tensors_of(call())]
 
@@ -110,10 +109,10 @@ def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]
 
 
 def closed_loop_latencies(serve: Callable[[], object], clock: Clock, seconds: float) -> list[float]:
-    """Return the seconds of calls without a pause, until they earn p99 or that long has passed.
+    """Repeat a call without a pause until there are enough for p99, or for at most so many seconds; return the seconds of each.
 
-    A call ends with its results on the host, which so knows when it was done: `Clock.stamp` reads its time and need not wait for the
-    device. Instances begin together, and then each goes at its own pace.
+    A call ends with its results on the host, so `Clock.stamp` is enough to time it and need not wait for the device. Instances begin
+    together, and then each goes at its own pace.
     """
     latencies: list[float] = []
     with without_collection():
@@ -128,21 +127,31 @@ def closed_loop_latencies(serve: Callable[[], object], clock: Clock, seconds: fl
 
 
 def closed_loop_values(instances: Sequence[Sequence[float]], batch: int, bound_s: float | None) -> dict[str, Reported]:
-    """Return the values of calls that each served a batch: throughput of all instances, earned percentiles, and what kept the bound."""
+    """Return the values of a closed loop from the latencies of each instance's calls, in s; a call serves a batch.
+
+    There are only the percentiles that so many calls allow.
+    """
     latencies = sorted(chain(*instances))
-    found = {f"p{each}_s": time for each in PERCENTS if (time := percentile(latencies, each)) is not None}
+    values: dict[str, Reported] = {}
+    for percent in PERCENTS:
+        latency_s = percentile(latencies, percent)
+        if latency_s is not None:
+            values[f"p{percent}_s"] = latency_s
     if bound_s is not None:
-        found["within"] = sum(each <= bound_s for each in latencies) / len(latencies)
-    return {**found, "items_per_s": sum(batch * len(each) / sum(each) for each in instances), "calls": len(latencies)}
+        values["within"] = sum(each <= bound_s for each in latencies) / len(latencies)
+    values["items_per_s"] = sum(batch * len(calls) / sum(calls) for calls in instances)
+    values["calls"] = len(latencies)
+    return values
 
 
 CLOSED_S = 1.0
 """Duration of the closed loop ahead of the requests."""
 REQUESTS = {"p90": 300, "p99": 2000}
+"""Requests of a run at least, by the percentile that it is for."""
 PER_PERIOD, MOST = 25, 2000
-"""Requests of a run: so many at least, or this over the square of the share that the rate leaves idle, as busy periods grow by that."""
+"""Requests of a run at a load: PER_PERIOD / (1 - load)², because busy periods grow by that; at most MOST."""
 WARM = 0.1
-"""So many more, as a share of those, are sent ahead: the first meet an empty queue."""
+"""Requests sent before those that count, as a share of them: the first meet an empty queue."""
 _SHARES = ("0.25", "0.5", "0.75", "0.9")
 
 
@@ -196,37 +205,46 @@ def open_loop(
     bound_s = bound_ms / 1000
 
     def service(size: int) -> None:
-        """Serve so many, padded to the next size that there is, as a server of static shapes does."""
-        services[next(each for each in sizes if each >= size)]()
+        """Serve so many requests, padded to the next prepared size, as a server of static shapes does."""
+        prepared_size = next(each for each in sizes if each >= size)
+        services[prepared_size]()
 
     def observe(clock: Clock) -> dict[str, Reported]:
         for each in services.values():
             warm_up(each, clock)
-        if (call_s := median_time(services[1], clock)) >= bound_s:
+        call_s = median_time(services[1], clock)
+        if call_s >= bound_s:
             raise NotImplementedError(f"one request alone takes {call_s * 1000:.3g} ms, so that none is done within bound_ms={bound_ms:g}")
         if rate is None:
-            closed = closed_loop_latencies(services[batch], clock, CLOSED_S)
-            return {"saturation_per_s": batch * len(closed) / sum(closed)}
-        warm, count = requests_of(percentile, rate * median_time(services[batch], clock) / batch, requests)
-        cpus, own = cpus_of_client(1 if device.type != "cpu" else torch.get_num_threads())
-        with without_collection(), Client(schedule(arrivals, rate, warm + count, pattern), cpus) as client:
+            latencies = closed_loop_latencies(services[batch], clock, CLOSED_S)
+            return {"saturation_per_s": batch * len(latencies) / sum(latencies)}
+        load = rate * median_time(services[batch], clock) / batch
+        warm, count = count_requests(percentile, load, requests)
+        client_cpus, own_cpu = cpus_of_client(1 if device.type != "cpu" else torch.get_num_threads())
+        with without_collection(), Client(schedule(arrivals, rate, warm + count, pattern), client_cpus) as client:
             stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), service, clock.stamp)
-        return {**reported(stamps, bound_s, batch, warm), "own_cpu": own}
+        return {**summarise_requests(stamps, bound_s, batch, warm), "own_cpu": own_cpu}
 
     largest = steps[batch]
     return Work(observe=observe, reference=largest.reference, inputs=largest.inputs, flops=largest.flops)
 
 
-def requests_of(percentile: str, load: float, given: int | None) -> tuple[int, int]:
-    """Return how many requests are sent ahead at a load, and how many count."""
-    count = given or max(REQUESTS[percentile], min(MOST, round(PER_PERIOD / max(0.01, 1 - load) ** 2)))
+def count_requests(percentile: str, load: float, given: int | None) -> tuple[int, int]:
+    """Return how many requests to send before those that count, and how many that count: ``given``, or as many as this load needs."""
+    needed = round(PER_PERIOD / max(0.01, 1 - load) ** 2)
+    count = given or max(REQUESTS[percentile], min(MOST, needed))
     return round(WARM * count), count
 
 
 def cpus_of_client(threads: int) -> tuple[Collection[int], bool]:
-    """Return the CPUs to send requests from, none for those of this process, and whether its threads leave it one."""
-    if not hasattr(os, "sched_getaffinity"):  # not Linux, where nothing tells
+    """Return the CPUs for the process that sends requests, and whether a server of so many threads leaves it one.
+
+    They are empty where it shares this process's CPUs.
+    """
+    if not hasattr(os, "sched_getaffinity"):  # only Linux tells which CPUs a process may use
         return (), False
-    mine = os.sched_getaffinity(0)
-    spare = os.sched_getaffinity(os.getppid()) - mine if len(mine) <= threads else set()
-    return spare, bool(spare) or len(mine) > threads
+    server_cpus = os.sched_getaffinity(0)
+    if len(server_cpus) > threads:
+        return set(), True
+    spare = os.sched_getaffinity(os.getppid()) - server_cpus
+    return spare, bool(spare)

@@ -22,15 +22,15 @@ from dlbench.workloads.cnn import draw_batch
 SAMPLE_BYTES = 112 << 10
 """About a JPEG of ImageNet (ILSVRC 2012: 147,897,477,120 bytes of training images / 1,281,167 = 115,440), in whole blocks of a disk."""
 BLOCK = 4096
-"""Bytes that addresses, offsets and lengths are multiples of where the page cache is passed by: the largest block of usual disks."""
+"""The largest block of usual disks: reads past the page cache have addresses, offsets and lengths that are multiples of it."""
 IN_ORDER = 1 << 20
 """Bytes of a read where one file is read in order."""
 MOST_AT_ONCE = 1 << 30
-"""Bytes that one read can have: Linux ends each a page before 2 GiB."""
+"""Most bytes of one read: Linux ends each a page before 2 GiB."""
 USABLE_SHARE = 0.9
-"""Share of the free space: who else writes there needs some."""
+"""Share of the free space that may be used: other programs that write there need some."""
 EVICTIONS, PAUSE_S = 5, 0.2
-"""Times that the page cache is asked to drop the data before a call, and between them: another process may read it for a moment."""
+"""How often the page cache is asked to drop the data before a call, and the pause after each: another process may read it for a moment."""
 
 Read = tuple[int, tuple[memoryview], int]
 """Offset in its file, where the bytes go, and how many there are."""
@@ -76,7 +76,7 @@ def storage(
         raise ValueError(f"access=direct reads whole blocks of {BLOCK} bytes; give a sample_bytes that is a multiple, not {sample_bytes}")
     if sample_bytes > MOST_AT_ONCE:
         raise ValueError(f"a sample is one read, of {MOST_AT_ONCE} bytes at most; give more samples of fewer bytes")
-    paths = data_set(scratch_folder(), files, samples, sample_bytes)
+    paths = ensure_data_set(scratch_folder(), files, samples, sample_bytes)
     at_once = IN_ORDER if (files, order) == ("one", "sequential") else sample_bytes
     offsets = range(0, samples * sample_bytes if files == "one" else sample_bytes, at_once)
     reads = reads_of(offsets, at_once, access == "direct")
@@ -86,7 +86,7 @@ def storage(
             reads = [reads[at] for at in shuffled]
         else:
             paths = [paths[at] for at in shuffled]
-    read: Reader = by_mapping if access == "mmap" else by_reading(os.O_RDONLY | (os.O_DIRECT if access == "direct" else 0))
+    read: Reader = read_by_mapping if access == "mmap" else reader_with(os.O_RDONLY | (os.O_DIRECT if access == "direct" else 0))
 
     def call() -> None:
         for each in paths:
@@ -98,8 +98,8 @@ def storage(
     return Work(
         call=call,
         before=(lambda: evict(paths)) if cache == "cold" else None,
-        # A cold call found nothing there, or its `before` would have raised.
-        report=lambda _: {"resident": 0.0 if cache == "cold" else still_resident(paths)},
+        # A cold call found nothing in the cache, or its `before` would have raised.
+        report=lambda _: {"resident": 0.0 if cache == "cold" else require_resident(paths)},
         items=samples,
         bytes=samples * sample_bytes,
     )
@@ -112,7 +112,10 @@ def input_bytes(model: str) -> int:
 
 
 def reads_of(offsets: range, at_once: int, on_a_page: bool) -> list[Read]:
-    """Return the reads at these offsets of a file that ends where they do, all into one buffer, where need be at the start of a page."""
+    """Return a read of ``at_once`` bytes at each offset, the last up to the end of the range, all into one buffer.
+
+    ``on_a_page``: whether the buffer has to begin at the start of a page.
+    """
     refuse_more_than_left(at_once, "the buffer of a read takes")
     # From one page's start to another's the kernel copies a tenth slower, so usual reads get memory as malloc gives it.
     buffer = memoryview(mmap.mmap(-1, at_once) if on_a_page else bytearray(at_once))
@@ -120,8 +123,8 @@ def reads_of(offsets: range, at_once: int, on_a_page: bool) -> list[Read]:
     return [(offset, (buffer[:length],), length) for offset, length in zip(offsets, lengths, strict=True)]
 
 
-def by_reading(flags: int) -> Reader:
-    """Return a reader that asks the kernel for each read, with these flags of open(2)."""
+def reader_with(flags: int) -> Reader:
+    """Return a reader that opens files with these flags of open(2) and reads them by system calls."""
 
     def read(path: str, reads: Sequence[Read]) -> None:
         try:
@@ -129,7 +132,7 @@ def by_reading(flags: int) -> Reader:
             try:
                 for offset, into, length in reads:
                     if os.preadv(descriptor, into, offset) != length:
-                        raise cut_short(path)
+                        raise shortened_error(path)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -140,8 +143,8 @@ def by_reading(flags: int) -> Reader:
     return read
 
 
-def by_mapping(path: str, reads: Sequence[Read]) -> None:
-    """Map a file into memory anew, and copy from there: pages come as they are touched."""
+def read_by_mapping(path: str, reads: Sequence[Read]) -> None:
+    """Map a file into memory and copy from there: pages are read as they are touched."""
     with (
         Path(path).open("rb", buffering=0) as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
@@ -149,65 +152,66 @@ def by_mapping(path: str, reads: Sequence[Read]) -> None:
     ):
         for offset, (into,), length in reads:
             if offset + length > len(source):
-                raise cut_short(path)
+                raise shortened_error(path)
             into[:] = source[offset : offset + length]
 
 
-def cut_short(path: str) -> OSError:
-    """Return the error of a file that has fewer bytes than were written."""
+def shortened_error(path: str) -> OSError:
+    """Return the error for a file that has fewer bytes than were written."""
     return OSError(f"{path} has lost bytes since it was written: another process writes there")
 
 
-def data_set(folder: Path, files: str, samples: int, sample_bytes: int) -> list[str]:
-    """Return the paths of the files, written now unless an earlier case has: whole, on the disk, of random bytes that nothing compresses.
+def ensure_data_set(folder: Path, files: str, samples: int, sample_bytes: int) -> list[str]:
+    """Write the files of a data set, of random bytes that nothing compresses, unless an earlier case has; return their paths.
 
-    Raises NotImplementedError where there is too little space for them, OSError where they can't be written; nothing is left then.
+    Raises NotImplementedError where there is too little space for them, and OSError where they can't be written; no file is left then.
     """
     count, size = (1, samples * sample_bytes) if files == "one" else (samples, sample_bytes)
-    whole = folder / f"{files}-{samples}-{sample_bytes}"
-    if whole.is_dir():
-        paths = [whole / f"{number:07d}" for number in range(count)]
+    finished = folder / f"{files}-{samples}-{sample_bytes}"
+    if finished.is_dir():
+        paths = [finished / f"{number:07d}" for number in range(count)]
         with suppress(OSError):
             if all(path.stat().st_size == size for path in paths):
                 return list(map(str, paths))
-        shutil.rmtree(whole)
+        shutil.rmtree(finished)
     refuse_more_than_free(folder, count, size)
     unfinished = folder / "unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)  # of a case that was killed
     try:
         unfinished.mkdir()
         for number in range(count):
-            write(unfinished / f"{number:07d}", size)
-        for each in (*unfinished.iterdir(), unfinished):
-            to_disk(each)
-        unfinished.rename(whole)
+            write_random(unfinished / f"{number:07d}", size)
+        for path in (*unfinished.iterdir(), unfinished):
+            sync_to_disk(path)
+        unfinished.rename(finished)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        what = f"{count} file{'' if count == 1 else 's'} of {size:,} bytes"
-        raise OSError(f"{what} can't be written in {folder}: {error.strerror}; name another folder by path") from error
-    return [str(each) for each in sorted(whole.iterdir())]
+        described = f"{count} file{'' if count == 1 else 's'} of {size:,} bytes"
+        raise OSError(f"{described} can't be written in {folder}: {error.strerror}; name another folder by path") from error
+    return [str(each) for each in sorted(finished.iterdir())]
 
 
 def refuse_more_than_free(folder: Path, count: int, size: int) -> None:
-    """Refuse files that would fill the disk, as NotImplementedError with both numbers."""
-    needed, room = count * -(-size // BLOCK) * BLOCK, os.statvfs(folder)
-    free = room.f_bavail * room.f_frsize
+    """Raise NotImplementedError, with both numbers, for files that would fill the disk."""
+    needed = count * -(-size // BLOCK) * BLOCK
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
     if needed > USABLE_SHARE * free:
-        most = f"{gibibytes(USABLE_SHARE * free)} of the {gibibytes(free)} that are free there may be used"
-        raise NotImplementedError(f"the data takes {gibibytes(needed)}, and {most}; name another disk by path")
-    if room.f_files and count > USABLE_SHARE * room.f_favail:
-        raise NotImplementedError(f"{count:,} files would be more than the {room.f_favail:,} that the disk can still have")
+        usable = f"{gibibytes(USABLE_SHARE * free)} of the {gibibytes(free)} that are free there may be used"
+        raise NotImplementedError(f"the data takes {gibibytes(needed)}, and {usable}; name another disk by path")
+    if disk.f_files and count > USABLE_SHARE * disk.f_favail:
+        raise NotImplementedError(f"{count:,} files would be more than the {disk.f_favail:,} that the disk can still have")
 
 
-def write(path: Path, size: int) -> None:
-    """Write so many random bytes."""
+def write_random(path: Path, size: int) -> None:
+    """Write a file of so many random bytes."""
     with path.open("wb") as file:
         for offset in range(0, size, IN_ORDER):
             file.write(os.urandom(min(IN_ORDER, size - offset)))
 
 
-def to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk: only then can the page cache drop them."""
+def sync_to_disk(path: Path) -> None:
+    """Wait until a file, or the list of a folder's files, is on the disk: only then can the page cache drop it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -216,38 +220,41 @@ def to_disk(path: Path) -> None:
 
 
 def evict(paths: Sequence[str]) -> None:
-    """Drop files from the page cache and verify that nothing of them is left. Raises NotImplementedError with the share that stays."""
+    """Drop files from the page cache, and verify that nothing of them is left. Raises NotImplementedError where some of it stays."""
     left = 1.0
     for _ in range(EVICTIONS):
         for path in paths:
             with Path(path).open("rb", buffering=0) as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        if not (left := resident(paths)):
+        left = resident_share(paths)
+        if not left:
             return
         time.sleep(PAUSE_S)
     why = "as in tmpfs, or while another process reads it"
     raise NotImplementedError(f"{left:.1%} of the data stays in the page cache, {why}; name a folder on a disk by path")
 
 
-def still_resident(paths: Sequence[str]) -> float:
-    """Return 1, the share of files in the page cache; raises NotImplementedError where less of them has stayed there."""
-    if (share := resident(paths)) < 1:
+def require_resident(paths: Sequence[str]) -> float:
+    """Return 1, the share of the files in the page cache. Raises NotImplementedError where it is less."""
+    share = resident_share(paths)
+    if share < 1:
         raise NotImplementedError(f"only {share:.1%} of the data was still in the page cache after it was read, so it was not all warm")
     return share
 
 
-def resident(paths: Sequence[str]) -> float:
-    """Return the share of the pages of files that lie in the page cache, by mincore(2). It reads none of them."""
-    inside = pages = 0
+def resident_share(paths: Sequence[str]) -> float:
+    """Return the share of the files' pages that are in the page cache, by mincore(2), which reads none of them."""
+    resident_pages = pages = 0
     for path in paths:
-        # Only of a writable mapping does Python tell the address; what is ours is always told.
+        # Writable, because Python tells the address of such mappings only, and Linux answers of files that one may write to.
         with Path(path).open("r+b", buffering=0) as file, mmap.mmap(file.fileno(), 0) as mapped:
-            length = -(-len(mapped) // mmap.PAGESIZE)
-            found, first = (ctypes.c_ubyte * length)(), ctypes.c_char.from_buffer(mapped)
-            failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(len(mapped)), found)
-            del first  # it would keep the mapping open
+            file_pages = -(-len(mapped) // mmap.PAGESIZE)
+            states = (ctypes.c_ubyte * file_pages)()
+            first_byte = ctypes.c_char.from_buffer(mapped)
+            failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first_byte)), ctypes.c_size_t(len(mapped)), states)
+            del first_byte  # it would keep the mapping open
         if failed:
             raise NotImplementedError("this system does not tell which pages of a file its cache holds, so no call can be known to be cold")
-        pages += length
-        inside += sum(page & 1 for page in found)
-    return inside / pages
+        pages += file_pages
+        resident_pages += sum(state & 1 for state in states)
+    return resident_pages / pages

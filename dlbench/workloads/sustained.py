@@ -11,17 +11,17 @@ from dlbench.models import Model
 from dlbench.workloads.cnn import infer_step, train_step, usual_optimizer
 
 CPU_S, ACCELERATOR_S = 30.0, 60.0
-"""How long, where nothing else is asked for: a card's clock takes longer to settle, as its cooler warms up."""
+"""Length of the window by default: an accelerator's clock takes longer to settle, as its cooler warms up."""
 WARMUP_S, WARM_CALLS = 0.5, 2
-"""Ahead of the window: enough for what is initialised lazily, and too short to heat anything."""
+"""Least time and calls of the warm-up: enough for what is initialised lazily, and too short to heat anything."""
 BLOCK_S = 0.1
-"""Least length of calls between two readings of the clock, each of which lets the device's queue run empty."""
+"""Length of a block of calls from one reading of the clock to the next: each reading lets the device's queue run empty."""
 BURST_S, BURST_BLOCKS = 1.0, 3
-"""The burst is what a usual round would have measured: so much of the beginning, and so many blocks."""
+"""Least time and blocks of the burst, the beginning of the window, which is what a usual round would have measured."""
 STEADY_FROM = 0.75
 """Share of the window from which on throughput counts as steady."""
 POINTS_S, FEWEST_POINTS = 1.0, 10
-"""Between two points of a series; closer where the window is too short for so many."""
+"""Time from one point of a series to the next; less where the window is too short for the fewest points."""
 
 VALUES = (
     Value("burst_items_per_s", Unit.ITEMS_PER_S, None, "throughput of the first second, three blocks at least", role="burst"),
@@ -72,7 +72,7 @@ def sustained_inference(
 
 
 def sustained(step: Work, device: torch.device, seconds: float | None = None) -> Work:
-    """Return a step as one experiment: its calls for so many seconds without a pause, metered by the parent process meanwhile."""
+    """Return an experiment that repeats a step for so many seconds without a pause, while the parent process meters the device."""
     call, items = step.call, step.items
     if call is None or items is None:
         raise ValueError("a step that is sustained needs a call and its items")
@@ -81,40 +81,44 @@ def sustained(step: Work, device: torch.device, seconds: float | None = None) ->
 
     def observe(clock: Clock) -> dict[str, Reported]:
         call()
-        begun, called = clock.now(), 0
-        while called < WARM_CALLS or clock.now() - begun < WARMUP_S:
+        warmup_begun_s, warm_calls = clock.now(), 0
+        while warm_calls < WARM_CALLS or clock.now() - warmup_begun_s < WARMUP_S:
             call()
-            called += 1
-        calls = max(1, round(BLOCK_S / max((clock.now() - begun) / called, 1e-9)))
+            warm_calls += 1
+        call_s = max((clock.now() - warmup_begun_s) / warm_calls, 1e-9)
+        calls = max(1, round(BLOCK_S / call_s))
         with without_collection(), metered_window(interval_s) as metered:
-            begun, ends = clock.now(), [0.0]
+            begun_s, ends = clock.now(), [0.0]
             while ends[-1] < window_s:
                 for _ in repeat(None, calls):
                     call()
-                ends.append(clock.now() - begun)
+                ends.append(clock.now() - begun_s)
             metered.count = items * calls * (len(ends) - 1)
-        return reported(ends, items * calls, interval_s)
+        return summarise_blocks(ends, items * calls, interval_s)
 
     return replace(step, call=None, before=None, report=None, inputs=(), observe=observe)
 
 
-def reported(ends: Sequence[float], items: float, interval_s: float) -> dict[str, Reported]:
-    """Return the values of a window from the ends of its blocks, in s from 0 on, each of which processed so many items."""
+def summarise_blocks(ends: Sequence[float], items: float, interval_s: float) -> dict[str, Reported]:
+    """Return the values of a window of blocks of so many items each; ``ends``: 0, and when each block ended, in s."""
     last = len(ends) - 1
-    first = next((at for at in range(min(BURST_BLOCKS, last), last) if ends[at] >= BURST_S), last)
-    quarter = next(at for at in range(last, -1, -1) if at < last and ends[at] <= STEADY_FROM * ends[-1])
-    burst, steady = first * items / ends[first], (last - quarter) * items / (ends[-1] - ends[quarter])
-    return {"burst_items_per_s": burst, "steady_items_per_s": steady, "items_per_s": throughput(ends, items, interval_s)}
+    burst_end = next((at for at in range(min(BURST_BLOCKS, last), last) if ends[at] >= BURST_S), last)
+    steady_begin = max(at for at in range(last) if ends[at] <= STEADY_FROM * ends[-1])
+    return {
+        "burst_items_per_s": burst_end * items / ends[burst_end],
+        "steady_items_per_s": (last - steady_begin) * items / (ends[-1] - ends[steady_begin]),
+        "items_per_s": throughput(ends, items, interval_s),
+    }
 
 
 def throughput(ends: Sequence[float], items: float, interval_s: float) -> tuple[float, ...]:
-    """Return the items a second of each interval in which blocks ended at these times; a block counts by its share in an interval."""
-    points = max(1, int(ends[-1] / interval_s + 1e-9))
-    done = [0.0] * points
+    """Return the items a second in each interval; a block that several intervals share counts in each by its time there."""
+    intervals = max(1, int(ends[-1] / interval_s + 1e-9))
+    done = [0.0] * intervals
     for begun, end in pairwise(ends):
         at = int(begun / interval_s)
-        while at < points and at * interval_s < end:
-            within = min(end, (at + 1) * interval_s) - max(begun, at * interval_s)
-            done[at] += items * max(0.0, within) / (end - begun)
+        while at < intervals and at * interval_s < end:
+            within_s = min(end, (at + 1) * interval_s) - max(begun, at * interval_s)
+            done[at] += items * max(0.0, within_s) / (end - begun)
             at += 1
     return tuple(each / interval_s for each in done)

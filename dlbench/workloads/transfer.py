@@ -21,11 +21,11 @@ Pair = tuple[Tensor, Tensor]
 _OVER_LINK = ("h2d", "d2h", "both")
 _REPEATS = 5
 WARMUP_S = 0.5
-"""Warm-up of an experiment, as long as what a call is warmed up for on an accelerator: the clocks of one that idled rise within that."""
+"""Warm-up of an experiment, as long as that of a call on an accelerator: within it the clock of an idle device rises."""
 _MOST_PRODUCTS = 64
-"""A batch that is copied meanwhile: where a product is so much quicker than a copy, more of them say nothing new."""
+"""Most products during the copy of a batch: where products are even quicker, more of them say nothing new."""
 _ENDS = 4096
-"""Bytes at either end of a buffer that are looked at after a copy."""
+"""Bytes at either end of a buffer that are compared after a copy."""
 
 
 @workload(
@@ -103,7 +103,7 @@ def pin(device: torch.device, *, bytes: Size) -> Work:  # noqa: A002  # the same
 
 
 def warm_up(action: Callable[[], object], clock: Clock) -> None:
-    """Repeat an action, whose first time loads kernels, for `WARMUP_S`."""
+    """Repeat an action for `WARMUP_S`, at least once."""
     begun_s = clock.now()
     action()
     while clock.now() - begun_s < WARMUP_S:
@@ -111,14 +111,14 @@ def warm_up(action: Callable[[], object], clock: Clock) -> None:
 
 
 def seconds_of(action: Callable[[], object], clock: Clock) -> float:
-    """Return how long an action takes once."""
+    """Run an action once and return the seconds that it took."""
     start_s = clock.now()
     action()
     return clock.now() - start_s
 
 
 def streams_of(device: torch.device) -> Any:
-    """Return torch's module of that kind of device, which has streams and events. Raises NotImplementedError where there are none."""
+    """Return torch's module for the device, with its streams and events. Raises NotImplementedError for a device without streams."""
     module: Any = torch.get_device_module(device) if device.type != "cpu" else None  # torch.cpu's streams are empty shells
     if not hasattr(module, "Stream"):
         raise NotImplementedError(f"a device of kind {device.type} has no streams on which copies could run during other work")
@@ -126,34 +126,34 @@ def streams_of(device: torch.device) -> Any:
 
 
 def _buffers(device: torch.device, size: int, direction: Direction, memory: HostPages) -> list[Pair]:
-    """Return the source and the target of each copy of a call; all of their pages were written to.
+    """Return the source, with random bytes, and the target of each copy in a call; every page has been written to.
 
-    Raises MemoryError where the host has too little memory left for those that lie there.
+    Raises MemoryError where the host has too little memory left for its buffers.
     """
-    on_host = 2 if device.type == "cpu" or direction == "both" else int(direction in _OVER_LINK)
-    refuse_more_than_left(on_host * size, "its buffers on the host take")
+    host_buffers = 2 if device.type == "cpu" or direction == "both" else int(direction in _OVER_LINK)
+    refuse_more_than_left(host_buffers * size, "its buffers on the host take")
     if direction == "peer":
-        return [(_filled(_empty(size, device)), _on_peer(size, device))]
+        return [(_fill_at_random(_empty(size, device)), _peer_buffer(size, device))]
     host = torch.device("cpu")
-    there, back = (host, device), (device, host)
-    routes = {"d2d": [(device, device)], "h2d": [there], "d2h": [back], "both": [there, back]}[direction]
-    return [(_filled(_empty(size, source, memory)), _empty(size, target, memory).zero_()) for source, target in routes]
+    h2d, d2h = (host, device), (device, host)
+    routes = {"d2d": [(device, device)], "h2d": [h2d], "d2h": [d2h], "both": [h2d, d2h]}[direction]
+    return [(_fill_at_random(_empty(size, source, memory)), _empty(size, target, memory).zero_()) for source, target in routes]
 
 
-def _filled(buffer: Tensor) -> Tensor:
+def _fill_at_random(buffer: Tensor) -> Tensor:
     return filled(buffer, partial(torch.randint, 256))
 
 
 def _empty(size: int, device: torch.device, memory: HostPages = "pageable") -> Tensor:
-    """Return a buffer on the device; ``memory`` is that of the host."""
+    """Return an empty buffer on the device; ``memory``: its kind if that is the host."""
     empty = torch.empty(size, dtype=torch.uint8, device=device)
     return page_locked(empty) if memory == "pinned" and device.type == "cpu" else empty
 
 
-def _on_peer(size: int, device: torch.device) -> Tensor:
-    """Return a buffer on the next accelerator of the device's kind, which is copied to.
+def _peer_buffer(size: int, device: torch.device) -> Tensor:
+    """Return a buffer of zeros on the next accelerator of the device's kind.
 
-    Raises NotImplementedError where there is only one, and where that peer can't be used, which is no fault of the device.
+    Raises NotImplementedError where there is only one, and where the peer can't be used, which is no failure of the device itself.
     """
     module: Any = torch.get_device_module(device)
     count = int(module.device_count())
@@ -197,7 +197,7 @@ def _and_wait(queue: Callable[[], object], device: torch.device) -> None:
 
 
 def _verify(call: Callable[[], object], device: torch.device, pairs: list[Pair]) -> None:
-    """Copy once. Raises ValueError if the ends of a target are not those of its source."""
+    """Copy once. Raises ValueError if either end of a target differs from that of its source."""
     call()
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
@@ -208,9 +208,9 @@ def _verify(call: Callable[[], object], device: torch.device, pairs: list[Pair])
 
 
 def _link_rate(queue: Callable[[], object], device: torch.device, directions: int) -> Mapping[str, Reported]:
-    """Return what the PCIe link carries at its generation and width, read while a copy is under way: an idle link trains down.
+    """Return the bandwidth of the PCIe link at the generation and width that it has during a copy: an idle link slows down.
 
-    Nothing where Linux does not tell, or torch is an older one.
+    Empty where Linux does not tell them, or this torch not the device's address.
     """
     queue()
     known = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
@@ -223,18 +223,19 @@ def _link_rate(queue: Callable[[], object], device: torch.device, directions: in
 
 
 def _lock_and_unlock(runtime: Any, pages: Tensor, device: torch.device, clock: Clock) -> tuple[float, float]:
-    """Return the seconds that each takes. Raises what `page_locking` does, with the runtime's reason, where it refuses."""
+    """Return the seconds to lock and to unlock. Raises what `page_locking` does, with the runtime's reason, where either fails."""
     start_s = clock.now()
-    refused = runtime.cudaHostRegister(pages.data_ptr(), pages.nbytes, 0)
+    error = runtime.cudaHostRegister(pages.data_ptr(), pages.nbytes, 0)
     locked_s = clock.now()
-    refused = refused if int(refused) else runtime.cudaHostUnregister(pages.data_ptr())
+    if not int(error):
+        error = runtime.cudaHostUnregister(pages.data_ptr())
     end_s = clock.now()
-    if int(refused):
-        with suppress(RuntimeError):  # which the runtime keeps, and torch would raise behind the next kernel, that of another case
+    if int(error):
+        with suppress(RuntimeError):  # the runtime keeps an error, which torch would raise after the next kernel, in another case
             torch.ones(1, device=device).neg_()
             torch.accelerator.synchronize(device)
         with page_locking():
-            raise RuntimeError(f"page-locking: {runtime.cudaGetErrorString(refused)}")
+            raise RuntimeError(f"page-locking: {runtime.cudaGetErrorString(error)}")
     return locked_s - start_s, end_s - locked_s
 
 
@@ -265,7 +266,7 @@ def overlap(device: torch.device, *, n: Size = 2048, batches: Size = 16) -> Work
 
 
 class Pipeline:
-    """Two buffers on the host, two on the device, a stream to copy and one to compute, and events that pass the buffers on."""
+    """Two buffers on the host, two on the device, a stream for copies and one for products, and events that hand buffers over."""
 
     def __init__(self, module: Any, device: torch.device, n: int, batches: int) -> None:
         self._stream = module.stream
@@ -279,14 +280,14 @@ class Pipeline:
         self._products = 1
 
     def observe(self, clock: Clock) -> Mapping[str, Reported]:
-        """Time copies, computation, both in turns and both at once. Raises ValueError where a batch was not what it should have been."""
+        """Time copies, products, both in turn and both at once. Raises ValueError where a batch was not the one to be computed on."""
         actions: dict[str, Callable[[], None]] = {
             "copy_s": partial(self._on, self._copying, self._copy),
             "compute_s": partial(self._on, self._computing, self._compute),
             "serial_s": partial(self._on, self._copying, self._copy, self._compute),
             "overlapped_s": self._overlapped,
         }
-        # One after the other, as they use the same buffers on different streams.
+        # Timed, so that each has ended before the next begins: they use the same buffers on different streams.
         warm_up(lambda: [seconds_of(action, clock) for action in actions.values()], clock)
         copy_s, compute_s = (seconds_of(actions[name], clock) for name in ("copy_s", "compute_s"))
         self._products = max(1, min(_MOST_PRODUCTS, round(copy_s / compute_s)))
@@ -297,14 +298,14 @@ class Pipeline:
                 times[name].append(seconds_of(action, clock))
                 if name in ("serial_s", "overlapped_s"):
                     self._check()
-        found = {name: statistics.median(each) for name, each in times.items()}
-        at_best = found["serial_s"] - max(found["copy_s"], found["compute_s"])
-        if at_best <= 0:  # one of the two takes no time to speak of
-            return found
-        return {**found, "overlap_efficiency": (found["serial_s"] - found["overlapped_s"]) / at_best}
+        medians = {name: statistics.median(each) for name, each in times.items()}
+        most_saved_s = medians["serial_s"] - max(medians["copy_s"], medians["compute_s"])
+        if most_saved_s <= 0:  # copies or products take too little time
+            return medians
+        return {**medians, "overlap_efficiency": (medians["serial_s"] - medians["overlapped_s"]) / most_saved_s}
 
     def _on(self, stream: Any, *steps: Callable[[int], None]) -> None:
-        """Do these with one batch after the other, all on one stream."""
+        """Do these steps with one batch after the other, all on one stream."""
         with self._stream(stream):
             for batch in self._batches:
                 for step in steps:
@@ -326,11 +327,11 @@ class Pipeline:
         self._slots[batch % 2].copy_(self._host[_source(batch)], non_blocking=True)
 
     def _compute(self, batch: int) -> None:
-        """Multiply, then count the right numbers: last, so that it sees a copy that came too early too."""
-        given = self._slots[batch % 2]
+        """Multiply, and then count the right numbers: last, so that it also notices a next batch that was copied too early."""
+        matrix = self._slots[batch % 2]
         for _ in range(self._products):
-            torch.mm(given, given, out=self._product)
-        torch.sum(given == self._host[_source(batch)][0, 0].item(), dim=(0, 1), out=self._right[batch])
+            torch.mm(matrix, matrix, out=self._product)
+        torch.sum(matrix == self._host[_source(batch)][0, 0].item(), dim=(0, 1), out=self._right[batch])
 
     def _check(self) -> None:
         wrong = int((self._right != self._product.numel()).sum())
@@ -341,5 +342,5 @@ class Pipeline:
 
 
 def _source(batch: int) -> int:
-    """Return which buffer of the host a batch comes from: a slot of the device has them alternately, so that an old batch would show."""
+    """Return the index of a batch's buffer on the host. Each slot of the device gets both in turn, so that an old batch would show."""
     return batch // 2 % 2

@@ -27,7 +27,7 @@ def measured(name, flops=2e9, **more):
 def test_each_network_has_its_counts_its_times_and_what_is_null():
     failed = made_up.ended(made_up.case("train_step", model="mine", batch=8), Status.OOM, "out of memory")
     found = [measured("mine", missing_reasons=UNKNOWN), measured("mobilenet_v2", 601_548_544), failed]
-    rows, missing_reasons = networks.shown(found, {"mine": 1234, "mobilenet_v2": 3_504_872})
+    rows, missing_reasons = networks.tables(found, {"mine": 1234, "mobilenet_v2": 3_504_872})
     assert rows.splitlines()[2:] == [
         "| mine | 1,234 | 2,000,000,000 |  |  | oom | 250 ms |  |",
         "| mobilenet_v2 | 3,504,872 | 601,548,544 | 601,548,544 |  |  | 250 ms |  |",
@@ -63,6 +63,6 @@ def test_every_network_has_every_row_and_counts_as_published(path):
     assert cases == {(name, *step) for name in names for step in networks.STEPS}
     assert networks.wrong_counts(found) == []
     page = networks.PAGE.read_text()
-    rows, _ = networks.shown(found, dict.fromkeys(names, 0))
+    rows, _ = networks.tables(found, dict.fromkeys(names, 0))
     # Weights are counted where transformers is; everything else is in the file.
     assert rows.splitlines() == [re.sub(r"^(\| \w+ \|) [\d,]+ ", r"\1 0 ", line) for line in table_of(page)]

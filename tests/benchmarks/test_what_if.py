@@ -24,9 +24,9 @@ def test_another_table_is_told(tmp_path, monkeypatch):
         what_if.main(["--check"])
 
 
-@pytest.mark.parametrize("way", what_if.WAYS)
+@pytest.mark.parametrize("way", what_if.HELD_OUT)
 def test_the_range_holds_nine_of_ten_held_out_figures(way):
-    ratios = what_if.held_out(FOUND, what_if.WAYS[way])
+    ratios = what_if.held_out_ratios(FOUND, what_if.HELD_OUT[way])
     inside = [ratio for ratio in ratios if 1 / fitted().factor <= ratio <= fitted().factor]
     assert (len(ratios), len(inside) >= 0.9 * len(ratios), fitted().factor <= 2) == (28, True, True)
 
@@ -39,14 +39,14 @@ def test_the_fit_is_to_all_figures_but_those_with_a_reason():
 def test_figures_that_the_formula_gives_are_fitted_exactly():
     made = [each._replace(taken_s=each.arithmetic_s / 1.4 + each.memory_s / 0.39) for each in FOUND]
     assert what_if.fit(made) == pytest.approx((1.4, 0.39))
-    assert [what_if.off((1.4, 0.39), each) for each in made] == pytest.approx([1] * 28)
+    assert [what_if.estimate_ratio((1.4, 0.39), each) for each in made] == pytest.approx([1] * 28)
 
 
 def test_a_figure_is_held_out_with_all_that_is_like_it():
     """Of figures of which a card's are twice as slow, only a fit without the card is off by two."""
     slow = "NVIDIA TITAN V"
     made = [each._replace(taken_s=(each.arithmetic_s + each.memory_s) * (2 if each.figure.device == slow else 1)) for each in FOUND]
-    ratios = what_if.held_out(made, what_if.WAYS["card"])
+    ratios = what_if.held_out_ratios(made, what_if.HELD_OUT["card"])
     assert [ratio for ratio, each in zip(ratios, made, strict=True) if each.figure.device == slow] == pytest.approx([0.5, 0.5])
 
 

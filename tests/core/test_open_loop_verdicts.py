@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dlbench.core.stats import OpenRun, RateVerdict, crossing, overloaded, verdict
-from dlbench.workloads.serving import WARM, requests_of
+from dlbench.workloads.serving import WARM, count_requests
 
 PARTS = 7
 
@@ -42,7 +42,7 @@ def simulated(load: float, bound: float, requests: int, runs: int) -> Iterator[O
 
 def verdicts(load: float, bound: float, percentile: str, probes: int) -> list[RateVerdict]:
     """Return what probes of three runs at most come to."""
-    _, requests = requests_of(percentile, load, None)
+    _, requests = count_requests(percentile, load, None)
     runs = simulated(load, bound, requests, 3 * probes)
     found = []
     for probe in zip(runs, runs, runs, strict=True):

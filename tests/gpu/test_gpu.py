@@ -343,8 +343,8 @@ def test_pictures_of_a_camera_are_prepared_as_on_the_cpu(accelerator, tmp_path):
     from dlbench.workloads import preprocess
 
     picture = torch.randint(256, (3, 3024, 4032), dtype=torch.uint8)
-    on_card = preprocess.resized(picture.to(accelerator), 224).cpu().round()
-    assert (on_card - preprocess.resized(picture, 224)).abs().max() <= 1
+    on_card = preprocess.resize(picture.to(accelerator), 224).cpu().round()
+    assert (on_card - preprocess.resize(picture, 224)).abs().max() <= 1
     pytest.importorskip("PIL", reason="Pillow is not installed")
     ways = 'workload = "preprocess"\naxes.step = ["none", "training", "inference"]\naxes.batch = 4\naxes.workers = 2\naxes.where = '
     done = run(tmp_path, [f'{ways}["processes", "threads", "device"]'], "--device", accelerator)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scripted_loop import ScriptedServer, served
 
 from dlbench.core.stats import OpenRun, RateVerdict, verdict
-from dlbench.kit.open_loop import Batcher, Stamps, reported, schedule, serve
+from dlbench.kit.open_loop import Batcher, Stamps, schedule, serve, summarise_requests
 
 
 def drawn(*of: object) -> list[float]:
@@ -134,7 +134,7 @@ def test_a_service_that_does_not_recover_ends_the_run_with_its_error() -> None:
 
 
 def report(stamps: Stamps, bound_s: float, largest: int = 1, warm: int = 0) -> dict[str, Any]:
-    return dict(reported(stamps, bound_s, largest, warm))
+    return dict(summarise_requests(stamps, bound_s, largest, warm))
 
 
 def test_values_of_a_run_exactly() -> None:

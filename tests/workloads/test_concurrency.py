@@ -8,7 +8,7 @@ from two_ranks import run_ranks
 
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import concurrency
-from dlbench.workloads.concurrency import cores, in_window, part, rates, reported
+from dlbench.workloads.concurrency import compare_speeds, part_of, rates, run_for, usable_cpus
 
 CPU = torch.device("cpu")
 
@@ -37,7 +37,7 @@ def test_sides_that_never_ran_together_have_no_rates():
     ],
 )
 def test_efficiency_is_0_as_one_after_the_other_and_1_at_full_speed(alone, at_once, most, kept, efficiency):
-    values = reported(alone, at_once, 80.0, 8.0 * sum(at_once), most)
+    values = compare_speeds(alone, at_once, 80.0, 8.0 * sum(at_once), most)
     assert values["kept"] == pytest.approx(kept)
     assert values["overlap_efficiency"] == pytest.approx(efficiency)
     assert (values["in_turn_items_per_s"], values["at_once_items_per_s"]) == (80, 8 * sum(at_once))
@@ -52,8 +52,8 @@ def clock(monkeypatch):
 
 
 def test_each_side_has_a_thread_with_its_cpus_and_goes_on_for_so_long(clock):
-    found, mine = [], cores()
-    (ends,) = in_window(clock, [lambda: found.append((torch.get_num_threads(), cores()))], [mine[:1]], 2.0)
+    found, mine = [], usable_cpus()
+    (ends,) = run_for(clock, [lambda: found.append((torch.get_num_threads(), usable_cpus()))], [mine[:1]], 2.0)
     assert ends == [0, 1, 2]
     assert found == [(1, mine[:1])] * 3
     torch.set_num_threads(len(mine))
@@ -64,13 +64,13 @@ def test_a_side_that_fails_fails_the_case(clock):
         raise ValueError("no step")
 
     with pytest.raises(ValueError, match="no step"):
-        in_window(clock, [fail, lambda: None], [cores()] * 2, 1.0)
+        run_for(clock, [fail, lambda: None], [usable_cpus()] * 2, 1.0)
 
 
 def test_cores_are_shared_out_evenly():
-    assert [part(range(8), at, 3) for at in range(3)] == [range(2), range(2, 4), range(4, 6)]
+    assert [part_of(range(8), at, 3) for at in range(3)] == [range(2), range(2, 4), range(4, 6)]
     with pytest.raises(NotImplementedError, match="2 at once need as many cores, and there are 1 to use"):
-        part([7], 0, 2)
+        part_of([7], 0, 2)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dlbench.workloads.convergence import (
     Perceptron,
     SeededTraining,
     convergence,
-    reported,
+    summarise_seeds,
 )
 
 CPU = torch.device("cpu")
@@ -47,7 +47,7 @@ def test_every_format_learns(samples, name):
     training, curve = trained(samples, name, 0.02, 12)
     assert curve.shape == (12, SEEDS)
     assert (curve[-3:].mean(0) < curve[:3].mean(0)).all()
-    assert not any(reported(curve, *training.check(*(each[:64] for each in samples[Perceptron])))["diverged"])
+    assert not any(summarise_seeds(curve, *training.check(*(each[:64] for each in samples[Perceptron])))["diverged"])
     assert len({*curve[0].tolist()}) == SEEDS
 
 
@@ -121,7 +121,7 @@ def test_a_step_that_overflows_in_fp16_is_skipped(samples):
 
 def test_what_diverged_has_guessed_and_every_number_is_finite():
     curve = torch.tensor([[1.0, math.nan, 2.0], [0.5, 1.0, 99.0], [0.4, 0.5, 0.5]])
-    values = reported(curve, torch.tensor([0.4, 0.5, math.inf]), torch.tensor([0.9, 0.9, 0.9]))
+    values = summarise_seeds(curve, torch.tensor([0.4, 0.5, math.inf]), torch.tensor([0.9, 0.9, 0.9]))
     most = pytest.approx(10 * math.log(10))
     assert values["diverged"] == (0, 1, 1)
     assert values["accuracy"] == pytest.approx((0.9, 0.1, 0.1))

@@ -211,7 +211,7 @@ def test_alone_a_loader_has_the_pace_of_its_workers_and_a_step_its_own(workers, 
         steps.append(inputs)
         clock.advance(0.125)
 
-    found = user_batches.alone(Shop(clock, at_once), step, workers, clock)
+    found = user_batches.time_alone(Shop(clock, at_once), step, workers, clock)
     assert found == {"input_alone_s": 4 / at_once, "step_alone_s": 0.125}
     assert all(each is steps[0] for each in steps)
 
@@ -224,9 +224,9 @@ def test_what_is_slow_is_timed_no_more_often_than_its_pace_takes():
         clock.advance(3)
 
     shop = Shop(clock, 1)
-    assert user_batches.alone(shop, step, 0, clock) == {"input_alone_s": 4, "step_alone_s": 3}
+    assert user_batches.time_alone(shop, step, 0, clock) == {"input_alone_s": 4, "step_alone_s": 3}
     assert (shop.fetched, len(steps)) == (1, 1)
-    assert user_batches.alone(shop, step, 1, clock) == {"input_alone_s": 4, "step_alone_s": 3}
+    assert user_batches.time_alone(shop, step, 1, clock) == {"input_alone_s": 4, "step_alone_s": 3}
     assert (shop.fetched, len(steps)) == (4, 2)
 
 

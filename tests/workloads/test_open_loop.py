@@ -12,7 +12,7 @@ from front_door import measurements
 
 from dlbench import Work
 from dlbench.workloads import serving as module
-from dlbench.workloads.serving import cpus_of_client, open_loop, requests_of
+from dlbench.workloads.serving import count_requests, cpus_of_client, open_loop
 
 pytestmark = pytest.mark.real
 
@@ -128,7 +128,7 @@ def test_a_client_gets_a_cpu_of_its_own_where_the_server_leaves_one(
     [("p90", 0.1, None, 300), ("p90", 0.8, None, 625), ("p90", 1.5, None, 2000), ("p99", 0.1, None, 2000), ("p90", 0.8, 150, 150)],
 )
 def test_a_run_has_more_requests_close_to_capacity(percentile: str, load: float, given: int | None, count: int) -> None:
-    assert requests_of(percentile, load, given) == (count // 10 if count != 625 else 62, count)
+    assert count_requests(percentile, load, given) == (count // 10 if count != 625 else 62, count)
 
 
 def searched(folder: Path, name: str, *arguments: str) -> Any:

@@ -46,7 +46,7 @@ def test_bytes_and_floats_are_resized_as_by_two_products_within_a_level(height, 
     """A CPU resizes bytes, an accelerator floats."""
     picture = levels(height, width)
     right = tent(height, to[0]) @ picture.double() @ tent(width, to[1]).T
-    in_bytes, in_floats = preprocess.resized(picture, size), preprocess.resized(picture.float(), size)
+    in_bytes, in_floats = preprocess.resize(picture, size), preprocess.resize(picture.float(), size)
     assert (in_bytes.dtype, in_bytes.shape) == (torch.uint8, (3, *to))
     assert (in_floats - right).abs().max() < 1e-2  # its weights are in fp32
     assert (in_bytes - right).abs().max() <= 1
@@ -55,7 +55,7 @@ def test_bytes_and_floats_are_resized_as_by_two_products_within_a_level(height, 
 
 def test_amplitudes_fall_as_those_of_natural_images_do():
     (file,) = preprocess.draw_files(1, 512, 384)
-    brightness = preprocess.by_pillow(file).double().mean(0)
+    brightness = preprocess.decode_by_pillow(file).double().mean(0)
     assert brightness.mean() == pytest.approx(128, abs=3)
     assert brightness.std() == pytest.approx(45, rel=0.1)
     amplitudes = torch.fft.rfft2(brightness).abs()
@@ -76,22 +76,22 @@ def test_files_differ_from_each_other_and_are_the_same_for_the_same_seed():
 def test_a_grey_picture_has_three_channels_too():
     file = BytesIO()
     Image.new("L", (5, 4), 77).save(file, "PNG")
-    decoded = preprocess.by_pillow(file.getvalue())
+    decoded = preprocess.decode_by_pillow(file.getvalue())
     assert (decoded.shape, decoded.unique().tolist()) == ((3, 4, 5), [77])
 
 
 def test_a_cut_is_a_part_of_the_resized_picture_and_every_other_mirrored():
     picture = levels(24, 32)
-    smaller = preprocess.resized(picture, 14)  # 16 x 21
+    smaller = preprocess.resize(picture, 14)  # 16 x 21
     windows = {(top, left): smaller[:, top : top + 14, left : left + 14] for top in range(3) for left in range(8)}
     expected = {(*place, mirrored): window.flip(2) if mirrored else window for place, window in windows.items() for mirrored in (0, 1)}
-    parts = [preprocess.cut(picture, 14) for _ in range(400)]
+    parts = [preprocess.crop(picture, 14) for _ in range(400)]
     assert {next(place for place, window in expected.items() if part.equal(window)) for part in parts} == expected.keys()
 
 
 def test_a_batch_is_normalised_by_channel():
     black, white = (torch.full((3, 2, 2), level, dtype=torch.uint8) for level in (0, 255))
-    batch = preprocess.normalised(iter([black, white]))
+    batch = preprocess.to_batch(iter([black, white]))
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     assert batch.shape == (2, 3, 2, 2)
     torch.testing.assert_close(batch[:, :, 0, 0], torch.stack([-mean / std, (1 - mean) / std]))
@@ -117,7 +117,7 @@ def test_threads_keep_the_order_and_are_one_list_ahead(workers):
 
 def test_without_pillow_pictures_are_neither_drawn_nor_decoded(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    for call in (lambda: set_up("preprocess", **SMALL), lambda: preprocess.by_pillow(b"")):
+    for call in (lambda: set_up("preprocess", **SMALL), lambda: preprocess.decode_by_pillow(b"")):
         with pytest.raises(NotImplementedError, match="Pillow is not installed; pip install pillow"):
             call()
 
@@ -142,7 +142,7 @@ def test_torchcodec_that_does_not_import_says_what_is_missing(monkeypatch):
 
 def test_torchcodec_decodes_where_it_imports(monkeypatch):
     decoded, decoders = [], ModuleType("torchcodec.decoders")
-    decoders.decode_image = lambda file: decoded.append(file) or preprocess.by_pillow(file)
+    decoders.decode_image = lambda file: decoded.append(file) or preprocess.decode_by_pillow(file)
     monkeypatch.setitem(sys.modules, "torchcodec", ModuleType("torchcodec"))
     monkeypatch.setitem(sys.modules, "torchcodec.decoders", decoders)
     set_up("preprocess", **SMALL, decoder="torchcodec").call()
@@ -227,12 +227,12 @@ def test_what_cannot_be_is_refused_before_a_picture_is_drawn(monkeypatch, regist
 
 
 def test_numbers_that_rounding_does_not_explain_fail(monkeypatch):
-    work, usual = set_up("preprocess", **SMALL), preprocess.resized
+    work, usual = set_up("preprocess", **SMALL), preprocess.resize
 
     def darker(picture, size):
         return usual(picture, size) // (2 if picture.dtype is torch.uint8 else 1)
 
     work.call()
-    monkeypatch.setattr(preprocess, "resized", darker)
+    monkeypatch.setattr(preprocess, "resize", darker)
     with pytest.raises(ValueError, match=r"a pixel resized here is \d+ of 255 levels away from fp64 on the CPU; rounding explains one"):
         work.report(ManualClock())

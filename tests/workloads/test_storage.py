@@ -32,7 +32,7 @@ def is_on_a_disk(place):
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(os.open(file.name, os.O_RDONLY | os.O_DIRECT))
-            return storage.resident([file.name]) == 0
+            return storage.resident_share([file.name]) == 0
     except OSError:
         return False
 
@@ -61,7 +61,7 @@ def folder(disk):
 @pytest.mark.parametrize(("access", "cache"), [("read", "cold"), ("read", "warm"), ("mmap", "cold"), ("mmap", "warm"), ("direct", "cold")])
 def test_a_call_reads_each_byte_once_from_where_it_says(folder, monkeypatch, files, order, access, cache):
     got = []
-    for name in ("by_mapping", "by_reading"):
+    for name in ("read_by_mapping", "reader_with"):
         real = getattr(storage, name)
 
         def noting(path, reads, read):
@@ -69,14 +69,14 @@ def test_a_call_reads_each_byte_once_from_where_it_says(folder, monkeypatch, fil
                 read(path, [each])
                 got.append((path, each[0], bytes(each[1][0])))
 
-        noted = (lambda flags, real=real: lambda path, reads: noting(path, reads, real(flags))) if name == "by_reading" else None
+        noted = (lambda flags, real=real: lambda path, reads: noting(path, reads, real(flags))) if name == "reader_with" else None
         monkeypatch.setattr(storage, name, noted or (lambda path, reads, real=real: noting(path, reads, real)))
     work = set_up("storage", **{**SMALL, "files": files, "order": order, "access": access, "cache": cache})
     got.clear()
     if cache == "cold":
         work.before()
         paths = [str(path) for path in folder.rglob("*") if path.is_file()]
-        assert storage.resident(paths) == 0
+        assert storage.resident_share(paths) == 0
     work.call()
     assert work.report(ManualClock()) == {"resident": 0.0 if cache == "cold" else 1.0}
     assert (work.items, work.bytes) == (5, 5 * 8192)

@@ -22,12 +22,10 @@ _ROOT = 0
 
 
 class _Collective(NamedTuple):
-    """A collective over two tensors, or in place where they are one."""
+    """A collective and its tensors on this rank; in place, both are the same tensor."""
 
-    given: Tensor
-    """Input of this rank."""
-    got: Tensor
-    """Its result."""
+    input: Tensor
+    result: Tensor
     run: Callable[[], object]
 
 
@@ -41,22 +39,25 @@ def collective(
     dtype: Dtype = "fp32",
 ) -> Work:
     """Run one collective over `bytes` of data, which nccl-tests' meaning of size says where to find."""
-    element, shares = storage(dtype), ranks if op in _IN_SHARES else 1
-    count, rest = divmod(bytes, element.itemsize * shares)
+    element = storage(dtype)
+    shares = ranks if op in _IN_SHARES else 1
+    share_elements, rest = divmod(bytes, element.itemsize * shares)
     if rest:
-        of = f"{shares} shares of {dtype}" if shares > 1 else dtype
-        raise ValueError(f"{bytes} bytes do not divide into {of}; give a multiple of {element.itemsize * shares}")
+        parts = f"{shares} shares of {dtype}" if shares > 1 else dtype
+        raise ValueError(f"{bytes} bytes do not divide into {parts}; give a multiple of {element.itemsize * shares}")
     if op == "send_recv" and ranks == 1:
         raise NotImplementedError("one rank has nobody to send to; give ranks = 2 or more")
-    ready = _prepared(op, count, ranks, torch.randn(count * shares).to(element).to(device))
-    _verify(op, ready, ranks)
-    ready.given.copy_(torch.randn(ready.given.shape))
-    return Work(call=_refilled(ready, ranks) if op == "all_reduce" else ready.run, items=1, bytes=bytes)
+    whole = torch.randn(share_elements * shares).to(element).to(device)
+    prepared = _prepare(op, whole, share_elements, ranks)
+    _verify(op, prepared, ranks)
+    prepared.input.copy_(torch.randn(prepared.input.shape))
+    call = _restore_before_overflow(prepared, ranks) if op == "all_reduce" else prepared.run
+    return Work(call=call, items=1, bytes=bytes)
 
 
-def _prepared(op: Op, count: int, ranks: int, whole: Tensor) -> _Collective:
-    """Return the collective over ``whole``, which is all shares where there are shares, of ``count`` elements each."""
-    share, other = whole[:count].clone(), torch.empty_like(whole)
+def _prepare(op: Op, whole: Tensor, share_elements: int, ranks: int) -> _Collective:
+    """Return the collective over the numbers of ``whole``: all ranks' shares for operations in `_IN_SHARES`, else one rank's data."""
+    share, other = whole[:share_elements].clone(), torch.empty_like(whole)
     names = cast(Any, dist)
     match op:
         case "all_reduce":
@@ -66,7 +67,7 @@ def _prepared(op: Op, count: int, ranks: int, whole: Tensor) -> _Collective:
         case "broadcast":
             return _Collective(whole, whole, lambda: dist.broadcast(whole, _ROOT))
         case "all_gather":
-            # Torch 2.13 renamed this and the next.
+            # torch 2.13 renamed this function and that of the next case.
             gather = names.all_gather_single if hasattr(dist, "all_gather_single") else names.all_gather_into_tensor
             return _Collective(share, whole, lambda: gather(whole, share))
         case "reduce_scatter":
@@ -78,32 +79,37 @@ def _prepared(op: Op, count: int, ranks: int, whole: Tensor) -> _Collective:
             return _Collective(whole, other, lambda: _pass_on(whole, other, ranks))
 
 
-def _pass_on(given: Tensor, got: Tensor, ranks: int) -> None:
+def _pass_on(sent: Tensor, received: Tensor, ranks: int) -> None:
     """Send to the next rank of a ring while receiving from the one before."""
     rank = dist.get_rank()
-    both = [dist.P2POp(dist.isend, given, (rank + 1) % ranks), dist.P2POp(dist.irecv, got, (rank - 1) % ranks)]
-    for work in dist.batch_isend_irecv(both):
-        work.wait()
+    both = [dist.P2POp(dist.isend, sent, (rank + 1) % ranks), dist.P2POp(dist.irecv, received, (rank - 1) % ranks)]
+    for request in dist.batch_isend_irecv(both):
+        request.wait()
 
 
-def _refilled(ready: _Collective, ranks: int) -> Callable[[], object]:
-    """Return an all-reduce that restores its input before the sums, each ``ranks`` times the last, become infinite."""
-    start = ready.given.clone()
-    headroom = math.log2(torch.finfo(start.dtype).max / 16)  # no number drawn is larger than 16
-    calls = cycle(range(max(1, int(headroom / math.log2(max(2, ranks))))))
+def _restore_before_overflow(all_reduce: _Collective, ranks: int) -> Callable[[], object]:
+    """Return a call of an all-reduce that restores its input every so many calls.
+
+    It sums in place, so each result is up to ``ranks`` times the last, and would become infinite.
+    """
+    start = all_reduce.input.clone()
+    doublings = math.log2(torch.finfo(start.dtype).max / 16)  # no number drawn is larger than 16
+    safe_calls = int(doublings / math.log2(max(2, ranks)))
+    turns = cycle(range(max(1, safe_calls)))
 
     def run() -> None:
-        if next(calls) == 0:
-            ready.given.copy_(start)
-        ready.run()
+        if next(turns) == 0:
+            all_reduce.input.copy_(start)
+        all_reduce.run()
 
     return run
 
 
-def _verify(op: Op, ready: _Collective, ranks: int) -> None:
-    """Run it once on numbers with a known result. Raises ValueError for another one."""
-    rank, everyone = dist.get_rank(), torch.arange(1, ranks + 1)  # in `everyone` each rank's number plus one
-    given, expected = {
+def _verify(op: Op, collective: _Collective, ranks: int) -> None:
+    """Run the collective once on numbers with a known result. Raises ValueError for any other result."""
+    rank = dist.get_rank()
+    everyone = torch.arange(1, ranks + 1)  # each rank's number plus one
+    values, expected = {
         "all_reduce": (everyone[rank], everyone.sum()),
         "reduce": (everyone[rank], everyone.sum() if rank == _ROOT else None),
         "broadcast": (everyone[rank], everyone[_ROOT]),
@@ -112,13 +118,15 @@ def _verify(op: Op, ready: _Collective, ranks: int) -> None:
         "all_to_all": (rank * ranks + everyone, ranks * (everyone - 1) + rank + 1),
         "send_recv": (everyone[rank], everyone[rank - 1]),
     }[op]
-    ready.given.copy_(_spread(given, ready.given))
-    ready.run()
-    # The result of a reduce is undefined on other ranks than the root.
-    if expected is not None and not torch.allclose(ready.got.double().cpu(), _spread(expected, ready.got).double().cpu(), rtol=0.02):
-        raise ValueError(f"{op} gave rank {rank} a wrong result, such as {ready.got.flatten()[0].item():g}")
+    result = collective.result
+    collective.input.copy_(_fill_shares(values, collective.input))
+    collective.run()
+    if expected is None:  # the result of a reduce is undefined on other ranks than the root
+        return
+    if not torch.allclose(result.double().cpu(), _fill_shares(expected, result).double().cpu(), rtol=0.02):
+        raise ValueError(f"{op} gave rank {rank} a wrong result, such as {result.flatten()[0].item():g}")
 
 
-def _spread(values: Tensor, like: Tensor) -> Tensor:
-    """Return one value everywhere, or each value over a share, in the shape and precision of ``like``."""
+def _fill_shares(values: Tensor, like: Tensor) -> Tensor:
+    """Return a vector of the length and type of ``like`` in as many equal shares as there are values, each filled with its value."""
     return values.reshape(-1, 1).expand(-1, like.numel() // values.numel()).flatten().to(like.dtype)

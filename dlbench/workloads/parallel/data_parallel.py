@@ -25,7 +25,7 @@ from dlbench.workloads.parallel.experiments import AVERAGINGS, OUTCOME, STALENES
 
 Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "local", "replicas"]
 Sent = Literal["full", "bf16", "fp16"]
-"""Types that gradients travel as: torch has hooks for these."""
+"""Types that gradients are sent as: their own, or one that torch has a communication hook for."""
 Percent = Annotated[int, Least(0)]
 Rate = Annotated[float, Least(0)]
 
@@ -37,15 +37,15 @@ EXPERIMENTS = {
 }
 """Forms that train for a time and report the outcome."""
 ANY_LAYOUT = ("ddp", "replicas")
-"""Forms whose weights may lie in memory in another order than torch's own."""
+"""Forms whose weights may be in another memory layout than torch's default."""
 SECONDS = 5.0
-"""An experiment trains for, by default: a hundred steps at 20 a second."""
+"""Training time of an experiment by default: a hundred steps at 20 a second."""
 LEARNING_RATE = 0.01
 """Rate of an experiment by default; with momentum 0.9, VGG's own (https://arxiv.org/abs/1409.1556, section 3.1)."""
 AVERAGE_EVERY = 8
-"""Steps of ``local`` between two averagings by default: an eighth of the communication is left."""
-START = 1
-"""Seed of every experiment instead of the case's, which differs between forms: their losses are set side by side, so they start alike."""
+"""Steps of ``local`` from one averaging to the next by default, which leaves an eighth of the communication."""
+START_SEED = 1
+"""Seed of every experiment. The case's own differs between forms, whose losses are compared, so all have to start from equal weights."""
 
 
 @workload(
@@ -82,19 +82,19 @@ def data_parallel(
         raise ValueError(f"seconds, learning_rate and straggler belong to the forms {', '.join(EXPERIMENTS)}; leave them out for {form}")
     share = batch if scaling == "weak" else _share(batch, ranks)
     if form in EXPERIMENTS:
-        torch.manual_seed(START)
-    network = build_on(device, model, dtype, layout)  # the same in every rank, for all have the same seed
+        torch.manual_seed(START_SEED)
+    network = build_on(device, model, dtype, layout)  # equal on all ranks, which have the same seed so far
     items = share * ranks
-    torch.manual_seed(torch.initial_seed() + dist.get_rank())  # from here on each rank draws numbers of its own
+    torch.manual_seed(torch.initial_seed() + dist.get_rank())  # each rank draws a batch of its own
     inputs, targets = draw_batch(device, model, share, dtype, layout)
     counts = train_counts(network, model, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, 0)
     flops, least_flops = (each and each * ranks for each in (counts.flops, counts.least_flops))
     network.train()
     if form in EXPERIMENTS:
         experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE, average_every or AVERAGE_EVERY)
-        # The last rank is the slow one, as the first has the weights to look after.
-        behind = straggler if dist.get_rank() == ranks - 1 else 0
-        learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, behind)
+        # The last rank is the slow one, because the first may also keep the weights of all.
+        slower_percent = straggler if dist.get_rank() == ranks - 1 else 0
+        learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, slower_percent)
         return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=counts.unknown)
     if form == "fsdp":
         _shard(network, device)
@@ -115,6 +115,7 @@ def data_parallel(
 
 
 def _share(batch: int, ranks: int) -> int:
+    """Return each rank's part of a batch. Raises ValueError where the batch does not divide."""
     if batch < ranks:
         raise ValueError(f"a batch of {batch} is smaller than the {ranks} ranks that share it; take {ranks} at least")
     if batch % ranks:
@@ -123,43 +124,45 @@ def _share(batch: int, ranks: int) -> int:
 
 
 def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:
+    """Return the network as one replica of DDP. Raises NotImplementedError where the ranks can't send such gradients."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 
     parallel = DistributedDataParallel(network, device_ids=None if device.index is None else [device.index], bucket_cap_mb=bucket_mb)
     if gradients != "full":
         try:
             parallel.register_comm_hook(None, bf16_compress_hook if gradients == "bf16" else fp16_compress_hook)
-        except TypeError as error:  # so torch says that these ranks can't send it
+        except TypeError as error:  # what torch raises where the backend can't send this type
             raise NotImplementedError(f"gradients={gradients}: {error}") from error
     return parallel
 
 
 def _shard(network: nn.Module, device: torch.device) -> None:
-    """Shard in place: each stage of the network on its own, so that the next one's weights arrive while one computes, then the rest."""
+    """Shard the network in place: each stage on its own, so that its weights arrive while the stage before computes, then the rest."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    for stage in list(stages_of(network, appearances(network))):
+    for stage in list(find_stages(network, count_uses(network))):
         fully_shard(stage, mesh=mesh)
     fully_shard(network, mesh=mesh)
 
 
-def stages_of(module: nn.Module, uses: Mapping[nn.Parameter, int]) -> Iterator[nn.Module]:
-    """Yield the outermost modules with layers in them that can be sharded on their own.
+def find_stages(module: nn.Module, network_uses: Mapping[nn.Parameter, int]) -> Iterator[nn.Module]:
+    """Yield the outermost modules that have layers in them and can be sharded on their own; ``network_uses``: `count_uses` of the whole.
 
-    A list of others can't, as it is never called, and neither can one that shares a weight with another part of the network.
+    A module that is never called, such as a list of others, can't be, and neither can one that shares a weight with the rest.
     """
     for child in module.children():
         if next(child.children(), None) is None:
             continue
         is_called = type(child).forward is not nn.Module.forward
-        if is_called and all(uses[weight] == count for weight, count in appearances(child).items()):
+        shares_no_weight = all(network_uses[weight] == uses for weight, uses in count_uses(child).items())
+        if is_called and shares_no_weight:
             yield child
         else:
-            yield from stages_of(child, uses)
+            yield from find_stages(child, network_uses)
 
 
-def appearances(module: nn.Module) -> Counter[nn.Parameter]:
-    """Return how often each weight is in a module: once, unless layers share it."""
+def count_uses(module: nn.Module) -> Counter[nn.Parameter]:
+    """Count how often each weight is in a module: once, unless layers share it."""
     return Counter(weight for _, weight in module.named_parameters(remove_duplicate=False))

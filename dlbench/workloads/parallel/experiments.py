@@ -1,4 +1,4 @@
-"""Data-parallel trainings for a time, in step: their replicas and values, averaged weights, and towers with the weights on the CPU.
+"""Data-parallel trainings that run for a time: the replicas and values of all, and the two forms whose ranks keep in step.
 
 Local stochastic gradient descent averages as in Stich 2019 (https://arxiv.org/abs/1805.09767, algorithm 1), but with momentum, which stays
 each rank's own.
@@ -33,7 +33,7 @@ OUTCOME = (
     Value("items_per_s", Unit.ITEMS_PER_S, "higher", "images that all ranks trained on a second", when=TRAINED),
 )
 _BINS = {0: "0", 1: "1", 2: "2-3", 4: "4-7", 8: "8-15", 16: "16+"}
-"""Bins of the histogram, by their least staleness."""
+"""Bins of the histogram, by the smallest staleness in each."""
 STALENESS = Value(
     "staleness",
     Unit.COUNT,
@@ -50,26 +50,26 @@ class Experiment:
     """How an experiment trains."""
 
     seconds: float
-    """The same for every form, so that losses can be compared; what is not done by then does not count."""
+    """Training time; the same for every form, so that losses can be compared. A step that has not ended by then does not count."""
     learning_rate: float
     average_every: int = 1
     """Steps of ``local`` from one averaging to the next."""
 
     def optimizer(self, weights: Tensor) -> torch.optim.Optimizer:
-        """Return what updates weights in place."""
+        """Return an optimizer that updates the weights in place."""
         return OPTIMIZERS["sgd"]([weights], lr=self.learning_rate)
 
 
 class Learner:
     """A rank's replica of the network and its share of the batch.
 
-    All weights are one vector, and all gradients another, which the network's parameters are views of: messages carry vectors.
+    All weights are one vector and all gradients another, so that each is sent as one message; the network's parameters are views of both.
     """
 
     def __init__(self, network: nn.Module, loss: Loss, batch: tuple[Inputs, Any], items: int, dtype: Dtype, straggler: int = 0) -> None:
-        """Take over the network, which ``loss`` calls, and the rank's part of the batch: inputs and targets of so many ``items``.
+        """Make the network's parameters views of one vector; ``loss`` calls the network, and ``items`` is the size of the rank's batch.
 
-        A ``straggler`` is slower by so many percent.
+        ``straggler``: percent by which a step of this rank is slowed down.
 
         Raises NotImplementedError for a precision that scales gradients.
         """
@@ -78,15 +78,15 @@ class Learner:
         parameters = list(network.parameters())
         buffers = [each for each in network.buffers() if each.is_floating_point()]
         self.state = torch.cat([each.detach().flatten() for each in (*parameters, *buffers)])
-        """The weights, and behind them the floating-point buffers, such as batch statistics."""
+        """The weights, followed by the floating-point buffers, such as batch statistics."""
         self.weights = self.state[: sum(each.numel() for each in parameters)]
         self.gradients = torch.zeros_like(self.weights)
         begin = 0
-        for each in (*parameters, *buffers):
-            end = begin + each.numel()
-            each.data = self.state[begin:end].view_as(each)
-            if isinstance(each, nn.Parameter):
-                each.grad = self.gradients[begin:end].view_as(each)
+        for tensor in (*parameters, *buffers):
+            end = begin + tensor.numel()
+            tensor.data = self.state[begin:end].view_as(tensor)
+            if isinstance(tensor, nn.Parameter):
+                tensor.grad = self.gradients[begin:end].view_as(tensor)
             begin = end
         inputs, targets = batch
         self.share = (*tensors_of(inputs), *tensors_of(targets))
@@ -99,12 +99,12 @@ class Learner:
         self._begun_s = 0.0
 
     def forward(self) -> Tensor:
-        """Return the loss of the share, to go backward from."""
+        """Return the loss of the rank's share, for `backward`."""
         self._begun_s = time.perf_counter()
         return self._forward()
 
     def backward(self, loss: Tensor) -> None:
-        """Fill the gradients; a straggler then sleeps, for it stands for a slower device and not for a busy host."""
+        """Fill the gradients. A straggler then sleeps: it stands for a slower device, which leaves its host idle."""
         self.gradients.zero_()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         if self._straggler:
@@ -112,7 +112,7 @@ class Learner:
             time.sleep((time.perf_counter() - self._begun_s) * self._straggler / 100)
 
     def mean_loss(self) -> float:
-        """Return the loss of the whole batch, each rank's share under its own weights; every rank has to ask."""
+        """Return the mean over all ranks of the loss of each one's share under its own weights; every rank has to call it."""
         with torch.no_grad():
             loss = self._forward().cpu().double()  # not every device has fp64
         dist.all_reduce(loss, group=control_group())
@@ -120,10 +120,7 @@ class Learner:
 
 
 def outcome(before: float, after: float, updates: int, images: int, seconds: float) -> dict[str, Reported]:
-    """Return the values that every experiment has: losses, and updates and images a second.
-
-    Raises ValueError where there was no update.
-    """
+    """Return the values that all forms report: loss before and after, and updates and images a second. Raises ValueError for no update."""
     if not updates:
         raise ValueError(f"no gradient was ready within {seconds:g} s; give more seconds")
     return {
@@ -136,8 +133,8 @@ def outcome(before: float, after: float, updates: int, images: int, seconds: flo
 
 
 def histogram(staleness: Iterable[int]) -> list[int]:
-    """Count updates by staleness: how many other updates came between reading the weights and changing them."""
-    counts = Counter(max(least for least in _BINS if least <= each) for each in staleness)
+    """Return the number of updates in each bin of staleness: how many other updates came between reading the weights and changing them."""
+    counts = Counter(max(least for least in _BINS if least <= updates_between) for updates_between in staleness)
     return [counts[least] for least in _BINS]
 
 
@@ -145,38 +142,40 @@ AVERAGINGS = Value("averagings", Unit.COUNT, None, "how often all ranks averaged
 
 
 def local(learner: Learner, experiment: Experiment) -> Observe:
-    """Return the experiment: every rank updates the weights on its own device, which all-reduces them.
+    """Return a training in which every rank updates weights of its own, and all average them by an all-reduce every so many steps.
 
     Averaged after each step they are those of one process with the whole batch, as an update is linear in gradients and momentum.
     """
-    weights = nn.Parameter(learner.weights)  # the same memory
+    weights = nn.Parameter(learner.weights)  # shares the memory of learner.weights
     weights.grad = learner.gradients
     optimizer = experiment.optimizer(weights)
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        learner.backward(learner.forward())  # the first is slower: not what a step takes
-        dist.all_reduce(learner.gradients)  # and so is the first message; the weights are to start as those of other forms
-        before, begun, steps, planned = learner.mean_loss(), clock.now(), 0, 1
-        while planned > 0:
-            for _ in range(planned):
+        learner.backward(learner.forward())  # warm-up: the first step is slower
+        dist.all_reduce(learner.gradients)  # and so is the first message; of gradients, because the weights must not change yet
+        before, begun_s = learner.mean_loss(), clock.now()
+        steps, steps_ahead = 0, 1
+        while steps_ahead > 0:
+            for _ in range(steps_ahead):
                 learner.backward(learner.forward())
                 optimizer.step()
                 steps += 1
                 if steps % experiment.average_every == 0:
                     average(learner)
-            elapsed_s = clock.now() - begun
-            # Half of what still fits, as all wait for each other at the clock: it is read a few times only, however rarely they average.
-            planned = (int((experiment.seconds / elapsed_s - 1) * steps) + 1) // 2
+            elapsed_s = clock.now() - begun_s
+            # Ranks wait for each other at the clock, so it is read rarely: after half of the steps that still fit into the time.
+            steps_ahead = (int((experiment.seconds / elapsed_s - 1) * steps) + 1) // 2
         if steps % experiment.average_every:
             average(learner)
         values = outcome(before, learner.mean_loss(), steps, steps * dist.get_world_size() * learner.items, elapsed_s)
-        return values | {AVERAGINGS.name: -(-steps // experiment.average_every)}
+        averagings = -(-steps // experiment.average_every)  # the last one may come after fewer steps
+        return values | {AVERAGINGS.name: averagings}
 
     return observe
 
 
 def average(learner: Learner) -> None:
-    """Give all ranks the mean of their weights and floating-point buffers."""
+    """Replace the weights and floating-point buffers of every rank by their mean over all ranks."""
     dist.all_reduce(learner.state)
     learner.state.div_(dist.get_world_size())
 
@@ -196,18 +195,19 @@ STEPS = tuple(
 
 
 def tower(learner: Learner, experiment: Experiment) -> Observe:
-    """Return the experiment: rank 0's CPU has the weights and the whole batch, and every rank computes on its own device.
+    """Return a training whose weights and whole batch are on rank 0's CPU, while every rank computes on its own device.
 
-    Times are those that rank 0 sees, by its own clock: a barrier between the steps would hide the waiting in the step before it.
+    The time of each part of a step is read on rank 0's own clock: a barrier after each part would hide how long rank 0 waits for others.
     """
-    group, first, ranks = control_group(), dist.get_rank() == 0, dist.get_world_size()
+    group, ranks = control_group(), dist.get_world_size()
+    is_first = dist.get_rank() == 0
     master = nn.Parameter(learner.weights.detach().cpu().clone())
     optimizer = experiment.optimizer(master)
-    share = [each.cpu() for each in learner.share]
-    batch = [_gathered(each) for each in share]
-    gradients = torch.empty(ranks if first else 0, master.numel(), dtype=master.dtype)
+    share = [tensor.cpu() for tensor in learner.share]
+    shares_of_all = [_gather(tensor) for tensor in share]
+    gradients_of_all = torch.empty(ranks if is_first else 0, master.numel(), dtype=master.dtype)
     mean = torch.empty_like(master)
-    if first:
+    if is_first:
         master.grad = mean
 
     def replicate() -> None:
@@ -215,12 +215,12 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
         learner.weights.copy_(master.data)
 
     def split() -> None:
-        for part, parts, on_device in zip(share, batch, learner.share, strict=True):
-            dist.scatter(part, parts, src=0, group=group)
-            on_device.copy_(part)
+        for tensor, tensors_of_all, on_device in zip(share, shares_of_all, learner.share, strict=True):
+            dist.scatter(tensor, tensors_of_all, src=0, group=group)
+            on_device.copy_(tensor)
 
-    def step() -> Iterator[None]:
-        """Train by one step; yield after each of its seven parts."""
+    def run_step() -> Iterator[None]:
+        """Train by one step; yield after each of its parts, which `STEPS` names."""
         replicate()
         yield
         split()
@@ -229,38 +229,41 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
         yield
         learner.backward(loss)
         yield
-        dist.gather(learner.gradients.cpu(), list(gradients) if first else None, dst=0, group=group)
+        dist.gather(learner.gradients.cpu(), list(gradients_of_all) if is_first else None, dst=0, group=group)
         yield
-        if first:
-            torch.mean(gradients, dim=0, out=mean)
+        if is_first:
+            torch.mean(gradients_of_all, dim=0, out=mean)
         yield
-        if first:
+        if is_first:
             optimizer.step()
         yield
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        learner.backward(learner.forward())  # the first is slower: not what a step takes
-        before, begun, took = learner.mean_loss(), clock.now(), []
+        learner.backward(learner.forward())  # warm-up: the first step is slower
+        before, begun_s = learner.mean_loss(), clock.now()
+        steps: list[list[float]] = []  # of each step the seconds of its parts
         while True:
-            stamps = [_stamp(learner), *(_stamp(learner) for _ in step())]
-            took.append([end - start for start, end in pairwise(stamps)])
-            elapsed_s = clock.now() - begun
-            if elapsed_s * (1 + 1 / len(took)) > experiment.seconds:  # another one would end too late
+            stamps = [_stamp(learner), *(_stamp(learner) for _ in run_step())]
+            steps.append([end - start for start, end in pairwise(stamps)])
+            elapsed_s = clock.now() - begun_s
+            if elapsed_s * (1 + 1 / len(steps)) > experiment.seconds:  # another step would end too late
                 break
         replicate()
-        values = outcome(before, learner.mean_loss(), len(took), len(took) * ranks * learner.items, elapsed_s)
-        return values | {step.name: sum(each) / len(took) for step, each in zip(STEPS, zip(*took, strict=True), strict=True)}
+        values = outcome(before, learner.mean_loss(), len(steps), len(steps) * ranks * learner.items, elapsed_s)
+        times_of_parts = zip(*steps, strict=True)
+        return values | {part.name: sum(times) / len(steps) for part, times in zip(STEPS, times_of_parts, strict=True)}
 
     return observe
 
 
-def _gathered(share: torch.Tensor) -> list[torch.Tensor] | None:
-    """Return every rank's share, on rank 0; None elsewhere."""
+def _gather(share: torch.Tensor) -> list[torch.Tensor] | None:
+    """Return every rank's share on rank 0, and None on other ranks."""
     shares = [torch.empty_like(share) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
     dist.gather(share, shares, dst=0, group=control_group())
     return shares
 
 
 def _stamp(learner: Learner) -> float:
+    """Return the time on the host's clock, in s, once the device has done its work."""
     learner.wait_for_device()
     return time.perf_counter()

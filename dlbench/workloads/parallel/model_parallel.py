@@ -24,7 +24,7 @@ from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, TRAINING, cross_en
 Form = Literal["layers", "tensor", "gpipe", "1f1b"]
 
 COPIES = 3
-"""A device keeps the value, the gradient and the momentum of each parameter."""
+"""Numbers that a device keeps for each parameter: its value, its gradient and its momentum."""
 
 
 @workload(
@@ -56,34 +56,40 @@ def model_parallel(
     width = WIDTH if memory_percent is None else _width(device, model, dtype, memory_percent)
     if form == "tensor" and (inner := EXPANSION * width) % ranks:
         raise ValueError(f"{inner} outputs of a layer do not split evenly among {ranks} ranks")
-    with torch.device("meta"):  # nobody has to have memory for all of it
-        network: nn.Module = mlp(width) if model == "mlp" else MODELS[model]()
-    network.train()
     shape, classes = ((width,), width) if model == "mlp" else (IMAGE, CLASSES)
-    with torch.device("meta"):
-        whole = torch.empty(batch, *shape), torch.empty(batch, dtype=torch.int64)
-    counts = train_counts(network, model, cross_entropy, whole, "fp32", None)
+    with torch.device("meta"):  # no device has to have memory for the whole network
+        network: nn.Module = mlp(width) if model == "mlp" else MODELS[model]()
+        whole_batch = torch.empty(batch, *shape), torch.empty(batch, dtype=torch.int64)
+    network.train()
+    counts = train_counts(network, model, cross_entropy, whole_batch, "fp32", None)
     stage = None if form == "tensor" else stages(network, shape, ranks)[dist.get_rank()]
     rank = dist.get_rank()
-    samples: tuple[Tensor, ...] = operands(device, (batch, *shape), dtype=dtype) if stage is None or rank == 0 else ()
-    labels: tuple[Tensor, ...] = (torch.randint(classes, (batch,)).to(device),) if stage is None or rank == ranks - 1 else ()
+    samples: tuple[Tensor, ...] = ()
+    labels: tuple[Tensor, ...] = ()
+    if stage is None or rank == 0:
+        samples = operands(device, (batch, *shape), dtype=dtype)
+    if stage is None or rank == ranks - 1:
+        labels = (torch.randint(classes, (batch,)).to(device),)
     if stage is None:
-        step = _split_step(network, samples[0], labels[0], ranks, dtype)
+        step = _tensor_parallel_step(network, samples[0], labels[0], ranks, dtype)
     else:
         torch.manual_seed(torch.initial_seed() + rank)  # no stage has the weights of another
-        step = _pipelined_step(form, stage, device, samples, labels, dtype, microbatches)
+        step = _pipeline_step(form, stage, device, samples, labels, dtype, microbatches)
     return Work(call=step, inputs=(*samples, *labels), items=batch, flops=counts.flops, least_flops=counts.least_flops)
 
 
 def _width(device: torch.device, model: str, dtype: Dtype, percent: int) -> int:
-    """Return the width of an mlp whose parameters fill so many percent of one device's memory in training, or slightly more."""
+    """Return the width of an mlp that fills ``percent`` of one device's memory in training, or slightly more.
+
+    Raises ValueError for any other model, whose size is fixed.
+    """
     if model != "mlp":
         raise ValueError(f"memory_percent sizes the model mlp; leave it out for {model}")
     return width_for(device_memory(device) * percent / 100 / (COPIES * storage(dtype).itemsize))
 
 
 def device_memory(device: torch.device) -> int:
-    """Return the bytes of memory that the device has to itself. Raises NotImplementedError for a CPU, whose ranks share theirs."""
+    """Return the bytes of an accelerator's memory. Raises NotImplementedError for a CPU, whose ranks share its memory."""
     if device.type == "cpu":
         raise NotImplementedError("ranks on a CPU share its memory, so what is too large for one is too large for all of them")
     total: int = torch.get_device_module(device).get_device_properties(device).total_memory
@@ -91,30 +97,32 @@ def device_memory(device: torch.device) -> int:
 
 
 def _fill(layer: nn.Module, device: torch.device, dtype: Dtype) -> None:
-    """Give a layer without memory random weights on the device, in place."""
+    """Give a layer of the meta device random weights on this device, in place."""
     layer.to_empty(device="cpu")
     initialise(layer)
     layer.to(device=device, dtype=storage(dtype))
 
 
-def _split_step(network: nn.Module, samples: Tensor, labels: Tensor, ranks: int, dtype: Dtype) -> Callable[[], Tensor | None]:
-    """Return one step as a call, which gives the loss on every rank; each has the whole batch.
+def _tensor_parallel_step(network: nn.Module, samples: Tensor, labels: Tensor, ranks: int, dtype: Dtype) -> Callable[[], Tensor | None]:
+    """Return a training step of an mlp whose layers are split among the ranks; calling it gives the loss, on every rank.
 
-    A rank keeps the same part of a block's inner activations: columns of the first layer, rows of the second. So a block takes one
-    all-reduce forward and one backward.
+    Creates the weights of the network and splits them, in place. Every rank gets the whole batch. In each block a rank has some columns
+    of the first linear layer and the matching rows of the second, so a block needs one all-reduce forward and one backward.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     mesh = init_device_mesh(samples.device.type, (ranks,))
-    for block in network.children():  # one after the other, for a block is whole before it is split
+    first_linear, second_linear = "0", "2"  # their names in splitting.block
+    # Fill and split one block at a time, so that a device never holds more than one whole block.
+    for block in network.children():
         _fill(block, samples.device, dtype)
-        parallelize_module(block, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        parallelize_module(block, mesh, {first_linear: ColwiseParallel(), second_linear: RowwiseParallel()})
     step = training_step(samples.device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network))
     return partial(step, samples, labels)
 
 
-def _pipelined_step(
+def _pipeline_step(
     form: Form,
     stage: nn.Module,
     device: torch.device,
@@ -123,16 +131,19 @@ def _pipelined_step(
     dtype: Dtype,
     microbatches: int,
 ) -> Callable[[], Tensor | None]:
-    """Return one step as a call, which gives the loss on the last rank. The first one has the samples, the last one the labels."""
+    """Return a training step of a pipeline with one stage on each rank; calling it gives the loss on the last rank, None on others.
+
+    Creates the stage's weights in place. Only the first rank gets samples, only the last one labels.
+    """
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
     for layer in stage.children():
         _fill(layer, device, dtype)
-    # torch runs the stage itself, a part of the batch at a time, and its backward is not for autocast.
+    # The schedule calls forward itself and runs backward, which must stay outside autocast: so autocast wraps forward alone.
     stage.forward = autocast(device, dtype, stage.forward)
-    part = PipelineStage(stage, dist.get_rank(), dist.get_world_size(), device)
-    kind = Schedule1F1B if form == "1f1b" else ScheduleGPipe  # with one microbatch the latter is one device after the other
-    schedule = kind(part, microbatches, loss_fn=autocast(device, dtype, F.cross_entropy))
+    pipeline_stage = PipelineStage(stage, dist.get_rank(), dist.get_world_size(), device)
+    schedule_class = Schedule1F1B if form == "1f1b" else ScheduleGPipe  # GPipe with one microbatch runs one device after the other
+    schedule = schedule_class(pipeline_stage, microbatches, loss_fn=autocast(device, dtype, F.cross_entropy))
     update = OPTIMIZERS["sgd"](stage.parameters())
 
     def step() -> Tensor | None:
@@ -141,7 +152,7 @@ def _pipelined_step(
         try:
             schedule.step(*samples, target=labels[0] if labels else None, losses=losses)
         except RuntimeError as error:
-            # What a stage raised is only the cause of what torch raises, and being out of memory has to be seen as that.
+            # torch wraps what a stage raises; the worker has to see an out-of-memory error itself.
             raise (error.__cause__ or error) from None
         update.step()
         return torch.stack(losses).mean().detach() if losses else None

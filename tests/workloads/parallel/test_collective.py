@@ -17,8 +17,8 @@ import json
 from dlbench.testing import set_up
 from dlbench.workloads.parallel import collective as module
 
-prepared, made = module._prepared, []
-module._prepared = lambda *given: made.append(prepared(*given)) or made[-1]
+prepare, made = module._prepare, []
+module._prepare = lambda *given: made.append(prepare(*given)) or made[-1]
 OPS = {OPS}
 """
 
@@ -30,7 +30,7 @@ for dtype in ("fp64", "fp32", "bf16", "fp16"):
     for op in OPS:
         work = set_up("collective", op=op, bytes=4096, ranks=2, dtype=dtype)
         work.call()
-        said[op + " " + dtype] = [work.bytes, work.items, made[-1].given.nbytes, made[-1].got.nbytes]
+        said[op + " " + dtype] = [work.bytes, work.items, made[-1].input.nbytes, made[-1].result.nbytes]
 print(json.dumps(said))
 """
     first, second = map(json.loads, two_ranks.run_ranks(START + script, tmp_path))
@@ -42,10 +42,10 @@ print(json.dumps(said))
 def test_what_a_collective_gives_is_checked_and_a_wrong_one_is_named(tmp_path):
     script = """
 def broken(*given):
-    ready = prepared(*given)
-    return ready._replace(run=lambda: (ready.run(), ready.got.add_(1)))
+    ready = prepare(*given)
+    return ready._replace(run=lambda: (ready.run(), ready.result.add_(1)))
 
-module._prepared, said = broken, []
+module._prepare, said = broken, []
 for op in OPS:
     try:
         set_up("collective", op=op, bytes=64, ranks=2)
@@ -74,7 +74,7 @@ for dtype, calls in (("fp32", 1000), ("fp16", 100)):
     work = set_up("collective", op="all_reduce", bytes=64, ranks=2, dtype=dtype)
     for _ in range(calls):
         work.call()
-        assert made[-1].got.isfinite().all() and made[-1].got.any()
+        assert made[-1].result.isfinite().all() and made[-1].result.any()
 """
     assert two_ranks.run_ranks(START + script, tmp_path) == ["", ""]
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from two_ranks import run_ranks
 
-from dlbench.workloads.parallel.data_parallel import appearances, data_parallel, stages_of
+from dlbench.workloads.parallel.data_parallel import count_uses, data_parallel, find_stages
 
 pytestmark = pytest.mark.real
 
@@ -54,7 +54,7 @@ class Steps:
 
 def trained(form, batch=BATCH, dtype="fp64", **options):
     '''Train by STEPS steps; return the work and its weights.'''
-    torch.manual_seed(data_parallel.START)
+    torch.manual_seed(data_parallel.START_SEED)
     del wrapped[:]
     work = data_parallel.data_parallel(CPU, form=form, model="resnet18", batch=batch, ranks=size, dtype=dtype, **options)
     if work.call:
@@ -68,7 +68,7 @@ def trained(form, batch=BATCH, dtype="fp64", **options):
     return work, weights_of(built[-1])
 
 def alone(images, labels):
-    torch.manual_seed(data_parallel.START)
+    torch.manual_seed(data_parallel.START_SEED)
     network = cnn.build_on(CPU, "resnet18", "fp64", "nchw")
     network.train()
     before = weights_of(network)
@@ -78,7 +78,7 @@ def alone(images, labels):
 
 def averaged(shares, every):
     '''What ranks with these shares come to that average their weights every so many steps, and at the end, and keep their momentum.'''
-    torch.manual_seed(data_parallel.START)
+    torch.manual_seed(data_parallel.START_SEED)
     start = cnn.build_on(CPU, "resnet18", "fp64", "nchw").state_dict()
     networks = [cnn.build_on(CPU, "resnet18", "fp64", "nchw").eval() for _ in shares]
     for network in networks:
@@ -205,7 +205,7 @@ def test_stages_are_neither_lists_nor_share_a_weight_with_others() -> None:
     network = nn.Module()
     network.body, network.heads, network.stem = shared, nn.ModuleList([nn.Linear(2, 3)]), nn.Sequential(nn.Linear(2, 2))
     network.heads[0].weight = shared[0].weight
-    assert list(stages_of(network, appearances(network))) == [block, network.stem]
+    assert list(find_stages(network, count_uses(network))) == [block, network.stem]
 
 
 def test_one_rank_is_the_base_of_every_form(tmp_path: Path) -> None:

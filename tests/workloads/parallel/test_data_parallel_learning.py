@@ -41,7 +41,7 @@ for seed, form in enumerate(("tower", "async", "hogwild", "local")):
 said["files"] = [path.name for path in Path().glob("dlbench-*")]
 dist.barrier()
 
-counts, weights = asynchronous._shared(torch.arange(4.0) + 10 * rank, size)
+counts, weights = asynchronous._share_memory(torch.arange(4.0) + 10 * rank, size)
 counts[rank] += rank + 1
 weights[rank] = -1.0
 dist.barrier()
