@@ -12,7 +12,7 @@ from dlbench.analysis.compare.calibration import normal_quantile
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, fraction, statistic_of
 from dlbench.analysis.ratios.matching import grouped
 from dlbench.core.rank_test import rounds_for_gate
-from dlbench.core.stats import Interval, known
+from dlbench.core.stats import known
 
 DETECT_BY_DEFAULT = 0.25
 """A slowdown that every case of a gate has to exclude, unless it is called, if nobody says otherwise: a quarter more time."""
@@ -80,19 +80,22 @@ def rounds_to_exclude(tests: Tests, limit: float, many: int) -> float:
     """Return the rounds a side in which ``many`` similar unchanged cases are all likely to exclude a shift of size ``limit``.
 
     It is infinite if no number of rounds would, and 0 if the tests have too few for an interval. An interval narrows with the square root
-    of the rounds: k' = k (w / v)², w being half the width of the 90 % interval of a statistic, by one of its tests, and v the limit less
-    the drift between occasions, as squares, and less by as much as all estimates stay within but for a share of `UNDECIDED`. Only the
-    widths of intervals count, never the size or sign of the change that was found, so that rounds which are added for this favour no
-    verdict.
+    of the rounds, so k rounds become k' = k (w / v)². Here w is half the width of the 90 % interval of a statistic, by one of its tests.
+    v is the limit less the distance within which all estimates stay but for a share of `UNDECIDED`; the drift between occasions is
+    subtracted from both, as squares. Only the widths of intervals count, never the size or sign of the change that was found, so rounds
+    added for this favour no verdict.
     """
 
-    def factor(test: RankTest, ends: Interval) -> float:
-        return _rounds_factor(ends.half_width, limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / many)), test, ends.confidence)
-
-    of_statistics = (
-        [factor(each, ends) for each in of_one if (ends := each.equivalence) and ends.half_width] for of_one in _by_statistic(tests)
-    )
-    return _rounds(tests) * max(min(factors, default=0.0) for factors in of_statistics)
+    most = 0.0
+    for of_statistic in _by_statistic(tests):
+        factors = []
+        for test in of_statistic:
+            ends = test.equivalence
+            if ends and ends.half_width:
+                margin = limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / many))
+                factors.append(_rounds_factor(ends.half_width, margin, test, ends.confidence))
+        most = max(most, min(factors, default=0.0))
+    return _rounds(tests) * most
 
 
 def rounds_to_call(tests: Tests, family: float, change: float) -> float:

@@ -92,7 +92,7 @@ def _across_files(
     different, notes = provenance.compare_machines(results, first, others, across_machines)
     here = [name for name in others if name not in different]
     noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if here else (None, None)
-    other_sessions, unproven = (set[str](), [occasions(noise, path)]) if noise else provenance.uncalibrated(results, first, here)
+    other_sessions, unproven = (set[str](), [occasions(noise, path)]) if noise else provenance.find_other_occasions(results, first, here)
     base = results.of_run(first)
     comparisons = [
         compare(base, results.of_run(name), across_machines=True, given=given)
