@@ -18,9 +18,9 @@ from dlbench.core.stats import MAD_TO_SD, student_p, student_quantile
 from dlbench.core.units import Bounds
 
 STATISTICS = ("median", "p10", "mean")
-"""Of a round's blocks, seconds a call: fields of `Noise`, and with ``_s`` of `CaseRounds`."""
+"""Statistics of a round's blocks, in seconds a call: fields of `Noise`, and with ``_s`` of `CaseRounds`."""
 FEWEST = 2
-"""Occasions that an estimate takes, and cases that it takes to tell what they have in common."""
+"""Least occasions for an estimate, and least cases for one of what they have in common."""
 _LEVEL = 0.05  # of a comparison: `judge.LEVEL`, which stands above this
 _NODES = 128
 """Of the integral over the common part, at equal angles: its p is within 0.003 then, also where nothing else varies."""
@@ -30,7 +30,7 @@ _NODES = 128
 class Drift:
     """Variation of identical code between two occasions, on natural logarithms: 0.03 is about 3 %.
 
-    Each standard deviation is that of the difference: that of one occasion times the square root of 2.
+    Each standard deviation is that of the difference between two occasions: the square root of 2 times that of one.
     """
 
     sd: float
@@ -42,12 +42,12 @@ class Drift:
     common_freedom: int = 1
 
     def half_width(self, confidence: float, of_rounds: float = 0.0) -> float:
-        """Return how far apart two occasions are at most, with that confidence, in rounds that leave so much open at it.
+        """Return half the width of the interval of a difference between two occasions, at a confidence.
 
-        Beyond 95 % it is the confidence of one of many tests: as many as make 5 % together. What each of them has of its own is
-        corrected for their number, and the common part, which is the same for all, is not. The largest of n lies near what one in n
-        exceeds, and what it may lie beyond that, and the common part, add as their squares do (Zou and Donner, Construction of
-        Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
+        ``of_rounds`` is half the width of the rounds' own interval at that confidence. A confidence beyond 95 % is that of one of many
+        tests, which make 5 % together. The part of each case alone is corrected for their number; the common part, which is the same for
+        all, is not. The largest of n lies near the value that one in n exceeds; what it may exceed that by, and the common part, are
+        added as squares (Zou and Donner, Construction of Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
         """
         many = max(1.0, _LEVEL / (1 - confidence))
         usual = self._own(1 - 1 / many, of_rounds * normal_quantile(1 - 1 / many) / normal_quantile(confidence)) if many > 1 else 0.0
@@ -58,29 +58,29 @@ class Drift:
         return math.hypot(student_quantile(confidence, self.freedom) * self.sd, of_rounds)
 
     def p(self, shift: float, rounds_sd: float, rounds_freedom: int, many: float) -> float:
-        """Return the chance that identical code differs by at least that shift in one of so many cases on two occasions.
+        """Return the chance that identical code differs by at least ``shift`` in one of ``many`` cases on two occasions.
 
-        ``rounds_sd`` is what the rounds leave open. Given the common part, p is that of Student's t of the rest over the root of both
-        other variances, with the degrees of freedom of Satterthwaite (An Approximate Distribution of Estimates of Variance
-        Components, Biometrics Bulletin 2, 1946), times ``many`` and 1 at most. The mean of that over the common part, itself a Student's
-        t, is the p of all: what is common is counted once.
+        ``rounds_sd`` is the standard deviation of the rounds' own estimate, with ``rounds_freedom`` degrees of freedom. For a given common
+        part, p is that of Student's t for the rest of the shift over the root of both other variances, with the degrees of freedom of
+        Satterthwaite (An Approximate Distribution of Estimates of Variance Components, Biometrics Bulletin 2, 1946), times ``many`` and at
+        most 1. The result is the mean of that over the common part, itself a Student's t, so that the common part counts once.
         """
         variance = self.sd**2 + rounds_sd**2
         share = self.sd**2 / variance if variance else 0.0
         inverse = share**2 / self.freedom + ((1 - share) ** 2 / rounds_freedom if rounds_freedom else 0.0)
         freedom = max(1, int(1 / inverse)) if inverse else 1
 
-        def given(common: float) -> float:
+        def p_given(common: float) -> float:
             ends = abs(shift) - common, abs(shift) + common
             return min(1.0, many * sum(_tail(end, math.sqrt(variance), freedom) for end in ends))
 
         if not self.common:
-            return given(0.0)
+            return p_given(0.0)
         # With t = sqrt(n) tan(angle) the density of Student's t is the (n - 1)-th power of the cosine: equal steps reach far out.
         angles = [(number + 0.5) / _NODES * math.pi / 2 for number in range(_NODES)]
         weights = [math.cos(angle) ** (self.common_freedom - 1) for angle in angles]
         scale = math.sqrt(self.common_freedom) * self.common
-        parts = [weight * given(scale * math.tan(angle)) for weight, angle in zip(weights, angles, strict=True)]
+        parts = [weight * p_given(scale * math.tan(angle)) for weight, angle in zip(weights, angles, strict=True)]
         return math.fsum(parts) / math.fsum(weights)
 
 
@@ -94,7 +94,7 @@ def _tail(end: float, sd: float, freedom: int) -> float:
 
 @cache
 def normal_quantile(confidence: float) -> float:
-    """Return the standard deviations of a normal distribution that enclose its mean with that confidence."""
+    """Return how many standard deviations on either side of the mean of a normal distribution enclose that probability."""
     return statistics.NormalDist().inv_cdf((1 + confidence) / 2)
 
 
@@ -139,12 +139,13 @@ class Calibration:
     """Of the file."""
 
     def drifts(self, case: str) -> dict[str, Drift]:
-        """Return what to allow for in each statistic of a case.
+        """Return the variation to allow for in each statistic of a case, by statistic.
 
-        Its own part is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may do; and so with
-        the degrees of freedom.
+        The part of the case alone is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may
+        do. The same holds for the degrees of freedom.
         """
-        own, common = self.cases.get(case, self.pooled), self.common
+        own = self.cases.get(case, self.pooled)
+        common = self.common
         freedom = max(own.occasions, self.pooled.occasions) - 1
         if common:
             freedom = max(freedom, (common.occasions - 1) * (common.cases - 1))
@@ -160,7 +161,7 @@ class Calibration:
 
 
 def load(path: Path) -> Calibration:
-    """Read a file that `Calibration.to_json` is the content of. Raises ResultFileError where it is not, or is damaged."""
+    """Read a file with the content of `Calibration.to_json`. Raises ResultFileError for any other, or a damaged one."""
     try:
         return decode(Calibration, path.read_bytes())
     except OSError as error:
@@ -170,12 +171,12 @@ def load(path: Path) -> Calibration:
 
 
 def estimate(machine_key: str, results: Results) -> Calibration | None:
-    """Estimate the noise between occasions, each result file being one; None where no case was measured on two.
+    """Estimate the noise between occasions, each result file being one; None if no case was measured on two.
 
-    What occasions do to all cases alike, and to each alone, comes from the most cases that were measured on the same occasions:
-    `two_way_variances` of their medians, less what each median varies by of itself. Any other case has its noise as a whole, by
-    `variance_between`. Pooled variances are means over cases before negative ones are cut to zero, so that those whose estimate happens
-    to come out low and high weigh alike.
+    The parts common to all cases, and of each alone, come from the largest set of cases that were measured on the same occasions: by
+    `two_way_variances` of their medians, less the variance that each median has by itself. The noise of any other case is estimated as a
+    whole, by `variance_between`. Pooled variances are means over cases before negative ones are cut to zero, so that low and high
+    estimates have equal weight.
     """
     often = {case: occasions for case, occasions in _occasions(results).items() if len(occasions) >= FEWEST}
     if not often:
@@ -198,9 +199,9 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
 
 
 def _deviations(often: Mapping[str, Sequence[Row]], together: Sequence[str], statistic: str) -> tuple[float, float, dict[str, float]]:
-    """Return standard deviations between occasions, of a statistic's logarithms: common to all cases, pooled, and of each case alone.
+    """Return standard deviations between occasions of a statistic's logarithms: common to all cases, pooled, and of each case alone.
 
-    Only what was measured ``together`` tells what all cases have in common.
+    ``often`` has the rows of each case, one an occasion. Only the cases that were measured ``together`` have a common part.
     """
     logs = {
         case: [[math.log(seconds) for seconds in getattr(each.rounds, f"{statistic}_s")] for each in rows] for case, rows in often.items()
@@ -220,16 +221,16 @@ def _root(variance: float) -> float:
 
 
 def _occasions(results: Results) -> dict[str, list[Row]]:
-    """Return the rows of each case, one an occasion, where it was ok and its times are above zero."""
+    """Return the rows of each case, one an occasion, that are ok and have times above zero."""
     # What a search found may differ from one occasion to another.
     timed = (row for row in results.rows if row.is_ok and not row.case.found and min(row.rounds.p10_s, default=0.0) > 0)
     return grouped(timed, lambda row: row.case.id)
 
 
 def variance_between(groups: Sequence[Sequence[float]]) -> float:
-    """Return the variance of groups beyond what the spread within them explains; negative where that explains more. Two groups at least.
+    """Return the variance between groups that the spread within them does not explain; negative if that explains more. Two groups at least.
 
-    It is the variance of the groups' medians, less the mean of the variance that each median has of itself: the moment estimator of a
+    It is the variance of the groups' medians, less the mean of the variance that each median has by itself: the moment estimator of a
     random effect (Cochran, The Combination of Estimates from Different Experiments, Biometrics 10, 1954), on medians, as a few wild
     values must not hide how groups differ.
     """
@@ -237,7 +238,7 @@ def variance_between(groups: Sequence[Sequence[float]]) -> float:
 
 
 def median_variance(values: Sequence[float]) -> float:
-    """Return the variance that the median of these values has of itself; zero of a single one.
+    """Return the variance of the median of these values, estimated from their spread; zero for a single one.
 
     That of n normal values is pi / 2 times that of their mean, s^2 / n, and s is estimated by the median absolute deviation (Rousseeuw and
     Croux, Journal of the American Statistical Association 88, 1993).
@@ -247,7 +248,7 @@ def median_variance(values: Sequence[float]) -> float:
 
 
 def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
-    """Return the variance of the rows' effects, negative where chance explains more, and that of each column beyond those.
+    """Return the variance of the rows' effects, negative if chance explains more, and for each column the variance that is left.
 
     ``table`` has a value for each row and column, two of each at least. Every value is that of its column, an effect that its row has on
     all columns alike, and one of its own: the two-way model with random effects (Searle, Casella and McCulloch, Variance Components,

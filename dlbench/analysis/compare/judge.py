@@ -221,13 +221,13 @@ def _ranked(
 def rank_tests(
     base: CaseRounds, new: CaseRounds, threshold: float, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False
 ) -> dict[str, RankTest]:
-    """Test the median, the p10 and the mean of the rounds; all times must be above zero.
+    """Return tests of the median, the p10 and the mean of the rounds, by name; all times must be above zero.
 
-    A change matters from ``threshold`` on, a fraction; ``drifts`` widen the intervals of each.
+    A change matters from ``threshold`` on, a fraction; ``drifts`` widen the intervals of each statistic.
 
-    The p10 is that of as many blocks on either side, as that of more blocks lies lower (docs/compare.md has figures), in the rounds that
-    have ten; where more than a fifth of a side's rounds have fewer, there is none. ``paired``: the sides were measured in turn, so the
-    p10, or without it the median, is tested once more by the pairs of each round. docs/validation.md has the reason for the weights.
+    The p10 is computed from the same number of blocks on both sides, as it is lower with more blocks (docs/compare.md has figures), in
+    the rounds that have ten; there is no such test if more than a fifth of a side's rounds have fewer. ``paired``: the sides were measured
+    alternately, so the p10, or without it the median, is tested once more by pairs of rounds. docs/validation.md explains the weights.
     """
     times: dict[str, Sequence[Iterable[float]]] = {"median": (base.median_s, new.median_s)}
     weights, steadiest, sides = {"median": MEDIAN_WEIGHT + P10_WEIGHT, MEAN: MEAN_WEIGHT}, "median", (base, new)
@@ -262,10 +262,10 @@ def rank_tests(
 
 
 def _with_p10(rounds: CaseRounds) -> CaseRounds | None:
-    """Return the rounds that have blocks enough for a p10, if most do.
+    """Return the rounds that have enough blocks for a p10; None if too few do.
 
-    Slow rounds have fewer blocks. Of identical code both sides lose as many, and as slow ones; what is slower loses more, so of many the
-    p10 would say too little.
+    Slow rounds have fewer blocks. With identical code both sides lose as many rounds, and equally slow ones. Slower code loses more, so if
+    many were left out, the p10 would understate the change.
     """
     having = [at for at, blocks in enumerate(rounds.blocks) if len(blocks) >= _P10_BLOCKS]
     if len(having) == len(rounds.blocks):
@@ -281,9 +281,10 @@ def _p10s(rounds: CaseRounds, blocks: int) -> Sequence[float]:
 
 
 def _means(base: CaseRounds, new: CaseRounds) -> list[Sequence[float]]:
-    """Return the mean of each round of both sides, of as many blocks on either as the one with fewer usually has.
+    """Return the mean of each round of both sides, from as many blocks as the side with fewer usually has.
 
-    A slow call in ten is hardly ever among three blocks, and nearly always among forty: identical code would have other means.
+    One slow call in ten is rarely among three blocks, and nearly always among forty: with unequal blocks identical code would have
+    different means.
     """
     usual = [statistics.median(map(len, each.blocks)) for each in (base, new)]
     blocks = math.ceil(min(usual))
@@ -301,10 +302,10 @@ def judge_family(cases: Sequence[Tests]) -> list[Tests]:
 
 
 def together(tests: Tests) -> Verdict:
-    """Return the verdict of several tests: one is enough for slower or faster, and opposite ones decide nothing.
+    """Return the verdict of several tests: one is enough for slower or faster, and opposite ones are inconclusive.
 
-    The same takes the median and the p10, each by either of its tests, and a mean that is not beyond the threshold: it varies too much
-    for its own interval to lie within.
+    For "the same" both the median and the p10 have to be the same by one of their tests, and the mean must not be beyond the threshold:
+    the mean varies too much for its own interval to lie within it.
     """
     if called := {each.verdict for each in tests.values() if each.verdict.is_change}:
         return called.pop() if len(called) == 1 else Verdict.INCONCLUSIVE
@@ -317,9 +318,9 @@ def _same_but_for_mean(tests: Tests) -> bool:
 
 
 def disagreement(tests: Tests) -> str:
-    """Say what its tests call a case, where that is not what its median alone does; or that it is the same but for its mean.
+    """Say how the tests of a case disagree with its median, or that it is the same but for its mean; else an empty text.
 
-    That may have changed by more than the threshold, as slow calls do.
+    The mean may have changed by more than the threshold because of slow calls.
     """
     called = {name: each.verdict for name, each in tests.items() if name == "median" or each.verdict.is_change}
     if len(called) > 1:

@@ -1,6 +1,6 @@
-"""Statistical power of the tests of a case: changes that they find and those that they exclude, and the rounds that either takes.
+"""Statistical power of the tests of a case: changes that they detect or exclude, and the rounds that either takes.
 
-The test of the mean, the one that can only call slower, has no part in them: one slow call may blind it.
+The test of the mean, the only one that can't call faster, is left out: one slow call may blind it.
 """
 
 import math
@@ -12,7 +12,7 @@ from dlbench.analysis.compare.calibration import normal_quantile
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, fraction, statistic_of
 from dlbench.analysis.ratios.matching import grouped
 from dlbench.core.rank_test import rounds_for_gate
-from dlbench.core.stats import Interval, known
+from dlbench.core.stats import known
 
 DETECT_BY_DEFAULT = 0.25
 """A slowdown that every case of a gate has to exclude, unless it is called, if nobody says otherwise: a quarter more time."""
@@ -27,15 +27,15 @@ MOST_ROUNDS = 1000
 
 
 def least_rounds(tests: Tests, family: float) -> int:
-    """Return the rounds a side below which none of a case's tests can fail at all, among all others of that weight."""
+    """Return the rounds a side below which no test of a case can be significant; ``family`` is the weight of all tests together."""
     return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
 
 
 def detectable(tests: Tests, family: float) -> float | None:
-    """Return the smallest change that would be called in four of five comparisons, as a fraction; None where none would, however large.
+    """Return the smallest change that would be called in four of five comparisons, as a fraction; None if none would, however large.
 
-    It lies beyond the interval at the level that the first step of Holm's correction leaves each test of a family with that weight in
-    all, and beyond the threshold; beyond either by as much as the estimate varies by, see `_scatter`.
+    It exceeds the threshold, and half the width of the interval at the level of the first step of Holm's correction, by as much as the
+    estimate varies by, see `_scatter`. ``family`` is the weight of all tests together.
     """
     changes = [max(reach, test.margin) + _scatter(confidence, POWER) * reach for test, confidence, reach in _reaches(tests, family)]
     return fraction(min(changes)) if changes else None
@@ -50,10 +50,10 @@ def _reaches(tests: Tests, family: float) -> Iterator[tuple[RankTest, float, flo
 
 
 def possible(tests: Tests) -> float | None:
-    """Return the largest slowdown that a case may have all the same, as a fraction; None where the rounds are too few to exclude any.
+    """Return the largest slowdown that is not excluded, as a fraction; None if the rounds are too few to exclude any.
 
-    It is the upper end of the 90 % interval of the median or of the p10, whichever lies higher; where a statistic has two tests, either
-    may show it. Below zero the case is surely faster.
+    It is the upper end of the 90 % interval of the median or of the p10, whichever is higher; of a statistic with two tests, the lower of
+    their two ends counts. Below zero the case is surely faster.
     """
     ends = [known(each.worst for each in of_one) for of_one in _by_statistic(tests)]
     return fraction(max(map(min, ends))) if all(ends) else None
@@ -67,38 +67,42 @@ def _by_statistic(tests: Tests) -> list[list[RankTest]]:
 
 @cache
 def _scatter(confidence: float, chance: float) -> float:
-    """Return how many half-widths of an interval its estimate lies beyond the truth at most, with that chance; in normal quantiles."""
+    """Return how many half-widths of an interval its estimate exceeds the truth by at most, with that chance; from normal quantiles."""
     return statistics.NormalDist().inv_cdf(chance) / normal_quantile(confidence)
 
 
 def more_rounds(tests: Tests, planned: float) -> int | None:
-    """Return planned rounds as a whole number; None where the rounds at hand are enough, or none are."""
+    """Return planned rounds as a whole number; None if the tests have as many already, or no number is enough."""
     return math.ceil(planned) if _rounds(tests) < planned < math.inf else None
 
 
 def rounds_to_exclude(tests: Tests, limit: float, many: int) -> float:
-    """Return the rounds a side in which all of so many cases alike are likely to exclude a shift of that size where there is none.
+    """Return the rounds a side in which ``many`` similar unchanged cases are all likely to exclude a shift of size ``limit``.
 
-    Infinite where no rounds would, and 0 where they are too few for an interval. An interval narrows with the square root of the rounds:
-    k' = k (w / v)², w being half the width of the 90 % interval of a statistic, by one of its tests, and v the limit less the drift
-    between occasions, as squares, and less by as much as all estimates stay within but for a share of `UNDECIDED`. Only the widths of
-    intervals count, never the size or sign of the change that was found, so that rounds which are added for this favour no verdict.
+    It is infinite if no number of rounds would, and 0 if the tests have too few for an interval. An interval narrows with the square root
+    of the rounds, so k rounds become k' = k (w / v)². Here w is half the width of the 90 % interval of a statistic, by one of its tests.
+    v is the limit less the distance within which all estimates stay but for a share of `UNDECIDED`; the drift between occasions is
+    subtracted from both, as squares. Only the widths of intervals count, never the size or sign of the change that was found, so rounds
+    added for this favour no verdict.
     """
 
-    def factor(test: RankTest, ends: Interval) -> float:
-        return _rounds_factor(ends.half_width, limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / many)), test, ends.confidence)
-
-    of_statistics = (
-        [factor(each, ends) for each in of_one if (ends := each.equivalence) and ends.half_width] for of_one in _by_statistic(tests)
-    )
-    return _rounds(tests) * max(min(factors, default=0.0) for factors in of_statistics)
+    most = 0.0
+    for of_statistic in _by_statistic(tests):
+        factors = []
+        for test in of_statistic:
+            ends = test.equivalence
+            if ends and ends.half_width:
+                margin = limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / many))
+                factors.append(_rounds_factor(ends.half_width, margin, test, ends.confidence))
+        most = max(most, min(factors, default=0.0))
+    return _rounds(tests) * most
 
 
 def rounds_to_call(tests: Tests, family: float, change: float) -> float:
-    """Return the rounds a side in which a change of that size is called with a chance of 80 %; infinite where occasions differ by as much.
+    """Return the rounds a side in which a change is called with a chance of 80 %; infinite if occasions alone differ by as much.
 
-    As in `rounds_to_exclude`, with the intervals that `detectable` takes. The change must be above the threshold. Where the rounds are too
-    few for an interval, it is the fewest that can fail at all.
+    ``change`` is a fraction above the threshold. The calculation is that of `rounds_to_exclude` with the intervals of `detectable`. If the
+    tests have too few rounds for an interval, the result is `least_rounds`.
     """
     shift = math.log1p(change)
     factors = [
@@ -114,7 +118,7 @@ def _rounds(tests: Tests) -> int:
 
 
 def _rounds_factor(reach: float, margin: float, test: RankTest, confidence: float) -> float:
-    """Return how many times the rounds it takes until an interval reaches no further than the margin; infinite where the drift does.
+    """Return the factor of rounds by which half an interval's width shrinks to the margin; infinite if the drift alone is as wide.
 
     With a drift it is about so beyond 95 %, where its part for many tests does not add as squares do (`Drift.half_width`).
     """

@@ -51,7 +51,9 @@ def compare(
     budget_spent = bool(new.budgets) or all(row.is_unmeasured for row in new.rows)
     base_rows = {row.case.id: row for row in base.rows}
     new_rows = {row.case.id: row for row in new.rows}
-    settings = _settings_alike(base, new, across_machines=across_machines, paired=paired)
+    settings = [*WORK, *(Setting("param", name) for name in base.parameters if name in new.parameters)]
+    settings += [] if across_machines or paired else [DEVICE_NAME, THREADS]
+    settings += [] if paired else [MATH]
     base_readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
     protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     protocol_differences = _differences(protocol, new_protocol)
@@ -73,16 +75,6 @@ def compare(
     family = TestFamily((base, new), calibration, paired, paired and protocol.get("order") == BALANCED, across_machines)
     compared = compare_cases(title, to_test, settled, family)
     return replace(compared, powerless=_NOTHING_IN_COMMON) if compared.nothing_in_common else compared
-
-
-def _settings_alike(base: Results, new: Results, *, across_machines: bool, paired: bool) -> list[Setting]:
-    """Return the settings that have to be equal in both rows of a case."""
-    settings = [*WORK, *(Setting("param", name) for name in base.parameters if name in new.parameters)]
-    if not (across_machines or paired):
-        settings += [DEVICE_NAME, THREADS]
-    if not paired:
-        settings.append(MATH)
-    return settings
 
 
 def _settled_case(

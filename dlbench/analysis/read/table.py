@@ -142,9 +142,9 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
 
 
 def rows_so_far(rows: Sequence[Row], name: str, declarations: Mapping[str, Declaration], environment: Mapping[str, Any]) -> Results:
-    """Return rows of a run that goes on as if its file, which is called so, had been read.
+    """Return the results of a run that goes on, as if its file had been read under this name.
 
-    ``declarations`` are those of its workloads, and ``environment`` is what its header says of the machine.
+    ``declarations`` are those of its workloads, and ``environment`` is the one in its header.
     """
     of_run = [named(row, name, declarations.get(row.case.workload)) for row in rows]
     return Results(tuple(with_ceilings(with_flags(of_run), {})), (), {name: environment}, references=False)
@@ -161,7 +161,7 @@ Map = Callable[[Read, Iterable[Path], Iterable[str]], Iterable[Results]]
 
 
 def files_in(paths: Sequence[Path]) -> list[Path]:
-    """Return files as they are, and in place of each folder the result files in it that were not given by themselves, by name.
+    """Return the files among ``paths``, and in place of each folder the result files in it, by name, without those given themselves.
 
     Raises UsageError for a folder without any.
     """
@@ -176,9 +176,9 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def collect(paths: Sequence[Path], each: Map = map) -> Results:
-    """Read files into one table, with what each round gave; ``each`` reads them, one after the other or side by side.
+    """Read files into one table; ``each`` maps the function that reads a file over them, here or in a pool of processes.
 
-    A folder stands for the result files in it. Raises ResultFileError where one can't be read, UsageError where one is given twice.
+    A folder stands for the result files in it. Raises ResultFileError for a file that can't be read, UsageError for one given twice.
     """
     paths = files_in(paths)
     files = list(each(_read_one, paths, _names(paths)))
@@ -195,7 +195,7 @@ def _read_one(path: Path, name: str) -> Results:
 
 
 def results_of(run: RunFile, name: str) -> Results:
-    """Return the rows of a file that was read, which is called so."""
+    """Return the results of a file; ``name`` is that of its ``case.run``, to which the sides of an A/B add theirs."""
     cases = by_case(run.measurements)
     sides = header.sides_of(run, [*(rounds[0].side for rounds in cases), *(each.side for each in run.tries)])
     environments = header.environments(run, name, sides)
@@ -232,7 +232,7 @@ def by_case(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
 
 
 def _order(case: Case, side: str | None) -> tuple[Any, ...]:
-    """Return what sorts cases as a reader expects: by work, 8 before 16, fp64 before fp32 before bf16, the CPU first, and by side."""
+    """Return a sort key of cases as readers expect: by work, 8 before 16, fp64 before fp32 before bf16, the CPU first, and by side."""
     work = tuple(_natural(value, widest_first=name == "dtype") for name, value in case.params.items())
     return case.workload, work, case.device != "cpu", _natural(case.device), side or ""
 
@@ -249,7 +249,7 @@ def _natural(value: ParamValue, widest_first: bool = False) -> tuple[Any, ...]:
 
 
 def load(path: Path) -> RunFile:
-    """Read a result file, or what another tool wrote. Raises ResultFileError where it is neither, or damaged."""
+    """Read a result file, or a file of another tool. Raises ResultFileError if it is neither, or damaged."""
     return pyperf.load(path) or store.load(path)
 
 
@@ -271,7 +271,7 @@ def records(frame: "pd.DataFrame") -> list[Cells]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Name each file by its stem, those that share one by what tells them apart, too: ``quick 2026-11-24``; never by a folder."""
+    """Return a name for each file: its stem, and if several share that also what distinguishes them: ``quick 2026-11-24``."""
     times = Counter(path.resolve() for path in paths)
     if repeated := next((path for path in paths if times[path.resolve()] > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
@@ -286,7 +286,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _environment(path: Path) -> Mapping[str, Any]:
-    """Return where a file says it was measured; nothing of a pipe, which can be read only once."""
+    """Return the environment in a file's header; an empty one for a pipe, which can be read only once."""
     if not path.is_file():
         return {}
     other = pyperf.load(path)
@@ -303,7 +303,7 @@ def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
 
 
 def _dtype_of(values: Iterable[ParamValue | None]) -> str:
-    """Return the type that holds a parameter's values as they are; text where they are of several kinds."""
+    """Return the pandas type that holds a parameter's values unchanged; text if they are of several kinds."""
     known = [value for value in values if value is not None]
     kinds = {type(value) for value in known}
     if kinds == {bool}:

@@ -99,7 +99,7 @@ def _compare_with_first(
         on_other_occasion = set[str]()  # the calibration allows for it
         notes.append(calibration_note(noise, path))
     else:
-        on_other_occasion, doubts = provenance.uncalibrated(results, first, on_same_machine)
+        on_other_occasion, doubts = provenance.find_other_occasions(results, first, on_same_machine)
         notes += doubts
     base = results.of_run(first)
 
