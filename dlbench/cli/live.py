@@ -95,7 +95,10 @@ class Tracker(Observer):
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
         """Show the start of a round, which starts its processes."""
-        self.round, self._waiting, self.current, self.doing = number - self.session.first_round, set(pending), None, self._opening
+        self.round = number - self.session.first_round
+        self._waiting = set(pending)
+        self.current = None
+        self.doing = self._opening
         self.show("" if self.round else self._opening)
 
     def case_started(self, series: Series, number: int) -> None:
@@ -249,7 +252,8 @@ class _LiveTable(Tracker):
         from rich.segment import Segments
         from rich.text import Text
 
-        self._drawn_s, self._where = time.monotonic(), f"{self.where()}, {{}} gone{self.about()}"
+        self._drawn_s = time.monotonic()
+        self._where = f"{self.where()}, {{}} gone{self.about()}"
         self._status = status = Text(self._with_time(), style="bold")
         doing = f"now {self.current}" if self.current else self.doing or f"writing {self._path}"
         lines = [line for line in (self._absent, self._busy or self._programs.found, self._news, doing) if line]

@@ -60,7 +60,8 @@ def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1,
 
 def of_side(side: str, field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
     """Return the column of a field of one side of pairs, or of records of a pair: ``of_side("base", lambda row: row.time.median_s)``."""
-    place, known = ("base", "other").index(side), _KNOWN[str(field(cast(Row, _Path())))]
+    known = _KNOWN[str(field(cast(Row, _Path())))]
+    place = ("base", "other").index(side)
     named = replace(known, name=f"{side}.{known.attribute}", meaning=f"{side}: {known.meaning}")
     return named.by(lambda record: field(record.sides[place])).headed(heading, priority)
 

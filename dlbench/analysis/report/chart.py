@@ -183,7 +183,8 @@ def _numbers(name: str, axis: Column, log: bool) -> Spec:
 
 def _rows(points: Sequence[Spec], width: int) -> tuple[Spec, int, int]:
     """Return the encoding of an axis of words, its height, and the width left for marks in pixels; long names stand above their marks."""
-    names, most = _names(points, "y"), width // _LETTER
+    names = _names(points, "y")
+    most = width // _LETTER
     is_above = max(map(len, names)) > most // 2
     step = 30 if is_above else 20
     scale = {"type": "band", "paddingInner": 1 - 15 / step, "paddingOuter": 0.5 - 7.5 / step, "align": int(is_above)}
@@ -195,8 +196,10 @@ def _rows(points: Sequence[Spec], width: int) -> tuple[Spec, int, int]:
 def _series(points: Sequence[Spec], mark: Mark, room: int) -> Spec:
     """Return the encoding of series with their legend, ``room`` pixels wide; a stack names only series that are not zero everywhere."""
     drawn = {point.get("series") for point in points if point["x"] or mark != "stack"}
-    names, most = [name for name in _names(points, "series") if name in drawn], room // _LETTER - 5
-    names = list(_VERDICTS) if names and set(names) <= set(_VERDICTS) else names
+    names = [name for name in _names(points, "series") if name in drawn]
+    if names and set(names) <= set(_VERDICTS):
+        names = list(_VERDICTS)  # so that each keeps its colour
+    most = room // _LETTER - 5
     legend = {"columns": max(1, (most - 10) // (5 + max(map(len, names), default=0))), "labelExpr": _VEGA["cut"].format(most, most // 2)}
     return {"field": "series", "scale": {"domain": names}, "legend": {**legend, "labelLimit": room}}
 

@@ -83,7 +83,7 @@ _OF_SHARES = {
     "ceiling": "share of the most that any case in the same precision, or moves of memory where it says so, reached there. ",
 }
 _REMEDIES = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
-"""Remedies by what happened to a run."""
+"""Remedies by the flag of a spoiled case."""
 _REASONS = 4
 """Reasons of flags that are shown in full."""
 _MANY = 4
@@ -98,12 +98,15 @@ _COPIES = (
 def extent(results: Results) -> str:
     """Return the extent of a run: suites, cases and those that did not end well, rounds, duration: ``quick, 14 cases (1 oom), 1:01``."""
     rows, files = results.rows, results.files
+    suites = few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
     ended = Counter(names.status(row) for row in rows if row.case.status and row.case.status is not Status.OK)
     outcomes = f" ({', '.join(f'{count} {status}' for status, count in ended.items())})" if ended else ""
-    rounds = "" if (common := common_rounds(rows)) is None else wording.plural(common, "round")
-    took = units.clock_time(sum(files.seconds.values())) if len(files.seconds) == len({*files.paths.values()}) > 0 else ""
-    suites = few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
-    return ", ".join(filter(None, (suites, f"{wording.plural(len(rows), 'case')}{outcomes}", rounds, took)))
+    cases = f"{wording.plural(len(rows), 'case')}{outcomes}"
+    common = common_rounds(rows)
+    rounds = "" if common is None else wording.plural(common, "round")
+    all_timed = len(files.seconds) == len({*files.paths.values()}) > 0
+    duration = units.clock_time(sum(files.seconds.values())) if all_timed else ""
+    return ", ".join(filter(None, (suites, cases, rounds, duration)))
 
 
 def devices(rows: Sequence[Row], most: int | None = None) -> list[str]:
@@ -117,14 +120,15 @@ def devices(rows: Sequence[Row], most: int | None = None) -> list[str]:
 def not_usable(results: Results) -> list[str]:
     """Return a line for each run that is not usable, with what to do: ``not usable: 14 of 17 cases disturbed in most rounds; …``."""
     results = results.files
-    several, lines = names.several_runs(results.rows), list[str]()
+    several = names.several_runs(results.rows)
+    lines = []
     for run, rows in grouped((row for row in results.rows if row.flag.not_usable), lambda row: row.case.run).items():
         ok = [row for row in rows if row.is_ok]
         spoiled = [row for row in ok if row.is_mostly_disturbed]
-        found = {how: remedy for how, remedy in _REMEDIES.items() if any(getattr(row.flag, how) for row in spoiled)}
-        extent = f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {' or '.join(found)} in most rounds"
+        remedies = {flag: remedy for flag, remedy in _REMEDIES.items() if any(getattr(row.flag, flag) for row in spoiled)}
+        extent = f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {' or '.join(remedies)} in most rounds"
         command = measuring_command(rows, results.environments.get(run, {}))
-        remedy = f"{' and '.join(found.values())}, and measure again: {command}"
+        remedy = f"{' and '.join(remedies.values())}, and measure again: {command}"
         lines.append(units.one_line(f"not usable: {f'{run}: ' if several else ''}{extent}; {remedy}"))
     return lines
 

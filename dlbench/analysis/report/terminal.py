@@ -42,7 +42,7 @@ _RUN = "dlbench run"
 _PLAIN = "quick"
 """The suite of a run that names none."""
 _MOST_TOPICS, _MOST_SUITES = 4, 3
-"""That are named as open: nobody asks twelve questions at once."""
+"""Topics and suites that are named as open: nobody asks twelve questions at once."""
 _HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
@@ -65,10 +65,8 @@ def join_parts(parts: Sequence[str], width: int) -> list[str]:
 def _machines(results: Results) -> str:
     """Return the devices of a run, with the reason where there is no accelerator: ``RTX 4090 against Ryzen 7950X, 16 threads``."""
     devices = {(row.case.run, row.case.device): row for row in names.most_threads_last(results.rows)}
-    cpus, accelerators = (
-        Counter(names.name_and_threads(row) if on_cpu else str(row.case.device_name) for row in devices.values() if row.is_on_cpu is on_cpu)
-        for on_cpu in (True, False)
-    )
+    cpus = Counter(names.name_and_threads(row) for row in devices.values() if row.is_on_cpu)
+    accelerators = Counter(str(row.case.device_name) for row in devices.values() if not row.is_on_cpu)
     counted = [few([name if count == 1 else f"{count} × {name}" for name, count in each.items()], _NAMED) for each in (accelerators, cpus)]
     if cpus and accelerators:
         return " against ".join(counted)
@@ -79,10 +77,11 @@ def _machines(results: Results) -> str:
 
 def _no_accelerator(environment: Mapping[str, Any]) -> str:
     """Return why torch had no accelerator; empty where the environment does not say, or the machine has one that was not measured."""
-    versions, hidden = part(environment, "stack", "versions"), part(environment, "stack", "environ") or {}
+    versions = part(environment, "stack", "versions")
+    variables = part(environment, "stack", "environ") or {}
     if not versions or part(environment, "identity", "accelerators"):
         return ""
-    if name := next((name for name in _HIDING if hidden.get(name) in ("", "-1")), ""):
+    if name := next((name for name in _HIDING if variables.get(name) in ("", "-1")), ""):
         return f"hidden by {name}"
     if not any(versions.get(each) for each in ("cuda", "hip", "xpu")):
         return "a CPU build of torch"
@@ -98,19 +97,22 @@ def _open_lines(text: str, width: int) -> list[str]:
 
 def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
     """Return the topics that nothing was measured for, and the command that measures most of them; both empty where nothing is missing."""
-    lacking = [each for each in found if isinstance(each, Missing) and each.commands]
-    suites, left = list[str](), lacking
+    missing = [each for each in found if isinstance(each, Missing) and each.commands]
+    if not missing:
+        return "", ""
+    suites = list[str]()
+    left = missing
     while left:
         command = most_wanted(left)
         suites.append(command.removeprefix(_RUN).strip() or _PLAIN)
         left = [each for each in left if command not in each.commands]
-    command = " ".join((_RUN, *suites[:_MOST_SUITES])).removesuffix(f" {_PLAIN}" if suites == [_PLAIN] else "")
-    return (few((each.question.topic for each in lacking), _MOST_TOPICS), command) if suites else ("", "")
+    command = _RUN if suites == [_PLAIN] else " ".join((_RUN, *suites[:_MOST_SUITES]))
+    return few((each.question.topic for each in missing), _MOST_TOPICS), command
 
 
-def most_wanted(lacking: Sequence[Missing]) -> str:
-    """Return the command that answers most of what is missing."""
-    return Counter(command for each in lacking for command in each.commands).most_common(1)[0][0]
+def most_wanted(missing: Sequence[Missing]) -> str:
+    """Return the command that would answer most of the missing answers."""
+    return Counter(command for each in missing for command in each.commands).most_common(1)[0][0]
 
 
 def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
@@ -231,7 +233,8 @@ def reasoning(results: Results, topic: str | None = None) -> RenderableType:
 
 def more_devices(results: Results) -> RenderableType:
     """Return the screen on scaling: the answer, its table, and the projection to more devices than were measured."""
-    found, steps = answer_to(devices, results.usable), scaling(results)
+    found = answer_to(devices, results.usable)
+    steps = scaling(results)
     answer = _reasons(results, found) if isinstance(found, Answer) else []
     projection = tables.projection(project_steps(steps, results))
     return _screen(results, answer, [devices.table(steps), projection])

@@ -55,9 +55,11 @@ def compare_command(
     _refuse_contradictions(base, new, by, calibration, across_machines)
     results = collect((base, *new))
     if by and by.removeprefix("case.") == "run" and are_sides(results):
-        comparisons, notes = [compare_sides(results, given=given)], side_notes(results)
+        comparisons = [compare_sides(results, given=given)]
+        notes = side_notes(results)
     elif by:
-        comparisons, notes = [compare_by(results, by, given=given)], []
+        comparisons = [compare_by(results, by, given=given)]
+        notes = []
     else:
         comparisons, notes = _compare_with_first(results, given, calibration, across_machines, output.strict)
         notes += fleet_notes(results) if any(path.is_dir() for path in new) else []

@@ -74,13 +74,14 @@ def devices_command(plugins: tuple[str, ...], form: str) -> None:
     from dlbench.harness.runner import ask_hello
 
     hello = ask_hello(plugins)
-    versions, devices = hello["versions"], [device.to_json() for device in describe(hello)]
-    uses = [device["id"] for device in devices if device["kind"] != "cpu" and "unusable" not in device]
-    why = None if uses else why_gpu_unusable(versions) or "torch finds none that it can use"
+    versions = hello["versions"]
+    devices = [device.to_json() for device in describe(hello)]
+    usable = [device["id"] for device in devices if device["kind"] != "cpu" and "unusable" not in device]
+    why = None if usable else why_gpu_unusable(versions) or "torch finds none that it can use"
     if form == "json":
         click.echo(json.dumps({"torch": versions, "why_no_gpu": why, "devices": devices}, indent=2, allow_nan=False))
         return
-    torch = {"id": "torch", "version": versions["torch"], "gpu": f"none: {why}" if why else ", ".join(uses)}
+    torch = {"id": "torch", "version": versions["torch"], "gpu": f"none: {why}" if why else ", ".join(usable)}
     draw(*(part for device in (torch, *devices) for part in _parts(device)))
 
 
