@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from dlbench.analysis.answers.engine.question import Question, Section, Table, Tag, detail
+from dlbench.analysis.answers.engine.question import Question, Section, Table, Tag
 from dlbench.analysis.answers.engine.question import table as table_of
 from dlbench.analysis.presentation.columns import place
 from dlbench.analysis.presentation.wording import plural
@@ -81,13 +81,6 @@ _COLUMNS = (
     projection.EFFICIENCY,
     projection.MEMORY,
     projection.EXPOSED,
-    detail(
-        "scaling.exposed_share",
-        "fraction",
-        "of a step",
-        "that communication over the step",
-        lambda each: each.exposed_s / each.step_s if each.exposed_s is not None and each.step_s else None,
-    ),
     projection.BUBBLE,
     projection.THEORY,
     projection.VERDICT,

@@ -43,9 +43,9 @@ _SPARE = 1.2
 _STATE = {"training": 12, "inference": 4}
 """Bytes for each weight; in training with its gradient and its average."""
 _FLOAT32 = [each.name for each in PRECISIONS.values() if each.storage == "float32" and not (each.scaled or each.autocast)]
-"""What torch computes a network in by default: the last that a device has, whose matrix units may round the operands."""
+"""Precisions of torch's default. A device uses the last that it has; its matrix units may round the operands."""
 _AUTOCAST = next(each.name for each in PRECISIONS.values() if each.scales_gradients)
-"""What most published figures in 16 bits are in."""
+"""Precision of most published figures in 16 bits."""
 
 
 class MeasuredStep(NamedTuple):
