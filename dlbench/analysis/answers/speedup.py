@@ -205,11 +205,7 @@ class OnCard(NamedTuple):
 
 
 def on_cards(results: Results) -> list[OnCard]:
-    """Return the best step of each network on each device as it would be on other cards.
-
-    The cards are those asked for, or known ones if there is no accelerator. Training comes first, then networks of the user's, then the
-    most familiar ones.
-    """
+    """Return the best step of each network on each device, on the cards asked for, or on known ones if there is no accelerator."""
     cards = [*map(card_of, results.prices.cards or (KNOWN_CARDS if no_accelerator(results) else ()))]
     if not cards:
         return []
