@@ -1,4 +1,4 @@
-"""Claims of others as records: what is stated, what rows measured, and how the two compare; see `core.reference.claims`."""
+"""Claims of others as records: the number stated, the number measured, and how they compare; see `core.reference.claims`."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _SPEEDS: Mapping[str, Callable[..., Sequence[float]]] = {
     "items_per_joule": lambda row, prices: [1 / each for each in row.rounds.joules_per_item if each > 0],
     "items_per_price": lambda row, prices: [rate / (prices.to_buy(devices_of(row)) or math.inf) for rate in row.paid_rates],
 }
-"""What each round of a side has of a measure that two sides are compared by; zeros where that is not known."""
+"""Speed of each round of a row by the measure of a claim; zeros if it is not known."""
 _NOTE = (
     "verdict: whether the interval lies below the number stated, above it, or within it; the hardware of a claim is another. Each claim, "
     "who said it, and the command that measures what tests it:"
@@ -39,47 +39,51 @@ _NOTE = (
 
 
 class Evidence(NamedTuple):
-    """A row that tests a claim, or two sides that do."""
+    """A measured number that tests a claim, and the row, or the two sides of a ratio, that it comes from."""
 
     sides: Sequence[Row]
     case: str
     value: float
-    """How many times as much the last side has, or seconds, bytes, or a share."""
+    """Ratio of the last side to the first, or seconds, bytes, or a share."""
     low: float | None = None
-    """Lower end of its 95 % interval; None of too few rounds, and of memory."""
+    """Lower end of the 95 % interval; None for too few rounds, and for memory."""
     high: float | None = None
 
 
 class Tested(NamedTuple):
-    """A claim, and what one device says to it, or why none does."""
+    """A claim with the evidence of one device, or with the reason why there is none."""
 
     claim: Claim
     lacks: str | None = None
+    """Reason why there is no evidence."""
     found: Evidence | None = None
-    """The one that counts: the median, of an even number the lower; of trainings the worst."""
+    """The typical evidence: the lower median; the worst for accuracies."""
     among: int | None = None
-    """Of how many."""
+    """Number of all evidence on that device."""
     device: str | None = None
 
     @property
     def measured(self) -> str | None:
-        """The number with its interval: ``13.1 × (12.8…13.4 ×)``; None where nothing was measured."""
+        """The number with its interval: ``13.1 × (12.8…13.4 ×)``; None without evidence."""
         if self.found is None:
             return None
-        low, high = self.found[3:]
+        low, high = self.found.low, self.found.high
         text = percent if self.claim.unit == "share" else partial(wording.amount, unit=self.claim.measured_in)
         return text(self.found.value) + ("" if low is None or high is None else f" ({wording.span(low, high, text)})")
 
     @property
     def verdict(self) -> str:
-        """Whether that is less or more than stated, or as stated; neither, where its interval holds an end of that."""
+        """The number compared with the range stated: ``less``, ``more`` or ``as stated`` if its whole interval is, or why none holds."""
         if self.found is None or self.claim.ends is None:
             return self.lacks or "no number stated"
         if self.found.low is None and self.claim.measured_in is not Unit.BYTES:
             return "too few rounds"
-        (least, most), (low, high) = self.claim.ends, (self.found.value if end is None else end for end in self.found[3:])
-        if high < least or low > most:
-            return "less" if high < least else "more"
+        least, most = self.claim.ends
+        low, high = (self.found.value if end is None else end for end in (self.found.low, self.found.high))
+        if high < least:
+            return "less"
+        if low > most:
+            return "more"
         return "as stated" if least <= low and high <= most else "no difference shown"
 
 
@@ -95,32 +99,37 @@ _COLUMNS = (
 
 
 def claims_table(results: Results) -> Table:
-    """Return the table of all claims: a row for each device that tests one, accelerators first, or one that says what is lacking.
+    """Return the table of all claims: a row for each device with evidence, accelerators first, or one with the reason for none.
 
     Files of one machine count as one.
     """
     results = merged(results)
-    found = [record for claim in claims() for record in _tested(claim, results)]
+    found = [record for claim in claims() for record in _test(claim, results)]
     sources = (f"{each.id}: {each.says} ({each.who}, {each.when}){f'; {each.test.command}' if each.test else ''}" for each in claims())
-    return table("Claims of others, and what was measured here", _COLUMNS, found, (_NOTE, *sources), whole=_data)
+    return table("Claims of others, and what was measured here", _COLUMNS, found, (_NOTE, *sources), whole=_hidden_cells)
 
 
-def _tested(claim: Claim, results: Results) -> Iterator[Tested]:
+def _test(claim: Claim, results: Results) -> Iterator[Tested]:
+    """Yield a claim with the evidence of each device, or once without any."""
     if (test := claim.test) is None:
         yield Tested(claim, "untested")
         return
-    several, results = several_runs(results.rows), results.where(lambda row: test.is_of(_settings(row).get))
+    several = several_runs(results.rows)
+    results = results.where(lambda row: test.is_of(_settings(row).get))
     ordered = sorted(_evidence(test, results), key=lambda each: (each.sides[-1].is_on_cpu, each.value))
     groups = grouped(ordered, lambda each: (*map(one_device, each.sides), _settings(each.sides[-1]).get(test.split or "")))
     for alike in groups.values():
-        found = alike[0 if test.measure == "accuracy_gap" else (len(alike) - 1) // 2]
         if largest := test.largest:
-            found = max(alike, key=lambda each: each.sides[-1].count(largest) or 0)
-        yield Tested(claim, None, found, len(alike), device_label(found.sides[-1], several))
+            typical = max(alike, key=lambda each: each.sides[-1].count(largest) or 0)
+        else:
+            typical = alike[0 if test.measure == "accuracy_gap" else (len(alike) - 1) // 2]
+        yield Tested(claim, None, typical, len(alike), device_label(typical.sides[-1], several))
     if not groups:
         places = {row.is_on_cpu for row in results.rows if row.is_sound}
-        lacks = "one side alone" if places and test.by else "not measured"
-        yield Tested(claim, "needs prices: --price cpu=1200, …" if len(places) > 1 and test.measure == "items_per_price" else lacks)
+        if len(places) > 1 and test.measure == "items_per_price":
+            yield Tested(claim, "needs prices: --price cpu=1200, …")
+        else:
+            yield Tested(claim, "one side alone" if places and test.by else "not measured")
 
 
 def _settings(row: Row) -> dict[str, object]:
@@ -128,7 +137,7 @@ def _settings(row: Row) -> dict[str, object]:
 
 
 def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
-    """Yield all that rows say to a claim."""
+    """Yield the evidence for a claim, in the unit of its measure."""
     if test.measure == "training":
         published = (each for each in training_estimates(results) if each.schedule.source)
         yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
@@ -165,11 +174,11 @@ _OF_ROW: Mapping[str, Callable[[Row, int], Sequence[float | None]]] = {
     "memory": lambda row, _: (row.peak_bytes,),
     "products": _share_of_products,
 }
-"""What one row says of a measure, with the ends of its interval."""
+"""Measures of a single row: functions that return the number, and the ends of its interval if there are any."""
 
 
 def _pairs(test: ClaimTest, results: Results) -> Sequence[Match]:
-    """Return the pairs that test a claim, with the speeds of what it measures; rows without them tell nothing."""
+    """Return the pairs of rows that test a claim, with their speeds by its measure; rows without a speed are left out."""
     speeds = partial(_SPEEDS[test.measure], prices=results.prices)
     known = results.where(lambda row: min(speeds(row), default=0) > 0)
     if test.best:
@@ -180,8 +189,8 @@ def _pairs(test: ClaimTest, results: Results) -> Sequence[Match]:
     return ()
 
 
-def _data(each: Tested) -> Cells:
-    """Return what programs get of a record in front of what is shown, in base units."""
+def _hidden_cells(each: Tested) -> Cells:
+    """Return the cells of a record that only programs get, in base units."""
     claim, found = each.claim, each.found
     values: dict[str, object] = {f"claim.{name}": getattr(claim, name) for name in ("says", "who", "when", "is_our_reading")}
     values["claim.low"], values["claim.high"] = claim.ends or (None, None)

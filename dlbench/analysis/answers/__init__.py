@@ -10,15 +10,15 @@ from dlbench.core import files
 
 
 def topics() -> list[str]:
-    """Return the topics of the questions, in the order in which they are asked."""
+    """Return the topics of the questions, in their order."""
     return [question.QUESTION.topic for question in files.ordered(__name__)]
 
 
 def answers(results: Results) -> tuple[Answer | Missing, ...]:
-    """Return the answer to each question, or what is missing for it, in the order in which they are asked.
+    """Return the answer to each question, or what is missing for it, in the order of questions.
 
-    What a CPU alone is enough for goes first where there is no accelerator to ask about. Files of one machine and software count as one:
-    see `runs.merged`. No answer rests on cases that are not usable.
+    Answers about a CPU alone come first if there is no accelerator. Files of one machine and software count as one (`runs.merged`). No
+    answer rests on cases that are not usable.
     """
     results = merged(results)
     found = [_answer(question, results) for question in files.ordered(__name__)]
@@ -26,11 +26,12 @@ def answers(results: Results) -> tuple[Answer | Missing, ...]:
 
 
 def answer_to(question: ModuleType, results: Results) -> Answer | Missing:
-    """Return the answer to the question of one module by all of these rows."""
+    """Return the answer of all rows to the question of one module."""
     return making.answer(question.QUESTION, results)
 
 
 def _answer(question: ModuleType, results: Results) -> Answer | Missing:
+    """Return the answer of usable rows; if only unusable rows have one, it is missing for that reason."""
     usable = results.usable
     found = answer_to(question, usable)
     if isinstance(found, Answer) or not usable.set_aside:

@@ -1,4 +1,4 @@
-"""Concurrency: what several at once bring over one after the other, on one device or on two kinds of it."""
+"""Concurrency: the speed of several programs at once over one after the other, on one device or on two kinds."""
 
 from typing import NamedTuple
 
@@ -11,15 +11,15 @@ from dlbench.core.rows.row import Row
 
 
 class AtOnce(NamedTuple):
-    """Several that ran at once."""
+    """Several processes that ran at once."""
 
     row: Row
     ratio: Ratio
-    """What all do at once over what they do one after the other."""
+    """Throughput of all at once over that of one after the other."""
 
     @property
     def memory_bytes(self) -> float | None:
-        """Peak of all processes, which have as much each."""
+        """Peak of all processes, which take the same each."""
         peak = self.row.memory.host_peak_bytes if self.row.is_on_cpu else self.row.memory.peak_bytes
         return peak and peak * (self.row.count("instances") or 1)
 

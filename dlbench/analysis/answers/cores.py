@@ -1,4 +1,4 @@
-"""Cores: what more threads of a CPU bring, and whether one process of all cores or several of few do more."""
+"""Cores: the gain of more threads of a CPU, and of several processes of few cores over one of all."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -13,16 +13,17 @@ from dlbench.core.model import CPU_AXES
 from dlbench.core.rows.row import Row, Setting
 
 GAINS = 1.02
-"""Ratio from which on more cores gain where there are too few rounds for an interval."""
+"""Least ratio that counts as a gain where rounds are too few for an interval."""
 _FREE = (THREADS, *(Setting("param", name) for name in CPU_AXES))
 
 
 class Several(NamedTuple):
-    """The same work at several numbers of threads, or of processes that share the cores, the fewest first."""
+    """One work at several numbers of threads, or of processes that share the cores."""
 
     sides: Sequence[Row]
+    """Rows of all numbers, the fewest first."""
     row: Row
-    """Of threads the fewest from which on more gain nothing, of processes the number above one that does most."""
+    """Row of the fewest threads that are enough, or of the fastest number of processes above one."""
     ratio: Ratio
     """Its throughput over that of the fewest."""
     last: Ratio
@@ -30,7 +31,7 @@ class Several(NamedTuple):
 
     @property
     def case(self) -> str:
-        """The work, whatever its number."""
+        """The work without these numbers."""
         return label(self.row, CPU_AXES)
 
     @property
@@ -40,47 +41,53 @@ class Several(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """Whether all threads that were measured gain something."""
+        """``all`` if the most threads gain over fewer, else ``fewer``."""
         return "all" if self.row is self.sides[-1] else "fewer"
 
 
 def threads(results: Results) -> list[Several]:
     """Return the works that were measured at several numbers of threads."""
-    alike = _alike((row for row in results.rows if row.count("instances") is None and row.count("threads")), "threads")
-    return [Several(sides, row, _over(sides[0], row), _over(sides[-2], sides[-1])) for sides in alike for row in [_enough(sides)]]
+    found = list[Several]()
+    for sides in _by_number((row for row in results.rows if row.count("instances") is None and row.count("threads")), "threads"):
+        enough = _enough(sides)
+        found.append(Several(sides, enough, _ratio(sides[0], enough), _ratio(sides[-2], sides[-1])))
+    return found
 
 
 def processes(results: Results) -> list[Several]:
     """Return the works that several processes did at once."""
     found = list[Several]()
-    for sides in _alike((row for row in results.rows if row.count("instances")), "instances"):
-        row = max(sides[1:], key=lambda row: row.throughput)
-        found.append(Several(sides, row, _over(sides[0], row, len(sides) - 1), _over(sides[-2], sides[-1])))
+    for sides in _by_number((row for row in results.rows if row.count("instances")), "instances"):
+        fastest = max(sides[1:], key=lambda row: row.throughput)
+        found.append(Several(sides, fastest, _ratio(sides[0], fastest, len(sides) - 1), _ratio(sides[-2], sides[-1])))
     return found
 
 
-def _alike(rows: Iterable[Row], name: str) -> list[list[Row]]:
-    """Return groups of two or more rows that differ in one axis of the CPU alone, in its order."""
+def _by_number(rows: Iterable[Row], name: str) -> list[list[Row]]:
+    """Return groups of two or more rows that differ in one number, ``threads`` or ``instances``, and are sorted by it."""
     rows = (row for row in rows if row.is_on_cpu and row.has_throughput)
     groups = grouped(rows, lambda row: (row.differing_from(_FREE), name == "instances" and row.count("threads")))
     by_number = ({row.count(name) or 0: row for row in group} for group in groups.values())
     return [[rows[number] for number in sorted(rows)] for rows in by_number if len(rows) > 1]
 
 
-def _over(base: Row, other: Row, among: int = 1) -> Ratio:
-    mine = base.rounds.items_per_s
-    return ratio_to_itself(len(mine)) if base is other else speed_ratio(mine, other.rounds.items_per_s, among=among)
+def _ratio(base: Row, other: Row, among: int = 1) -> Ratio:
+    """Return the ratio of the throughputs of two rows, which may be the same row."""
+    speeds = base.rounds.items_per_s
+    return ratio_to_itself(len(speeds)) if base is other else speed_ratio(speeds, other.rounds.items_per_s, among=among)
 
 
 def _enough(sides: Sequence[Row]) -> Row:
+    """Return the row of the fewest threads over which no larger number gains."""
+
     def gains(base: Row, other: Row) -> bool:
-        ratio = _over(base, other)
+        ratio = _ratio(base, other)
         return ratio.is_ahead if ratio.interval else ratio.speedup > GAINS
 
     return next(row for at, row in enumerate(sides) if not any(gains(row, more) for more in sides[at + 1 :]))
 
 
-def _few(each: Several) -> bool:
+def _has_few_rounds(each: Several) -> bool:
     return each.ratio.reason is not None or each.last.reason is not None
 
 
@@ -110,7 +117,7 @@ QUESTION = Question(
                 "all": ("{most} threads {speedup} the fewest; last step {last}", "{most} threads; last step {last}"),
                 "fewer": ("{threads} of {most} threads are enough; last step {last}", "{threads} of {most} threads are enough"),
             },
-            tags={**RATIO_TAGS, Tag.FEW_ROUNDS: _few},
+            tags={**RATIO_TAGS, Tag.FEW_ROUNDS: _has_few_rounds},
         ),
         Section(
             records=processes,

@@ -1,4 +1,4 @@
-"""Default: how much faster the same step runs with other switches than the plain defaults, by each alone and by all together."""
+"""Default: the speed-up of a step by other switches than its plain defaults, each alone and all together."""
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
@@ -21,37 +21,37 @@ from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import Row
 
 _NEVER = 1e12
-"""Steps that nobody takes; an edited file may say anything."""
+"""Number of steps that nobody takes; an edited file may hold any numbers."""
 _LACKING = "no step was measured both with its plain defaults and with another tuning option than its precision"
 _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest searches for more"
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned(MatchRecord):
-    """A step with other tuning options, against the same with its plain defaults, or without one of them."""
+    """A step with other tuning options, compared with the same step at its plain defaults, or with one option at its default."""
 
     pair: Match
 
     @property
     def changed(self) -> dict[str, ParamValue]:
-        """What the other side has otherwise than the base."""
-        names = (self.switch,) if self.switch else _free(self.row)
+        """Options of the other side that differ from the base."""
+        names = (self.switch,) if self.switch else _options(self.row)
         settings = ((name, self.row.setting(name), self.pair.base.setting(name)) for name in names)
         return {name: value for name, value, plain in settings if value is not None and value != plain}
 
     @property
     def choice(self) -> str | None:
-        """The same as text, such as ``amp_bf16, batch=64``; None where that is nothing."""
+        """These options as text: ``amp_bf16, batch=64``; None if there are none."""
         return ", ".join(starmap(option, self.changed.items())) or None
 
     @property
     def searched(self) -> bool:
-        """Whether a search chose it, and not only the best of what a suite planned."""
+        """Whether a search chose it; else it is the best that a suite planned."""
         return bool(self.row.case.found)
 
     @property
     def switch(self) -> str | None:
-        """The tuning option in which the two differ alone; None of a step at its best."""
+        """The single tuning option that differs; None for a step at its best."""
         return self.pair.by and self.pair.by.name
 
     @property
@@ -61,43 +61,49 @@ class Tuned(MatchRecord):
 
     @property
     def spent_s(self) -> float | None:
-        """What is spent once, beyond what the default spends, in seconds; None where that is nothing."""
-        base, other = (max((s.value(v.name) or 0.0 for v in s.declared.values if v.role == "once"), default=0.0) for s in self.sides)
-        return other - base if other > base else None
+        """Seconds spent once, such as for compiling, beyond those of the base; None if there are none."""
+
+        def once_s(side: Row) -> float:
+            return max((side.value(each.name) or 0.0 for each in side.declared.values if each.role == "once"), default=0.0)
+
+        more_s = once_s(self.pair.other) - once_s(self.pair.base)
+        return more_s if more_s > 0 else None
 
     @property
     def break_even_steps(self) -> int | None:
-        """The steps that save what is spent once at what each of them saves; None where no saving is shown."""
+        """Number of steps whose savings equal the seconds spent once; None if no saving is shown."""
         base_s, other_s = (side.time.mean_s or 0.0 for side in self.sides)
-        low = self.ratio.low or self.ratio.speedup
-        steps = self.spent_s / (base_s - other_s) if self.spent_s and base_s > other_s and low > 1 else math.inf
+        if not self.spent_s or base_s <= other_s or (self.ratio.low or self.ratio.speedup) <= 1:
+            return None
+        steps = self.spent_s / (base_s - other_s)
         return math.ceil(steps) if steps < _NEVER else None
 
 
 class Tunings(NamedTuple):
-    """Steps at their best, and with one tuning option set, against their plain defaults."""
+    """Steps at their best, and with one tuning option set."""
 
     bests: Sequence[Tuned] = ()
     effects: Sequence[Tuned] = ()
 
 
 def _read(results: Results) -> Tunings:
-    """Return what tuning options bring, unless precisions alone were tried, which the answer on them is about."""
+    """Return the effects of tuning options; nothing if precision is the only one, as that is another question."""
     tunable = results.where(lambda row: bool(row.declared.having("switch")))
-    # Of a search nobody knows what its options bring alone.
+    # A search changes several options at once, so it shows no effect of one.
     planned = tunable.where(lambda row: row.is_ok and not row.case.found)
     defaults = dict.fromkeys((name, row.declared.plain_default(name)) for row in planned.rows for name in row.declared.having("switch"))
     effects = [Tuned(pair) for name, plain in defaults for pair in _pairs(planned, name, plain)]
     effects.sort(key=lambda each: (not each.alone, each.switch, each.pair.value(each.pair.base) or ""))
     found = Tunings(flat(by_device([*_bests(tunable)])), flat(by_device(effects)))
-    return found if {*chain.from_iterable(each.changed for each in chain(*found))} - {DTYPE.name} else Tunings()
+    changed = {*chain.from_iterable(each.changed for each in chain(*found))}
+    return found if changed - {DTYPE.name} else Tunings()
 
 
 def _pairs(planned: Results, name: str, plain: str | None) -> Sequence[Match]:
-    """Return the pairs of rows that differ in one tuning option of this default; none where no row that went well has it."""
+    """Return the pairs of rows that differ in one option, whose default is ``plain``; none if no sound row has that value."""
     with suppress(UsageError):
-        having = planned.where(lambda row: name in row.declared.having("switch") and row.declared.plain_default(name) == plain)
-        return match_rows(having, name, plain).rows
+        with_option = planned.where(lambda row: name in row.declared.having("switch") and row.declared.plain_default(name) == plain)
+        return match_rows(with_option, name, plain).rows
     return ()
 
 
@@ -109,47 +115,46 @@ def _unfinished(results: Results) -> list[str]:
 
 
 def _bests(results: Results) -> Iterator[Tuned]:
-    """Yield of each work and device the fastest row with other options against the one with the plain defaults."""
-
-    for group in grouped((row for row in results.rows if row.has_throughput), _work).values():
-        sides = grouped(group, lambda row: not row.case.found and _is_plain(row))
+    """Yield for each work and device the fastest row with other options, compared with the fastest at the plain defaults."""
+    for rows in grouped((row for row in results.rows if row.has_throughput), _work).values():
+        sides = grouped(rows, lambda row: not row.case.found and _is_plain(row))
         if len(sides) == 2:
-            default, other = (max(sides[plain], key=lambda row: row.throughput) for plain in (True, False))  # also of several batches
-            speeds = default.rounds.items_per_s, other.rounds.items_per_s
-            yield Tuned(Match(default, other, None, _free(default), speeds, among=len(sides[False])))
+            base, other = (max(sides[is_plain], key=lambda row: row.throughput) for is_plain in (True, False))  # batches may differ
+            speeds = base.rounds.items_per_s, other.rounds.items_per_s
+            yield Tuned(Match(base, other, None, _options(base), speeds, among=len(sides[False])))
 
 
-def _free(row: Row) -> tuple[str, ...]:
-    """Return the parameters that rows of one work may differ in."""
+def _options(row: Row) -> tuple[str, ...]:
+    """Return the tuning options of a row: its switches, and the parameters that a search may choose."""
     return tuple(dict.fromkeys((*row.declared.having("switch"), *row.declared.searched)))
 
 
 def _work(row: Row) -> Hashable:
-    """Return what rows have alike that differ in such parameters alone."""
-    return row.differing_from((MATH, *settings_named(_free(row))))
+    """Return a key of all settings of a row other than its tuning options."""
+    return row.differing_from((MATH, *settings_named(_options(row))))
 
 
 def _is_plain(row: Row) -> bool:
-    """Whether all tuning options of a row are at their defaults."""
+    """Whether all switches of a row are at their defaults."""
     settings = ((row.setting(name), row.declared.plain_default(name)) for name in row.declared.having("switch"))
     return all(value is None or str(value) == plain for value, plain in settings)
 
 
 def _preferred(found: Sequence[Tuned]) -> Sequence[Tuned]:
-    """Return those that a search chose, if any: of a step that was tried in another precision alone little is known."""
+    """Return the steps chosen by a search, or else the best of several: a single other setting says little."""
     return [each for each in found if each.searched] or [each for each in found if each.ratio.among > 1] or found
 
 
 def _foremost_effects(found: Sequence[Tuned]) -> list[Tuned]:
-    """Return of each option what its best setting brings in its median case, that which brings most first."""
-    alike = foremost(found)
-    alone = [each for each in alike if each.alone] or alike
+    """Return the median case of each option at its best setting, that of the largest speed-up first."""
+    of_headline = foremost(found)
+    alone = [each for each in of_headline if each.alone] or of_headline
     medians = [median_by_ratio(each) for each in grouped(alone, lambda each: (each.switch, each.pair.value(each.row))).values()]
     return [each[0] for each in grouped(sorted(medians, key=speedup_of, reverse=True), lambda each: each.switch).values()]
 
 
 def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
-    """Yield what each option brings alone, a row a value of it."""
+    """Yield a figure of the speed-ups by single options, with a mark for each of their values."""
     for where, alike in by_workload([each for each in found if each.alone], by_place=True).items():
         yield figure_of_ratios(f"What each tuning option brings alone: {where}", "the default", alike, _SET_TO, _DEFAULT)
 

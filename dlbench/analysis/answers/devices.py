@@ -1,9 +1,9 @@
-"""Scaling: what another device brings, and under which parallelism."""
+"""Scaling: the gain of further devices, and the parallelism with the largest."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from dlbench.analysis.answers.engine.question import Question, Section, Table, Tag, detail
+from dlbench.analysis.answers.engine.question import Question, Section, Table, Tag
 from dlbench.analysis.answers.engine.question import table as table_of
 from dlbench.analysis.presentation.columns import place
 from dlbench.analysis.presentation.wording import plural
@@ -22,34 +22,37 @@ _VERDICTS = ("scales", "helps", "slows", "undecided")
 
 
 def steps(results: Results) -> list[Step]:
-    """Return all steps that were measured, where one on several devices tells what these bring; the best of several ways as such."""
+    """Return all steps that were measured; none if no step on several devices shows their gain.
+
+    The intervals of the best parallelism allow for its choice among several.
+    """
     every = scaling(results)
-    gained = list(filter(_gains, every))
-    works = grouped(gained, lambda each: each.apart_from_ranks)
-    best = _best(gained).apart_from_ranks if len(works) > 1 else None
-    chosen = [each.chosen(len(gained)) if each.apart_from_ranks == best and _gains(each) else each for each in every]
-    return [each for each in chosen if not each.row.is_unmeasured] if gained else []
+    conclusive = list(filter(_is_conclusive, every))
+    parallelisms = grouped(conclusive, lambda each: each.apart_from_ranks)
+    best = _best(conclusive).apart_from_ranks if len(parallelisms) > 1 else None
+    chosen = [each.chosen(len(conclusive)) if each.apart_from_ranks == best and _is_conclusive(each) else each for each in every]
+    return [each for each in chosen if not each.row.is_unmeasured] if conclusive else []
 
 
-def _gains(step: Step) -> bool:
-    """Whether it says what devices bring: those that communicate nothing are a bound for the others, and train no network."""
+def _is_conclusive(step: Step) -> bool:
+    """Whether it shows the gain of several devices; those that communicate nothing don't, as they train no network together."""
     return step.verdict in _VERDICTS and not step.is_independent
 
 
-def _best(gained: Sequence[Step]) -> Step:
-    return max(gained, key=lambda each: (not each.is_on_cpu, each.speedup or 0.0))
+def _best(steps: Sequence[Step]) -> Step:
+    return max(steps, key=lambda each: (not each.is_on_cpu, each.speedup or 0.0))
 
 
 def _foremost(found: Sequence[Step]) -> list[Step]:
-    """Return the steps of the way that brings the most, that on the fewest devices first, and then that on the most."""
-    gained = list(filter(_gains, found))
-    best = _best(gained).apart_from_ranks
-    first, *more = [each for each in gained if each.apart_from_ranks == best]
-    return [first, *reversed(more)]
+    """Return the steps of the best parallelism: that on the fewest devices, then the others from the most devices down."""
+    conclusive = list(filter(_is_conclusive, found))
+    best = _best(conclusive).apart_from_ranks
+    fewest, *more = [each for each in conclusive if each.apart_from_ranks == best]
+    return [fewest, *reversed(more)]
 
 
-def what(found: Sequence[Step]) -> list[Column]:
-    """Return the columns that tell steps apart."""
+def naming_columns(found: Sequence[Step]) -> list[Column]:
+    """Return the columns that name a step: its work, devices and parallelism."""
     return [projection.WORK, place(found), projection.KIND, projection.RANKS, projection.CORES]
 
 
@@ -60,7 +63,7 @@ def table(found: Sequence[Step]) -> Table:
 
 
 def _notes(found: Sequence[Step]) -> Iterator[str]:
-    """Yield what columns mean that have something below them, and why steps have no speed-up."""
+    """Yield the meanings of the columns that are not empty, and the reasons why steps have no speed-up."""
     for column in (projection.MEMORY, projection.EXPOSED, projection.BUBBLE, projection.THEORY):
         if any(column.value(each) is not None for each in found):
             yield f"{column.heading}: {column.meaning}"
@@ -72,19 +75,12 @@ def _notes(found: Sequence[Step]) -> Iterator[str]:
 
 _TITLE = "More devices: what all do together, against one"
 _COLUMNS = (
-    what,
+    naming_columns,
     projection.ITEMS_PER_S,
     projection.SPEEDUP,
     projection.EFFICIENCY,
     projection.MEMORY,
     projection.EXPOSED,
-    detail(
-        "scaling.exposed_share",
-        "fraction",
-        "of a step",
-        "that communication over the step",
-        lambda each: each.exposed_s / each.step_s if each.exposed_s is not None and each.step_s else None,
-    ),
     projection.BUBBLE,
     projection.THEORY,
     projection.VERDICT,
@@ -102,7 +98,7 @@ QUESTION = Question(
             columns=_COLUMNS,
             notes=_notes,
             whole=projection.cells,
-            rows=lambda each: (each.row, each.base.row) if each.base and _gains(each) else (),
+            rows=lambda each: (each.row, each.base.row) if each.base and _is_conclusive(each) else (),
             foremost=_foremost,
             by=lambda each: each.ratio.outcome if each.ratio else "",
             headline={

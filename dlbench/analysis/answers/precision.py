@@ -114,7 +114,7 @@ class FormatCount(NamedTuple):
     like: int
     """Formats that converge in all their trainings."""
     open: int
-    """Formats of which it is not clear."""
+    """Formats that are not shown to converge, nor not to."""
     few: bool
     """Whether no training has enough seeds."""
 
@@ -125,7 +125,7 @@ class FormatCount(NamedTuple):
 
 
 def count_formats(found: Sequence[FormatTraining]) -> FormatCount:
-    """Count the formats of a device that converge, and those of which it is not clear."""
+    """Count the formats of a device that converge, and those that are not clear."""
     by_format = grouped((each for each in found if each.base), lambda each: each.name).values()
     outcomes = [{each.converges for each in alike} for alike in by_format]
     like = outcomes.count({_YES})
@@ -328,7 +328,6 @@ QUESTION = Question(
                 place,
                 NAME,
                 CASE.headed("median case"),
-                detail("ladder.cases", "count", "cases", "cases in it", lambda step: len(step.pairs)),
                 detail("ladder.arithmetic", "text", "arithmetic", "native or emulated", lambda step: step.row.case.arithmetic),
                 detail("ladder.base", "text", "against", "what it is held against", lambda step: step.pair.base.case.dtype),
                 RATIO,

@@ -34,7 +34,7 @@ class Serving(NamedTuple):
     cpu: "Serving | None" = None
     """For an accelerator: the best of the CPU for the same network and bound."""
     among: int = 1
-    """Number of pairs of an accelerator and a CPU in any settings, of which this may be the best."""
+    """Number of pairs of an accelerator and a CPU in any settings; this one may be the best of them."""
 
     @property
     def bound(self) -> str:

@@ -37,15 +37,15 @@ from dlbench.core.reference.published import KNOWN_CARDS, BytesLine, Kind, Publi
 from dlbench.core.rows.row import Row
 
 _USUAL_BATCH = 64
-"""Enough samples for a card to be busy; fewer where they do not fit."""
+"""Batch that keeps a card busy; smaller if it does not fit."""
 _SPARE = 1.2
-"""Memory that a step may take over what it took here, by the batch: allocators and libraries differ."""
+"""Factor on the memory that a step took here, as allocators and libraries differ."""
 _STATE = {"training": 12, "inference": 4}
-"""Bytes for each weight: of training with its gradient and its average."""
+"""Bytes for each weight; in training with its gradient and its average."""
 _FLOAT32 = [each.name for each in PRECISIONS.values() if each.storage == "float32" and not (each.scaled or each.autocast)]
-"""What torch computes a network in by default: the last that a device has, whose matrix units may round the operands."""
+"""Precisions of torch's default. A device uses the last that it has; its matrix units may round the operands."""
 _AUTOCAST = next(each.name for each in PRECISIONS.values() if each.scales_gradients)
-"""What most published figures in 16 bits are in."""
+"""Precision of most published figures in 16 bits."""
 
 
 class MeasuredStep(NamedTuple):
@@ -53,9 +53,9 @@ class MeasuredStep(NamedTuple):
 
     row: Row
     alike: Sequence[Row]
-    """All its rows there."""
+    """All rows of the same network and kind of work on that device."""
     untuned: bool
-    """Whether one setting alone was measured, on a CPU."""
+    """Whether that device is a CPU on which a single setting was measured."""
     prices: Prices
 
     @property
@@ -70,48 +70,54 @@ class MeasuredStep(NamedTuple):
 
     @property
     def counts(self) -> StepCounts | None:
-        """What it takes for a sample; of a network of the user's by its rows in fp32, at their largest batch; None where none counts it."""
+        """Operations and bytes of a sample; None if they are not known.
+
+        For networks of the user's they come from their row in fp32 with the largest batch.
+        """
         published: StepCounts | None = getattr(fitted(), self.kind).get(self.model)
-        plain = [row for row in self.alike if row.case.dtype in _FLOAT32 and row.rate.flops_per_s and row.rate.bytes_per_s]
-        if published or not plain:
+        counted = [row for row in self.alike if row.case.dtype in _FLOAT32 and row.rate.flops_per_s and row.rate.bytes_per_s]
+        if published or not counted:
             return published
-        row = max(plain, key=lambda row: row.batch or 0)
+        row = max(counted, key=lambda row: row.batch or 0)
         flops, moved = ((rate or 0) / row.throughput for rate in (row.rate.flops_per_s, row.rate.bytes_per_s))
         return StepCounts(flops, BytesLine(moved, 0))
 
     def on(self, card: DevicePeak) -> Iterator["OnCard"]:
-        """Yield it on a card: in its own precision from a card here, else in each usual one."""
+        """Yield the step on a card: scaled from a card here, or else in each usual precision by others' figures or an estimate."""
         here, counts = peak_of(self.row.case.device_name), self.counts
-        for dtype in [self.row.case.dtype or ""] if here else _precisions(card):
-            figures = [
-                each for each in published_figures() if self._is_of(each, dtype) and name_words(each.device) == name_words(card.name)
-            ]
-            if here:
-                if counts and (found := self._scaled(counts, here, card, dtype)):
-                    yield found
-            elif figures:
-                figure = max(figures, key=attrgetter("value"))
+        if here:
+            if counts and (scaled := self._scaled(counts, here, card)):
+                yield scaled
+            return
+        for dtype in _precisions(card):
+            figures = (each for each in published_figures() if self._is_of(each, card, dtype))
+            if figure := max(figures, key=attrgetter("value"), default=None):
                 yield OnCard(self, card, dtype, figure.batch, figure.value, figure.value, figure)
-            elif counts and (guess := fitted().guess(card, dtype, counts, batch := self._batch(card))):
-                yield OnCard(self, card, dtype, batch, guess.low, guess.high, at_most=guess.at_most)
+            elif counts:
+                batch = self._batch(card)
+                if guess := fitted().guess(card, dtype, counts, batch):
+                    yield OnCard(self, card, dtype, batch, guess.low, guess.high, at_most=guess.at_most)
 
-    def _is_of(self, figure: PublishedFigure, dtype: str) -> bool:
-        return (figure.params.get("model"), figure.dtype) == (self.model, dtype) and self.kind in figure.tags
+    def _is_of(self, figure: PublishedFigure, card: DevicePeak, dtype: str) -> bool:
+        is_of_step = figure.params.get("model") == self.model and self.kind in figure.tags
+        return is_of_step and figure.dtype == dtype and name_words(figure.device) == name_words(card.name)
 
-    def _scaled(self, counts: StepCounts, here: DevicePeak, card: DevicePeak, dtype: str) -> "OnCard | None":
-        """Return the same case on another card: the measured rate, times how many times as fast its estimate is there as here.
+    def _scaled(self, counts: StepCounts, here: DevicePeak, card: DevicePeak) -> "OnCard | None":
+        """Return the same case on another card: the measured rate, times the ratio of the estimates for both cards.
 
         Figures of others are no help: at another batch and on other software one made an H200 1.73 times an H100, measured as 0.99.
         """
         row, factor = self.row, fitted().factor
-        there, estimated = (fitted().guess(each, dtype, counts, row.batch or 1) for each in (card, here))
-        if not (there and estimated):
+        dtype = row.case.dtype or ""
+        guess_there, guess_here = (fitted().guess(each, dtype, counts, row.batch or 1) for each in (card, here))
+        if not (guess_there and guess_here):
             return None
-        rate, waits = row.throughput * there.middle / estimated.middle, there.at_most or bool(launch_bound(row))
-        return OnCard(self, card, dtype, row.batch, rate / factor, rate * factor, at_most=waits, from_card=True)
+        rate = row.throughput * guess_there.middle / guess_here.middle
+        is_launch_bound = guess_there.at_most or bool(launch_bound(row))
+        return OnCard(self, card, dtype, row.batch, rate / factor, rate * factor, at_most=is_launch_bound, from_card=True)
 
     def _batch(self, card: DevicePeak) -> int:
-        """Return the batch of an estimate: 64, or half of it as often as it takes to fit, by the memory that the step took here."""
+        """Return the batch of an estimate: `_USUAL_BATCH`, halved until it fits by the memory that the step took here."""
         batch, peak = _USUAL_BATCH, self.row.peak_bytes
         if card.memory_bytes and peak and self.row.batch:
             state = min(peak, _STATE[self.kind] * PARAMETERS.get(self.model, 0))
@@ -121,22 +127,22 @@ class MeasuredStep(NamedTuple):
 
 
 class OnCard(NamedTuple):
-    """A step at its best here, and what it would be on a card."""
+    """A step at its best here, and its rate on a card that is not here."""
 
     measured: MeasuredStep
     card: DevicePeak
     dtype: str
     batch: int | None
-    """None where a source states none."""
+    """None if a source does not state it."""
     low: float
-    """The least samples a second."""
+    """Samples a second, at least."""
     high: float
-    """The most; of a published figure the same."""
+    """Samples a second, at most; equal to ``low`` for a published figure."""
     figure: PublishedFigure | None = None
     at_most: bool = False
     """Whether an estimate is bounded by launches."""
     from_card: bool = False
-    """Whether it is scaled from what a card here measured."""
+    """Whether it is scaled from a measurement on a card here."""
 
     @property
     def row(self) -> Row:
@@ -145,7 +151,7 @@ class OnCard(NamedTuple):
 
     @property
     def step(self) -> str:
-        """The work where there is little room: ``train resnet18``."""
+        """Short name of the step: ``train resnet18``."""
         return f"{_BRIEF[self.measured.kind]} {self.measured.model}"
 
     @property
@@ -155,86 +161,81 @@ class OnCard(NamedTuple):
 
     @property
     def ratio_low(self) -> float:
-        """How many times as fast as here, at least."""
+        """Its rate over that here, at least."""
         return self.low / self.row.throughput
 
     @property
     def ratio_high(self) -> float:
-        """At most."""
+        """Its rate over that here, at most."""
         return self.high / self.row.throughput
 
     @property
     def times(self) -> str:
-        """The same as text: ``28.9×``, ``71…172×``."""
+        """These ratios as text: ``28.9×``, ``71…172×``."""
         low, high = units.three_digits(self.ratio_low), units.three_digits(self.ratio_high)
         return f"{low}×" if self.figure else f"at most {high}×" if self.at_most else f"{low}…{high}×"
 
     @property
     def brief(self) -> str:
-        """The card in a headline: ``TITAN X``."""
+        """Name of the card for a headline: ``TITAN X``."""
         return self.name.partition(" (")[0]
 
     @property
     def year(self) -> str | None:
-        """Of the figure."""
+        """Year of the published figure."""
         return self.figure.year if self.figure else None
 
     @property
     def basis(self) -> str:
-        """Whose figure it is and what that leaves out, or that it is an estimate."""
+        """Basis of the rates: others' figure and whether it has the update of weights, or an estimate."""
         if self.figure is None:
             return f"estimate{' from the card here' * self.from_card}{', launch-bound' * self.at_most}"
         update = self.figure.update if self.measured.kind == "training" else True
         return "others' figure" + {True: "", False: ", without the update", None: ", update not said"}[update]
 
     def lasting(self, rate: float) -> float | None:
-        """Return the seconds that the samples asked for take."""
+        """Return the seconds for the samples asked for; None if there are none."""
         return (self.measured.prices.samples or 0) * self.measured.prices.epochs / rate or None
 
     @property
     def worth(self) -> float | None:
-        """The price of an hour of the card below which its samples cost less than here, at the least ratio."""
+        """Price of an hour of the card below which its samples cost less than here, at ``ratio_low``."""
         here = min(estimate_samples(self.row, self.measured.prices).hour.amounts.values(), default=None)
         return None if here is None else here * self.ratio_low
 
 
 def on_cards(results: Results) -> list[OnCard]:
-    """Return what each step measured would be on the cards asked for, or on known ones where there is no accelerator."""
+    """Return the best step of each network on each device, on the cards asked for, or on known ones if there is no accelerator."""
     cards = [*map(card_of, results.prices.cards or (KNOWN_CARDS if no_accelerator(results) else ()))]
-    rows = [row for row in results.rows if kind_of_work(row) in get_args(Kind) and row.has_throughput and row.is_single_rank]
-    works = grouped(
-        (row for row in rows if row.batch and row.params.get("model")), lambda row: (kind_of_work(row), _model(row), one_device(row))
-    )
+    if not cards:
+        return []
+    rows = (row for row in results.rows if kind_of_work(row) in get_args(Kind) and row.has_throughput and row.is_single_rank)
+    with_model = (row for row in rows if row.batch and row.params.get("model"))
     steps = []
-    for alike in works.values() if cards else ():
+    for alike in grouped(with_model, lambda row: (kind_of_work(row), row.params["model"], one_device(row))).values():
         row = max(alike, key=attrgetter("throughput"))
         steps.append(MeasuredStep(row, alike, is_untuned(row, results.rows), results.prices))
-    # Training first, then networks of the user's, then the most familiar.
     steps.sort(key=lambda each: (each.kind != "training", each.model in PARAMETERS, familiarity(each.model)))
     pairs = ((step, card) for step, card in product(steps, cards) if name_words(card.name) != name_words(step.row.case.device_name or ""))
     return [found for step, card in pairs for found in step.on(card)]
 
 
-def _model(row: Row) -> object:
-    return row.params["model"]
-
-
 def _precisions(card: DevicePeak) -> list[str]:
-    """Return what torch computes a network in by default there, and autocast where the card has matrix units for it."""
-    plain = [name for name in _FLOAT32 if PRECISIONS[name].arithmetic in card.flops_per_s][-1:]
-    return [*plain, *([_AUTOCAST] if PRECISIONS[_AUTOCAST].arithmetic in card.matrix else [])]
+    """Return the precision of torch's default on a card, and that of autocast if the card has matrix units for it."""
+    default = [name for name in _FLOAT32 if PRECISIONS[name].arithmetic in card.flops_per_s][-1:]
+    return [*default, *([_AUTOCAST] if PRECISIONS[_AUTOCAST].arithmetic in card.matrix else [])]
 
 
 def _foremost_cards(found: Sequence[OnCard]) -> list[OnCard]:
-    """Return the first training with others' figure, and behind it the last estimate for the same step; else the first of all."""
+    """Return the first training with others' figure, and the last estimate for the same step; or else the first record alone."""
     trained = [each for each in found if each.measured.kind == "training"] or found
     first = next((each for each in trained if each.figure), trained[0])
-    plain = [each for each in found if each.row is first.row and not each.figure and each.dtype != _AUTOCAST]
-    return [first, *(plain[-1:] if first.figure else [])]
+    estimates = [each for each in found if each.row is first.row and not each.figure and each.dtype != _AUTOCAST]
+    return [first, *(estimates[-1:] if first.figure else [])]
 
 
 def _card_notes(found: Sequence[OnCard]) -> Iterator[str]:
-    """Yield what the numbers are."""
+    """Yield notes on the figures and estimates, and on their sources."""
     yield "others' figures are by other programs on other software, and an estimate is no measurement: neither is compared with anything"
     fit = fitted()
     yield (
@@ -282,45 +283,45 @@ _CARDS: Section[OnCard] = Section(
 
 
 _NO_WORK = frozenset(("copy", "self"))
-"""Tags of copies, which nobody wants done for their own sake, and of what tests dlbench."""
-_APART = ("launch", "synchronisation", "copy")
-"""Ceilings of what measures a launch or a copy."""
+"""Tags of copies, which nobody wants for their own sake, and of tests of dlbench."""
+_NO_WORK_CEILINGS = ("launch", "synchronisation", "copy")
+"""Ceilings whose cases measure a launch or a copy, and no work."""
 _BRIEF = {"training": "train", "inference": "infer"}
-"""How short names of their cases begin."""
+"""Kinds of work and the first word of their cases' short names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family(MatchRecord):
-    """Matches of one accelerator and one CPU in one kind of work."""
+    """One kind of work on one accelerator and one CPU."""
 
     name: str
     pairs: tuple[Match, ...]
-    """The cases that ran on both."""
+    """Cases that ran on both."""
     pair: Match
-    """Each side at its own best, of the most familiar network, else of the network or shape in the middle, and never of the fastest: a line
-    that picks its case says nothing about the others. Where there is no throughput to choose by, a case that ran on both."""
+    """Both sides at their own best, for the most familiar network, or else for the network or shape of median speed-up, as the fastest
+    says nothing about others. Without a throughput, a case that ran on both."""
     untuned: bool
-    """Whether one setting alone was measured on the CPU."""
+    """Whether a single setting was measured on the CPU."""
 
     @property
     def same(self) -> Match | None:
-        """The case in the middle of those that ran on both, of the same network or shape where there are any."""
+        """The median of the cases that ran on both, of the same network or shape if possible."""
         same = [each for each in self.pairs if each.work == self.pair.work] or self.pairs
         return median_by_ratio(same) if same else None
 
     @property
     def waiting(self) -> int | None:
-        """How many of them wait for launches."""
+        """Number of these cases that wait for launches; None for none."""
         return sum(bool(launch_bound(each.other)) for each in self.pairs) or None
 
     @property
     def same_case(self) -> str | None:
-        """Its name where there is little room, without the kind; None where the family is of the same two rows already."""
+        """Short name of the median case without the kind of work; None if it has the same two rows as ``pair``."""
         return None if self.same is None or self.same.sides == self.pair.sides else self._brief(self.same.case)
 
     @property
     def work(self) -> str:
-        """What was done where there is little room, without the name of the kind."""
+        """Short name of the work without its kind."""
         return self._brief(self.case)
 
     def _brief(self, case: str) -> str:
@@ -328,7 +329,7 @@ class Family(MatchRecord):
 
     @property
     def at(self) -> str | None:
-        """What the accelerator chose and what the CPU, where there is little room; None of the same case."""
+        """Short settings of the accelerator and of the CPU at their best; None for a case that ran on both."""
         if self.pair.by is not None:
             return None
         there, here = (choice(row).replace("batch=", "b") for row in (self.pair.other, self.pair.base))
@@ -336,12 +337,12 @@ class Family(MatchRecord):
 
     @property
     def best(self) -> str | None:
-        """The same in words; None where that is no other than the same case."""
+        """The same in words; None if that is the median case, too."""
         return self.same_case and f"each at its best ({self.work} {self.at})"
 
 
-class Compared(NamedTuple):
-    """Accelerators against CPUs."""
+class SpeedUps(NamedTuple):
+    """Records of the four sections."""
 
     families: Sequence[Family]
     same: Sequence[Match]
@@ -349,51 +350,53 @@ class Compared(NamedTuple):
     cards: Sequence[OnCard]
 
 
-def _read(results: Results) -> Compared:
-    """Return the kinds of work of each accelerator, first those of the one that the headline is of, and the pairs that they are made of."""
+def _read(results: Results) -> SpeedUps:
+    """Return the speed-ups of accelerators over CPUs, those of the headline first, and of cards that are not here."""
     cards = on_cards(results)
-    results = results.where(
-        lambda row: (
-            row.case.status is not Status.SKIPPED and row.declared.ceiling not in _APART and not _NO_WORK.intersection(row.declared.tags)
-        )
-    )
+    results = results.where(_is_work)
     if {row.is_on_cpu for row in results.rows} != {True, False}:
-        return Compared((), (), (), cards)
-    same, bests = match_rows(results, "device"), best_pairs(results)
-    return Compared([*chain(*_families(results, [*bests, *same.rows]))], same.rows, bests, cards)
+        return SpeedUps((), (), (), cards)
+    same, bests = match_rows(results, "device").rows, best_pairs(results)
+    return SpeedUps([*chain(*_families(results, [*bests, *same]))], same, bests, cards)
+
+
+def _is_work(row: Row) -> bool:
+    is_work = row.declared.ceiling not in _NO_WORK_CEILINGS and not _NO_WORK.intersection(row.declared.tags)
+    return is_work and row.case.status is not Status.SKIPPED
 
 
 def _families(results: Results, pairs: Sequence[Match]) -> list[list[Family]]:
-    """Return the families of each accelerator against each CPU: training and inference first, then those of most cases.
+    """Return the kinds of work of each accelerator and CPU: training and inference first, then those of most cases.
 
-    There is never one of all kinds, which would tell of the suites that ran.
+    There is none for all kinds together, as that would depend on the suites that ran.
     """
     found = []
-    for group in grouped(sorted(pairs, key=machines_of), machines_of).values():
+    for of_machines in grouped(sorted(pairs, key=machines_of), machines_of).values():
         families = []
-        for name, pairs in by_kind(group).items():
-            bests, alike = ([each for each in pairs if (each.by is None) is best] for best in (True, False))
-            pair = _asked_first(bests or alike)
-            families.append(Family(name, tuple(alike), pair, is_untuned(pair.base, results.rows)))
+        for name, of_kind in by_kind(of_machines).items():
+            bests = [each for each in of_kind if each.by is None]
+            same = [each for each in of_kind if each.by is not None]
+            pair = _most_familiar(bests or same)
+            families.append(Family(name, tuple(same), pair, is_untuned(pair.base, results.rows)))
         found.append(families)
     return sorted(found, key=_order, reverse=True)
 
 
-def _asked_first(found: Sequence[Match]) -> Match:
-    """Return the pair of the most familiar network, of several the one in the middle."""
+def _most_familiar(found: Sequence[Match]) -> Match:
+    """Return the pair of the most familiar network; the median of several."""
     places = [familiarity(each.base.params.get("model")) for each in found]
     return median_by_ratio(each for each, place in zip(found, places, strict=True) if place == min(places))
 
 
 def _order(found: Sequence[Family]) -> tuple[float, ...]:
-    """Return what sorts accelerators: whether they train, whether they infer, then as `accelerator_order` does."""
+    """Return a key that sorts accelerators: whether they train, whether they infer, then `accelerator_order`."""
     return *(found[0].name == step for step in ("training", "inference")), *accelerator_order(found[0].pair)
 
 
 def _foremost(found: Sequence[Family]) -> list[Family]:
-    """Return the first kinds of work of the first accelerator, behind the first of them those with a gain."""
-    alike = [each for each in found if machines_of(each.pair) == machines_of(found[0].pair)]
-    return [alike[0], *(each for each in alike[1:] if each.ratio.outcome == "gain")]
+    """Return the first kind of work of the first accelerator, and all further ones with a gain."""
+    on_first = [each for each in found if machines_of(each.pair) == machines_of(found[0].pair)]
+    return [on_first[0], *(each for each in on_first[1:] if each.ratio.outcome == "gain")]
 
 
 def _best_ratios(found: Sequence[Match]) -> Iterator[Figure]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Container, Sequence
 from operator import attrgetter
 
 from dlbench.analysis.answers.bottleneck.steps import layers
-from dlbench.analysis.answers.devices import what
+from dlbench.analysis.answers.devices import naming_columns
 from dlbench.analysis.answers.engine.question import Table, table
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
@@ -50,7 +50,7 @@ def projection(found: Sequence[Projection]) -> Table:
     elif found:
         notes.append("No step of more ranks than it stands on was measured, so how far it is off is not known.")
     title = "Projection, not measured: a data-parallel step on more devices"
-    distinguishing = [each.on(attrgetter("step")) for each in what([each.step for each in found])]
+    distinguishing = [each.on(attrgetter("step")) for each in naming_columns([each.step for each in found])]
     return table(title, (*distinguishing, *_PROJECTED), found, notes)
 
 

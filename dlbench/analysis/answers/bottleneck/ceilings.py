@@ -251,7 +251,7 @@ class Fed(NamedTuple):
     case: str
     """The step, whatever feeds it."""
     way: str = ""
-    """How it is fed, or what was read."""
+    """The way to feed it, or the reading."""
     ratio: Ratio | None = None
     """Throughput over that of the fastest way; of storage, samples supplied over samples needed."""
     reading: Row | None = None

@@ -24,8 +24,7 @@ TENTH = 0.1
 """Least gain of a kind, as a share of its step, for which changes are named."""
 _NOTHING = 1e-9
 """Share of a step that may be left by rounding alone."""
-_LARGER, _COMPILE = "larger batch", "compile"
-_LAUNCH, _MEMORY = "launch latency", "memory bandwidth"
+_LARGER, _COMPILE, _LAUNCH, _MEMORY = "larger batch", "compile", "launch latency", "memory bandwidth"
 
 
 class KindOf(NamedTuple):
@@ -93,9 +92,8 @@ class TimedKind(NamedTuple):
     @property
     def nearness(self) -> str:
         """Share of its ceiling in words."""
-        if self.reached is None:
-            return "no ceiling measured"
-        return f"at {_percent(min(1.0, self.reached))} of this {'CPU' if self.row.is_on_cpu else 'card'}'s best"
+        best = f"this {'CPU' if self.row.is_on_cpu else 'card'}'s best"
+        return "no ceiling measured" if self.reached is None else f"at {_percent(min(1.0, self.reached))} of {best}"
 
 
 def _percent(share: float) -> str:
@@ -106,14 +104,12 @@ def _percent(share: float) -> str:
 def timed_kinds(row: Row, ceilings: Ceilings) -> list[TimedKind]:
     """Return the kinds of operations of a step, longest first; ``ceilings`` are those of its device.
 
-    Their shares add up to 1. The times that a workload reports for its batch are taken from the device's idle time, as a profile of
-    kernels does not show them; time that is not explained becomes the rest.
+    Their shares add up to 1: idle time goes to the parts that a workload reports of its batch, unexplained time to the rest.
     """
     step_s = row.time.median_s or 0.0
     found = {each.kind: each for each in (row.profile.kinds if row.profile else ()) if each.seconds > 0}
     waiting = found.pop(OperationKind.WAITING, None)
-    without_profile_s = 0.0 if found else step_s
-    idle_s = waiting.seconds if waiting else without_profile_s
+    idle_s = waiting.seconds if waiting else 0.0 if found else step_s
     for part, kind in _REPORTED:
         part_s = min(row.in_role(part) or 0.0, idle_s)
         if part_s > 0 and kind not in found:
@@ -185,9 +181,7 @@ class _Limits:
             return None
         best_s = flops / rate
         # A product faster than memory is served by caches, so memory is no limit of it.
-        if memory_s and best_s < memory_s <= kind.seconds:
-            return _MEMORY, memory_s
-        return f"best product in {precision}", best_s
+        return (_MEMORY, memory_s) if memory_s and best_s < memory_s <= kind.seconds else (f"best product in {precision}", best_s)
 
     def _rate(self, kind: Ceiling, precision: str = "") -> float | None:
         found = self.ceilings.get((kind, precision))
@@ -246,7 +240,6 @@ class ProfiledStep(NamedTuple):
         if self.most and not self.gaining and self.most.kind == OperationKind.DATA:
             return ["more workers"]  # alone it takes as long, so nothing that overlaps it helps
         two = self.gaining[:2]
-        # A second choice for another kind helps more often than one for products.
         products_last = sorted(two, key=lambda each: each.kind in OF_PRODUCTS)
         every = [change for at in range(4) for each in (products_last if at else two) for change in each.of.changes[at : at + 1]]
         return sorted(dict.fromkeys(every), key=lambda change: -every.count(change))[:2]
@@ -268,16 +261,9 @@ class ProfiledStep(NamedTuple):
             return None
         if not self.gaining:
             return f"{self.most.of.short} {_percent(self.most.share)}, {'as long alone' if self.change else self.most.nearness}"
-        texts = list[str]()
-        word = "gain "  # in front of the first number alone
-        for each in self.kinds:
-            text = f"{each.of.short} {_percent(each.share)}"
-            if each.gain >= TENTH:
-                text += f" ({word}{100 * each.gain:.0f})"
-                word = ""
-            if each is self.most or each.share >= _LARGE or each.gain >= TENTH:
-                texts.append(text)
-        return ", ".join(texts)
+        large = [each for each in self.kinds if each is self.most or each.share >= _LARGE or each.gain >= TENTH]
+        texts = [f"{each.of.short} {_percent(each.share)}" + f" ({100 * each.gain:.0f})" * (each.gain >= TENTH) for each in large]
+        return ", ".join(texts).replace(" (", " (gain ", 1)  # the first number names the others
 
     @property
     def lines(self) -> list[str]:
@@ -307,10 +293,7 @@ def _rows(results: Results) -> list[Row]:
 
 
 def steps(results: Results) -> list[ProfiledStep]:
-    """Return the steps with a profile; if there are none, those on devices with ceilings.
-
-    They are sorted by device, then training, inference, and steps that are fed in several ways; the longest of these first.
-    """
+    """Return the steps with a profile, or else those on devices with ceilings; by device, training first, the longest first."""
     known = [(row, results.ceilings.get(machine(row, results.environments), {})) for row in _rows(results)]
     every = [(ProfiledStep(row, timed_kinds(row, ceilings)), ceilings) for row, ceilings in known]
     found = [each for each, _ in every if each.kinds] or [each for each, ceilings in every if ceilings]
@@ -364,8 +347,7 @@ class ProfiledLayer(NamedTuple):
 
 def layers(results: Results) -> list[ProfiledLayer]:
     """Return the slowest layers of the foremost steps."""
-    rows = [step.row for step in foremost(steps(results))]
-    profiled = [(row, each) for row in rows if row.profile for each in row.profile.layers]
+    profiled = [(step.row, each) for step in foremost(steps(results)) if step.row.profile for each in step.row.profile.layers]
     return [ProfiledLayer(row, each, (each.forward_s + each.backward_s) / (row.time.median_s or math.inf)) for row, each in profiled]
 
 

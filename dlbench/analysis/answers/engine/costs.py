@@ -17,7 +17,7 @@ from dlbench.core.rows.row import Row
 from dlbench.core.stats import median_interval
 
 EVEN = 0.03
-"""How far the steady throughput may lie from the burst and still be the same."""
+"""Largest relative difference between steady and burst throughput that counts as none."""
 MANY = 50_000
 """Samples to train on by default: a pass over a small data set."""
 THOUSAND = 1000

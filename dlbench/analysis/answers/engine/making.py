@@ -206,7 +206,7 @@ def _line(found: _Found, record: Any) -> Iterator[str]:
 
 
 def _span(record: Any) -> str:
-    """Return the interval of a record, or of its ratio, as it stands behind a number: `` (40.1…42.0)``."""
+    """Return the interval of a record, or of its ratio, to follow a number: `` (40.1…42.0)``."""
     return str(getattr(record, "span", None) or getattr(getattr(record, "ratio", None), "span", ""))
 
 
