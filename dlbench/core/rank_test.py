@@ -157,7 +157,8 @@ def _signed_rank_p(k: int) -> tuple[float, ...]:
     """Return the two-sided p of each sum of positive ranks 0 … k (k + 1) / 4 for k pairs with random signs, twice the lower tail.
 
     The numbers of ways to reach each sum are the coefficients of the product of (1 + q^i) over i = 1 … k (Wilcoxon, Individual
-    Comparisons by Ranking Methods, Biometrics Bulletin 1, 1945). Exact up to 100 pairs; beyond, the normal distribution with continuity correction.
+    Comparisons by Ranking Methods, Biometrics Bulletin 1, 1945). Exact up to 100 pairs; beyond, the normal distribution with continuity
+    correction.
     """
     half = k * (k + 1) // 4
     if k <= 100:

@@ -49,7 +49,7 @@ class ResultWriter:
 
     @classmethod
     def create(cls, path: Path, header: Record) -> Self:
-        """Start a new file with this header. Raises UsageError if it exists, or OutputError, without leaving a file, if it can't be written."""
+        """Start a new file. Raises UsageError if it exists, and OutputError, without leaving a file, if it can't be written."""
         try:
             with suppress(FileExistsError):  # a file is in place of the folder: opening the new one has the better error
                 path.parent.mkdir(parents=True, exist_ok=True)
