@@ -30,7 +30,7 @@ POWER_CAPS = frozenset(("sw_power_cap",))
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """How far a case was held back while it was measured, from set-up to copies; None where nothing counts it."""
+    """How far a case was held back while it was measured, from set-up to copies; a field is None where nothing counts it."""
 
     thermal: Quantity | None = None
     """Share of the time in which it was too hot."""
@@ -66,7 +66,7 @@ class Throttling:
 
     @property
     def lost(self) -> float | None:
-        """Share of its time in which others had a CPU that it needed; None where nothing tells.
+        """Share of its time in which others had a CPU that it needed; None where that is unknown.
 
         Nor where the CPU quota stopped it: that is time in the run queue, too.
         """
@@ -89,18 +89,18 @@ class Throttling:
         return bool(self.throttled or self.disturbed)
 
     def explanation(self) -> str:
-        """Say how it was held back: ``throttled: too hot for 12.0 % of its time``; an empty text where it was not."""
+        """Return how it was held back, as ``throttled: too hot for 12.0 % of its time``; an empty text if it was not."""
         parts = (f"throttled: {self.causes()}" if self.throttled else "", f"disturbed: {self.disturbances()}" if self.disturbed else "")
         return "; ".join(filter(None, parts))
 
     def disturbances(self) -> str:
-        """Say who had its CPUs, ``waited for a CPU for 30.0 % of its time``; an empty text where it does not matter."""
+        """Return who had its CPUs, as ``waited for a CPU for 30.0 % of its time``; an empty text if it does not matter."""
         if not self.disturbed:
             return ""
         return " and ".join([*_for_long("waited for a CPU", self.waiting), *_for_long("a hypervisor took a CPU", self.stolen)])
 
     def causes(self) -> str:
-        """Say what throttled it, ``too hot for 12.0 % of its time``; an empty text where nothing did."""
+        """Return what throttled it, as ``too hot for 12.0 % of its time``; an empty text if nothing did."""
         slowed = sorted(SLOWDOWNS.intersection(self.reasons or ()))
         slowdown = [f"slowed down ({', '.join(slowed)})"] if slowed else []
         return " and ".join([*_for_long("too hot", self.thermal), *slowdown, *_for_long("stopped by the CPU quota", self.quota)])
@@ -140,7 +140,7 @@ class RoundState:
     seconds: Quantity
     """From before the round's processes started until they were gone."""
     other_cpus: Quantity | None = None
-    """CPUs that other processes kept busy, on average, of those that this process may run on; None where nothing tells."""
+    """CPUs that other processes kept busy, on average, of those that this process may run on; None where that is unknown."""
     stolen_cpus: Quantity | None = None
     """CPUs' worth of time that a hypervisor gave to others."""
     before: Mapping[str, Any] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class RoundState:
     """The same right after the last case, while its process still held the device."""
 
     def other_processes(self, device: str) -> int | None:
-        """Return how many processes of others were on an accelerator, before or after; None where nothing tells."""
+        """Return the number of other processes on an accelerator, before or after; None where that is unknown."""
         counts = [each.get("accelerators", {}).get(device, {}).get("other_processes") for each in (self.before, self.after)]
         return max(known(counts), default=None)
 
@@ -164,10 +164,10 @@ def _known(record: Throttling | RoundState) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """How far the rounds of a case were throttled or disturbed; None where nothing tells."""
+    """How far the rounds of a case were throttled or disturbed; a field is None where that is unknown."""
 
     throttled: bool | None = None
-    """In any round, as the next two."""
+    """Whether any round was, as for the next two."""
     power_capped: bool | None = None
     disturbed: bool | None = None
     reason: str | None = None
@@ -175,7 +175,7 @@ class Circumstances:
     lost_share: float | None = None
     """Share of its time in which others had a CPU that it needed, in the worst round."""
     rounds: int | None = None
-    """Those in which it was throttled or disturbed."""
+    """Number of those in which it was throttled or disturbed."""
 
 
 def summarise_conditions(

@@ -215,7 +215,9 @@ class Value:
             return "what is judged in pairs is a series with points, a direction and a margin"
         if self.margin is not None and (self.direction is None or (self.series and not self.paired)):
             return "a margin is of a number with a direction, as nothing else is judged"
-        return "points name those of a series; give series=True" if self.points and not self.series else None
+        if self.points and not self.series:
+            return "points name those of a series; give series=True"
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ MOST_COUNTED = 100**3
 
 
 def _rank_sum_counts(m: int, n: int) -> list[int]:
-    """How many of the orderings of m + n distinct values give each Mann-Whitney U = 0 … m n / 2; the upper half mirrors it.
+    """Return the number of orderings of m + n distinct values for each Mann-Whitney U = 0 … m n / 2; the upper half mirrors it.
 
     They are the coefficients of the Gaussian binomial, the product of (1 - q^(n + i)) / (1 - q^i) over i = 1 … m
     (Mann and Whitney 1947; Andrews, The Theory of Partitions, section 3.2).
@@ -38,7 +38,7 @@ def smallest_p(m: int, n: int) -> float:
 
 @cache
 def _two_sided_p(m: int, n: int) -> tuple[float, ...]:
-    """The two-sided p of each U = 0 … m n / 2, twice the lower tail.
+    """Return the two-sided p of each U = 0 … m n / 2, twice the lower tail.
 
     Exact up to `MOST_COUNTED`. Beyond, the normal distribution of the same mean and variance, with continuity correction (Mann and
     Whitney 1947); ties need no correction, as `rank_test` breaks them.
@@ -50,7 +50,7 @@ def _two_sided_p(m: int, n: int) -> tuple[float, ...]:
 
 
 def _normal_p(mean: float, variance: float, least: float) -> tuple[float, ...]:
-    """The two-sided p of each statistic 0 … mean by the normal distribution with continuity correction, ``least`` at the least.
+    """Return the two-sided p of each statistic 0 … mean by the normal distribution with continuity correction, at least ``least``.
 
     Its tails are heavier than those of rank tests, so p is too large if anything.
     """
@@ -83,14 +83,14 @@ ALIKE, AT_ANY_SPREADS = 0.95, 0.94
 
 
 def shift_interval(base: Sequence[float], other: Sequence[float], among: int = 1) -> tuple[float, Interval | None]:
-    """Hodges-Lehmann estimate of ``other - base`` and a 95 % interval, whose confidence is its least coverage whatever the spreads.
+    """Return the Hodges-Lehmann estimate of ``other - base`` and its 95 % interval, with the least coverage for any spreads as confidence.
 
-    Where the sides spread alike it inverts the exact Mann-Whitney test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods,
-    section 4.3). It is as much wider as it takes to cover 94 % where they don't, see `_least_coverage`; with fewer than six values on a
-    side it ends at the extremes, which may cover less. Where ``other`` is the best ``among`` so many, each of them could be asked with the
-    same interval and all would cover with 95 % (Bonferroni), so being chosen makes none of alike ones look better more often than that.
+    If both sides have the same spread it inverts the exact Mann-Whitney test (Hollander, Wolfe and Chicken, Nonparametric Statistical
+    Methods, section 4.3). It is widened to cover 94 % if they don't, see `_least_coverage`; with fewer than six values on a side it ends
+    at the extremes, which may cover less. If ``other`` is the best ``among`` so many, it is widened so that the intervals of all of them
+    together cover with 95 % (Bonferroni): that one of equal candidates was chosen does not make it look better more often than that.
 
-    The interval is None where the samples are too small, see `rounds_for_interval`. Raises StatisticsError where a sample is empty.
+    The interval is None if the samples are too small, see `rounds_for_interval`. Raises StatisticsError where a sample is empty.
     """
     differences = sorted([b - a for a in base for b in other])
     centre, k = _middle(differences), _interval_rank(len(base), len(other), among)
@@ -106,7 +106,7 @@ def _interval_rank(m: int, n: int, among: int) -> int:
 
 
 def _least_coverage(m: int, n: int, k: int) -> float:
-    """Return how often the k-th smallest and k-th largest of m n differences enclose that of the medians, whatever the spreads.
+    """Return the least probability, for any spreads, that the k-th smallest and k-th largest of m n differences enclose the true one.
 
     It is the least of three. Where the sides spread alike, the exact one of Mann and Whitney. Where the spread of one is nothing to the
     other's, the differences fall into groups, one for each value of the wide side, and it is the exact one of the sign test.
@@ -132,15 +132,14 @@ FEWEST_ROUNDS = rounds_for_interval()
 def rank_test(base: Sequence[float], other: Sequence[float], confidences: Iterable[float]) -> tuple[float, float, list[Interval | None]]:
     """Return the two-sided p of the Mann-Whitney test, the estimate of `shift_interval` and an interval for each confidence.
 
-    The p is how often samples of one distribution would lie at least so far apart. Ties between the samples are broken towards no
-    difference: it is the largest p of all ways to break them, so it is never too small, and equal samples have p = 1. Without such ties
-    it is the p of all ways to deal the ranks (Mann and Whitney 1947), exact up to `MOST_COUNTED` and closely from there on.
-    Raises StatisticsError where a sample is empty.
+    The p is the probability that samples of one distribution lie at least so far apart. With ties between the samples it is the largest p
+    of all ways to break them, so it is never too small, and equal samples have p = 1. It is exact up to `MOST_COUNTED`, a close
+    approximation beyond (Mann and Whitney 1947). Raises StatisticsError if a sample is empty.
     """
     differences = sorted([b - a for a in base for b in other])
     centre, p_values, pairs = _middle(differences), _two_sided_p(len(base), len(other)), len(differences)
-    # U and m n - U of the ways to break ties run from the pairs that are not below, and not above; the way nearest to the middle is the
-    # least extreme.
+    # Depending on how ties are broken, U is at most the number of pairs not above zero, and m n - U that of pairs not below it. The
+    # U nearest to the middle is the least extreme.
     p = p_values[min(bisect_right(differences, 0.0), pairs - bisect_left(differences, 0.0), pairs // 2)]
     return p, centre, _inverted(p_values, differences, confidences)
 
@@ -155,10 +154,11 @@ def _middle(ordered: Sequence[float]) -> float:
 
 @cache
 def _signed_rank_p(k: int) -> tuple[float, ...]:
-    """The two-sided p of each sum of positive ranks 0 … k (k + 1) / 4, twice the lower tail: of k pairs, each sign as likely as the other.
+    """Return the two-sided p of each sum of positive ranks 0 … k (k + 1) / 4 for k pairs with random signs, twice the lower tail.
 
-    The ways to reach a sum are the coefficients of the product of (1 + q^i) over i = 1 … k (Wilcoxon, Individual Comparisons by Ranking
-    Methods, Biometrics Bulletin 1, 1945). Exact up to 100 pairs; beyond, the normal distribution with continuity correction.
+    The numbers of ways to reach each sum are the coefficients of the product of (1 + q^i) over i = 1 … k (Wilcoxon, Individual
+    Comparisons by Ranking Methods, Biometrics Bulletin 1, 1945). Exact up to 100 pairs; beyond, the normal distribution with continuity
+    correction.
     """
     half = k * (k + 1) // 4
     if k <= 100:
@@ -203,10 +203,10 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:
-    """Hodges-Lehmann estimate of the centre of paired differences, the median of their Walsh averages, and an interval for each confidence.
+    """Return the median of the Walsh averages of paired differences (Hodges-Lehmann), and an interval for each confidence.
 
-    The intervals invert the signed-rank test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, section 3.3); None where the
-    pairs are too few: for 95 % six are enough. Raises StatisticsError for no differences.
+    The intervals invert the signed-rank test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, section 3.3). An interval is
+    None if there are too few pairs: for 95 % six are enough. Raises StatisticsError for no differences.
     """
     averages = sorted((one + other) / 2 for at, one in enumerate(differences) for other in differences[at:])
     return _middle(averages), _inverted(_signed_rank_p(len(differences)), averages, confidences)

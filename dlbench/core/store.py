@@ -199,7 +199,7 @@ _HEADER: Mapping[str, Any] = {
     "suites": Sequence[str | Json],
     "workloads": Json,
 }
-"""Parts of a header that readers rely on, any of which it may lack. A file without a run behind it may only name its suites."""
+"""Parts of a header that readers rely on; it may lack any. A file that no run wrote may only name its suites."""
 
 
 def _compact(found: Measurement, first: Measurement) -> Measurement:

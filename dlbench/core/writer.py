@@ -13,9 +13,9 @@ from dlbench.core.store import SCHEMA, Record
 
 
 def lock(descriptor: int) -> str | None:
-    """Lock an open file until its descriptor is closed; return why it can't be locked, where the system or the file system has no locks.
+    """Lock an open file until its descriptor is closed; return None, or why the system or the file system has no locks.
 
-    Raises BlockingIOError where another process holds the lock.
+    Raises BlockingIOError if another process holds the lock.
     """
     try:
         import fcntl  # Windows has none
@@ -49,9 +49,9 @@ class ResultWriter:
 
     @classmethod
     def create(cls, path: Path, header: Record) -> Self:
-        """Start a new file. Raises UsageError if it exists already, OutputError if it can't be written, and then leaves none behind."""
+        """Start a new file. Raises UsageError if it exists, and OutputError, without leaving a file, if it can't be written."""
         try:
-            with suppress(FileExistsError):  # a file stands where the folder should: opening the new one will say so better
+            with suppress(FileExistsError):  # a file is in place of the folder: opening the new one has the better error
                 path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -72,10 +72,10 @@ class ResultWriter:
 
     @classmethod
     def resume(cls, path: Path) -> Self:
-        """Open a file to go on with, before it is read: from then on no other process writes it.
+        """Open a file to append to, before it is read: from then on no other process writes it.
 
-        Nothing in it changes before the first line is appended, which cuts off a torn last one; without a lock it only ends that one.
-        Raises OutputError where it can't be written, or another process writes it; ResultFileError where there is no such file.
+        It does not change before the first line is appended. That cuts off a torn last line, or without a lock only ends it.
+        Raises OutputError if it can't be written, or another process writes it; ResultFileError if there is no such file.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)

@@ -64,7 +64,7 @@ class WorkerPool:
         self._training = False
         self._workers: dict[_Key, WorkerProcess | RankGroup] = {}
         self.start_s = 0.0
-        """How long the last start of processes for a round, or for several, took."""
+        """Seconds that the last start of processes, for one round or several, took."""
 
     def __enter__(self) -> Self:
         return self

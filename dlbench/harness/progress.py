@@ -29,11 +29,11 @@ class SeriesRounds:
     policy: Policy
     count: int = 0
     ended: bool = False
-    """Whether a further round would tell nothing new."""
+    """Whether a further round would show nothing new."""
     took_s: float = 0.0
-    """How long it took in a round, its set-up included; 0 where it was never measured."""
+    """Seconds that it took in a round, its set-up included; 0 where it was never measured."""
     length_s: float = 0.0
-    """How long the blocks of its next round last, the least number of them aside."""
+    """Seconds that the blocks of its next round last, unless the least number of them takes longer."""
     set_up_s: float = 0.0
     """Time of the last round without its blocks."""
     _times: list[float] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Progress:
         self._policy = policy
         self._series = {task.series: SeriesRounds(policy, length_s=policy.round_s) for task in tasks}
         self.start_s = 0.0
-        """How long the processes of a round took to start."""
+        """Seconds that the processes of a round took to start."""
         self.rounds = 0
         """Rounds that measured anything, those of the earlier run included."""
         self._measured: set[tuple[Series, int]] = set()

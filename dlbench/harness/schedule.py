@@ -82,7 +82,7 @@ class Side:
         return replace(self, devices=names, unusable=unusable(devices), one_process=take_one_process(devices))
 
     def capacities(self, threads: int) -> list[NodeCapacity]:
-        """Return the devices and cores of each machine, this one first, of which so many threads are usable."""
+        """Return the devices and cores of each machine, first of this one, which has so many usable threads."""
         return [NodeCapacity(self.devices, threads), *(machine.capacity for machine in self.machines)]
 
 

@@ -93,5 +93,5 @@ class Claim:
 
 @cache
 def claims() -> tuple[Claim, ...]:
-    """Return all of them, in the order in which they are told."""
+    """Return all of them, in the order in which they are shown."""
     return convert(tuple[Claim, ...], tomllib.loads(_TABLE.read_text(encoding="utf-8"))["claim"])

@@ -61,7 +61,7 @@ class DevicePeak:
     """Bandwidth of its memory."""
     last_cache_bytes: int
     memory_bytes: float | None = None
-    """None where no source tells it."""
+    """None where no source states it."""
     lacks: tuple[str, ...] = ()
     """Precisions that it has no matrix units for: these have no figure for that, and not for want of a source."""
 
@@ -170,7 +170,7 @@ def _check(device: Json, number: int) -> None:
 
 
 def name_words(name: str) -> tuple[str, ...]:
-    """Return the words of a device's name that tell it from others."""
+    """Return the words of a device's name that distinguish it from others."""
     return tuple(word for word in re.findall(r"[a-z0-9]+", name.casefold()) if word not in _BRANDS)
 
 

@@ -1,1 +1,1 @@
-"""Rows: what the measurements of a case come to."""
+"""Rows: the summary of the measurements of a case."""

@@ -15,7 +15,7 @@ _NO_VALUES: Mapping[str, Any] = {}
 
 
 def per_second(counts: Sequence[float], seconds: Sequence[float]) -> tuple[float, ...]:
-    """Return what each round counts over its time of a call; empty where a count is unknown, or a time is zero."""
+    """Return the count of each round over its time of a call; empty where counts are unknown, or a time is zero."""
     return tuple([count / each for count, each in zip(counts, seconds, strict=True)]) if counts and all(seconds) else ()
 
 
@@ -35,19 +35,19 @@ class CaseRounds(NamedTuple):
     blocks: Sequence[Sequence[float]] = ()
     """The blocks that count, seconds a call, in the order they were taken."""
     numbers: tuple[int, ...] = ()
-    """Which round of its run each was."""
+    """Number of each round in its run."""
     left_out: tuple[int, ...] = ()
-    """Blocks besides these, in which a thread waited for a CPU; empty where no round leaves any out, whatever happened in them."""
+    """Number of other blocks, in which a thread waited for a CPU; empty where no round leaves any out."""
     spoiled: tuple[bool, ...] = ()
     """Whether it was throttled, lost much of its CPU time to others, or still changed speed after its warm-up."""
     peak_bytes: tuple[int, ...] = ()
-    """Most that live tensors took on the accelerator; empty where a round does not tell."""
+    """Most that live tensors took on the accelerator; empty where a round lacks it."""
     host_peak_bytes: tuple[int, ...] = ()
-    """Most that the process grew because of the case; empty where a round does not tell."""
+    """Most that the process grew because of the case; empty where a round lacks it."""
     device_s: tuple[float, ...] = ()
-    """Seconds a call by the device's own events; empty where a round does not tell."""
+    """Seconds a call by the device's own events; empty where a round lacks it."""
     joules_per_item: tuple[float, ...] = ()
-    """Energy of the device for an item; empty where a round does not tell."""
+    """Energy of the device for an item; empty where a round lacks it."""
     values: Mapping[str, tuple[float, ...]] = _NO_VALUES
     """Each scalar that an experiment returned; without one that a round lacks."""
 
@@ -76,7 +76,7 @@ _text, _count, _seconds, _fraction, _watts, _bytes_per_s, _bytes, _flag, _joules
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCeiling:
-    """Most that a device was measured to do of one kind of work: the best of all rows that tell."""
+    """Most that a device was measured to do of one kind of work: the best of all rows that show it."""
 
     kind: Ceiling
     precision: str

@@ -1,4 +1,4 @@
-"""Row of the table: what the rounds of a case came to, and its cells at the edge, where columns have names."""
+"""Row of the table: the result of all rounds of a case, and its cells at the edge, where columns have names."""
 
 import json
 import math
@@ -39,7 +39,7 @@ _WIDE = 0.2
 
 
 class Setting(NamedTuple):
-    """One of the things that tell rows apart: of the case, or a parameter of its workload; as text its column."""
+    """A setting that distinguishes rows: of the case, or a parameter of its workload; as text the name of its column."""
 
     of: Literal["case", "param"]
     name: str
@@ -55,7 +55,7 @@ class Setting(NamedTuple):
         return value
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: what its fields hold has no hash
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: the values of its fields have no hash
 class Row:
     """Result of all rounds of one case."""
 
@@ -117,7 +117,7 @@ class Row:
 
     @property
     def ending(self) -> str:
-        """How it ended and why, where that was not well: ``oom: out of memory``."""
+        """Status and reason of a row that is not ok: ``oom: out of memory``."""
         return f"{self.case.status}: {self.reason}"
 
     @property
@@ -187,9 +187,9 @@ class Row:
 
     @property
     def is_set_aside(self) -> bool:
-        """Whether no answer rests on it: it was spoiled in a run that is not usable, and its time is what it is about.
+        """Whether no answer uses it: it was disturbed, in a run that is not usable, and its time matters.
 
-        What a search found to fit, too, no disturbance changes.
+        No disturbance changes the size that a search found to fit.
         """
         return bool(self.flag.not_usable) and self.is_mostly_disturbed and self.counts_time and not self.declared.value("largest")
 
@@ -204,7 +204,7 @@ class Row:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Why its times show nothing about the program, of `MARKS`: they still moved, the device cut them, others had its CPUs, …"""
+        """Those of `MARKS` that apply: reasons why its times show nothing about the program."""
         shown = self.flag.not_steady, self.flag.throttled, self.flag.implausible, (self.time.lost_share or 0.0) > OVERRUN
         return tuple(compress(MARKS, shown))
 

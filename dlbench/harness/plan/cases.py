@@ -304,11 +304,11 @@ def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Si
 _FEW = 2
 """Workloads that a message names at most."""
 _LIKE = 0.8
-"""How like a value a near one is. Of short words less is no slip: nhwc is the opposite of nchw."""
+"""Least similarity of a name that is suggested. For short words less is no typing error: nhwc is the opposite of nchw."""
 
 
 def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
-    """Say which workloads take a value that this one does not, or values that begin with it; an empty text where none does."""
+    """Return which workloads take a value that this one does not, or values that begin with it; an empty text if none does."""
     if any(each.startswith(value) for each in parameter.choices):
         return ""
     workloads, longer = list[str](), dict[str, None]()

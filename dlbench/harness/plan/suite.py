@@ -94,7 +94,7 @@ def load(argument: str) -> Suite:
 
 
 def load_all(arguments: Sequence[str]) -> tuple[Suite, ...]:
-    """Load each suite once. Raises SuiteError, also where two of them have the same name: rows could not be told apart."""
+    """Load each suite once. Raises SuiteError, also if two of them have the same name, as their rows could not be distinguished."""
     suites: dict[str, Suite] = {}
     for argument in dict.fromkeys(arguments):
         suite = load(argument)

@@ -120,7 +120,7 @@ class Accelerator:
 
     @property
     def uuid_hash(self) -> str | None:
-        """Sixteen hex digits that tell one card from another, however its UUID was spelled, and say no more."""
+        """Sixteen hex digits that distinguish cards, however the UUID is spelled, and do not reveal it."""
         return hashlib.sha256(nvml.uuid_names(self.uuid)[0].encode()).hexdigest()[:16] if self.uuid else None
 
     @property
@@ -168,7 +168,7 @@ def take_one_process(devices: Devices) -> bool:
 def describe(hello: Mapping[str, Any]) -> tuple[Device, ...]:
     """Describe every device of the hello, in its order.
 
-    A field that nobody tells is None and has a sentence in ``reasons``; a machine without GPU, driver or NVML is normal.
+    A field that is unknown is None and has a sentence in ``reasons``; a machine without GPU, driver or NVML is normal.
     """
     isa = (hello.get("parallel") or {}).get("isa")
     named = {device["id"]: _from_torch(device) for device in hello["devices"] if device["kind"] != "cpu"}
@@ -286,7 +286,7 @@ _HIDDEN = ("", "-1")
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """NVIDIA cards, as their driver tells."""
+    """NVIDIA cards, by their driver."""
 
     visible: tuple[tuple[str, int], ...] = ()
     """Name and bytes of memory of each card that torch sees."""

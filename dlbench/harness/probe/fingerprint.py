@@ -43,7 +43,7 @@ _CPU_IDENTITY = ("name", "sockets", "physical_cores", "threads", "isa", "numa_no
 _ACCELERATOR_IDENTITY = (
     "kind", "name", "compute_capability", "multiprocessors", "pcie_generation_max", "pcie_width_max", "nvlink_links", "mig",
 )  # fmt: skip
-"""Without the UUID's hash: two cards of one model in a pool of runners may be compared, and `provenance` tells which it was."""
+"""Without the UUID's hash: two cards of one model in a pool of runners may be compared, and `provenance` has which one it was."""
 
 
 def fingerprint(
@@ -83,7 +83,7 @@ def fingerprint(
 
 
 def read_state(devices: Devices) -> Block:
-    """Return what may differ from one minute to the next: load, clocks, temperature, throttling, other processes. Read before and after."""
+    """Return the state, which may change from one minute to the next: load, clocks, temperature, throttling, other processes."""
     accelerators = usable_accelerators(devices)
     readings = read_accelerators(accelerators, nvml.STATE)
     me = psutil.Process()
@@ -106,7 +106,7 @@ def read_state(devices: Devices) -> Block:
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables as they may stand in a file: folders cut off, values of names that sound secret replaced."""
+    """Return variables without folders, and without the values of names that sound secret, so that a file may have them."""
     return {name: "…" if _PRIVATE_NAME.search(name) else without_folders(value) for name, value in environ.items()}
 
 
@@ -161,7 +161,7 @@ def without_folders(argument: str) -> str:
 
 
 def _checkout(folder: Path) -> Block | None:
-    """Return the commit that dlbench itself runs from, and whether it was changed since; None if it was installed, or git does not say."""
+    """Return the commit that dlbench itself runs from, and whether files were changed since; None if it is installed, or git fails."""
     git = shutil.which("git")
     if git is None or not (folder / ".git").exists():
         return None
@@ -174,8 +174,10 @@ def _checkout(folder: Path) -> Block | None:
         return answer.stdout.strip()
 
     sha = ask("rev-parse", "HEAD")
-    changed = ask("--no-optional-locks", "status", "--porcelain", "--untracked-files=no") if sha else None
-    return {"sha": sha, "dirty": None if changed is None else bool(changed)} if sha else None
+    if not sha:
+        return None
+    changed = ask("--no-optional-locks", "status", "--porcelain", "--untracked-files=no")
+    return {"sha": sha, "dirty": None if changed is None else bool(changed)}
 
 
 def key_of(block: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Linux, as /proc, /sys and control groups tell: memory, CPU time, limits of this process, caches, memory nodes and PCI devices.
+"""Facts of Linux from /proc, /sys and control groups: memory, CPU time, limits of this process, caches, memory nodes and PCI devices.
 
 A limit holds for a group and all below it, so every group from the process's own up to the top is read and what is least counts
 (docs.kernel.org: admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory, scheduler/sched-bwc). Standard library only: workloads ask,
@@ -66,25 +66,26 @@ def memory_left() -> int | None:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """Yield the folders of the groups through which a controller governs this process, its own first in each hierarchy."""
-    own: dict[str, str] = {}
+    """Yield the folders of the control groups that a controller applies to this process: in each hierarchy its own, then all above."""
+    path_of: dict[str, str] = {}
     for line in (read_text("proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
-        own |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controllers: its key is ""
+        path_of |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controllers: its key is ""
     for line in (read_text("proc/self/mountinfo") or "").splitlines():
         mount, _, filesystem = line.partition(" - ")
         kind, _, options = filesystem.split(" ", 2)
         _, _, _, mounted, folder, *_ = (re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), word) for word in mount.split(" "))
         if kind == "cgroup2":
-            path = own.get("", "/")
+            path = path_of.get("", "/")
         elif kind == "cgroup" and controller in options.split(","):
-            path = own.get(controller, "/")
+            path = path_of.get(controller, "/")
         else:
             continue
-        top, below = ROOT / folder.lstrip("/"), PurePosixPath(path)
-        # Outside the mount, or above it (".."), as containers see their host's paths: the mount point itself is all there is to see.
-        shown = below.is_relative_to(mounted) and ".." not in below.parts
-        group = top / below.relative_to(mounted) if shown else top
+        top = ROOT / folder.lstrip("/")
+        below = PurePosixPath(path)
+        # A container may see a path of its host, outside the mount or above it (".."): only the mount point itself is visible then.
+        is_visible = below.is_relative_to(mounted) and ".." not in below.parts
+        group = top / below.relative_to(mounted) if is_visible else top
         yield group
         while group != top:
             group = group.parent
@@ -108,7 +109,7 @@ _TOTAL_AT_FIRST = memory_field("proc/meminfo", "MemTotal")
 
 
 def added_memory() -> int | None:
-    """Return what the machine itself has left, without what a hypervisor may add on demand; None where /proc does not tell."""
+    """Return the bytes that the machine itself has left, without what a hypervisor may add on demand; None if /proc lacks them."""
     return memory_field("proc/meminfo", "MemAvailable")
 
 
@@ -125,7 +126,7 @@ def available_memory() -> int | None:
 
 
 def too_little_memory(needed: int) -> int | None:
-    """Return the bytes that are left where they are fewer than ``needed``; None where they are enough, or nothing tells."""
+    """Return the bytes that are left if they are fewer than ``needed``; None if they are enough or unknown."""
     left = available_memory()
     return left if left is not None and needed > left else None
 
@@ -193,7 +194,7 @@ def parse_size(text: str) -> int | None:
 
 
 def caches_of(cpu: int) -> list[CpuCache]:
-    """Return the caches of a CPU that hold data, as far as the system tells their level and size."""
+    """Return the caches of a CPU that hold data and whose level and size are known."""
     found = []
     for folder in matching(f"sys/devices/system/cpu/cpu{cpu}/cache/index[0-9]*"):
         level, kind, size, shared_by = (read_text(folder / name) or "" for name in ("level", "type", "size", "shared_cpu_list"))
@@ -204,7 +205,7 @@ def caches_of(cpu: int) -> list[CpuCache]:
 
 
 def pci_text(address: str, name: str) -> str | None:
-    """Return what Linux says of a PCI device under that name, such as ``current_link_speed``; None where it does not tell."""
+    """Return an attribute of a PCI device, such as ``current_link_speed``; None where Linux has none."""
     return read_text(f"sys/bus/pci/devices/{address}/{name}")
 
 

@@ -42,7 +42,7 @@ _PACKAGE_SENSORS = ("coretemp", "k10temp", "zenpower")
 TICKS_S = 1.0
 """The kernel counts CPU time in ticks of 10 ms: between two looks that are closer it says too little."""
 _PLACING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
-"""Variables by which a user tells OpenMP where to run its threads."""
+"""Variables with which a user sets where OpenMP runs its threads."""
 
 
 class CpuUse(NamedTuple):
@@ -172,7 +172,7 @@ def numa_node_count() -> int | None:
 
 
 def numa_node_of(pci_bus_id: str | None) -> int | None:
-    """Return the memory node that a PCI device is connected to; None where Linux does not tell, as in most virtual machines."""
+    """Return the memory node that a PCI device is connected to; None where it is unknown, as in most virtual machines."""
     text = pci_text(pci_bus_id, "numa_node") if pci_bus_id else None
     return int(text) if text and text.isdecimal() else None  # -1 where the firmware says nothing
 
@@ -189,7 +189,7 @@ def available_memory_bytes() -> int:
 
 
 def is_virtual() -> bool | None:
-    """Whether a hypervisor stands below the operating system; only x86 processors tell."""
+    """Whether a hypervisor runs below the operating system; None where it is unknown, as only x86 processors show it."""
     flags = _flags()
     return "hypervisor" in flags if flags else None
 
@@ -200,7 +200,7 @@ def has_amx() -> bool:
 
 
 def instructions() -> tuple[str, ...] | None:
-    """Return its instructions for products of narrow types, of those that the table of precisions names; None where nothing tells."""
+    """Return its instructions for products of narrow types, of those that the table of precisions names; None where they are unknown."""
     flags = _flags() or _flags("Features")  # Linux's word on Arm
     known = dict.fromkeys(each for precision in PRECISIONS.values() for each in precision.instructions or ())
     return tuple(each for each in known if each in flags) if flags else None
@@ -213,7 +213,7 @@ def clock_hz() -> float | None:
 
 
 def temperature_c() -> float | None:
-    """Return the temperature of the hottest package now, in degrees Celsius; None where the machine does not tell."""
+    """Return the temperature of the hottest package now, in degrees Celsius; None where it is unknown."""
     sensors = [each.parent / "temp1_input" for each in matching("sys/class/hwmon/hwmon*/name") if read_text(each) in _PACKAGE_SENSORS]
     texts = [text for each in sensors if (text := read_text(each)) and text.isdecimal()]
     return max(map(int, texts)) / 1000 if texts else None

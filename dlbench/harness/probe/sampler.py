@@ -23,7 +23,7 @@ LEAST_S = 20.0
 """Shorter windows have no energy: a card's counter is refreshed up to ten times a second, and its readings lag as much
 (Yang, Adamek and Armour, Part-time Power Measurements, SC 2024)."""
 TIMED_S = 0.1
-"""Between two samples while blocks are timed: about as often as drivers refresh what they tell."""
+"""Between two samples while blocks are timed: about as often as drivers refresh their readings."""
 AT_POWER_LIMIT, SLOWED_DOWN = 1.0, 2.0
 """Points of the series of throttling; 0: nothing held the clock down."""
 IDLE_S, IDLE_READINGS = 10.0, 10
@@ -48,7 +48,7 @@ class CounterMeter:
 
     name: str
     count: Callable[[], Mapping[str, float]]
-    """Reads each counter. Raises Unavailable where the device does not tell, or not any more."""
+    """Reads each counter. Raises Unavailable if it can't be read, or not any more."""
     wraps_at: Mapping[str, float] = field(default_factory=dict)
     """The most that a counter holds, of those that wrap around."""
     may_rest: Collection[str] = ()
@@ -239,7 +239,7 @@ class Monitor:
 
 
 class Sample(NamedTuple):
-    """Readings of a device at a time; None where it does not tell."""
+    """Readings of a device at a time; None where they are missing."""
 
     at_s: float
     readings: Mapping[Telemetry, float | None]
