@@ -9,6 +9,7 @@ import torch
 from small_networks import NETWORKS, held, lend_modes, timed_step
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
+from dlbench.core.errors import Unknown
 from dlbench.core.model import Status
 from dlbench.kit.precision import autocast
 
@@ -178,8 +179,12 @@ STEPS = [
 @pytest.mark.parametrize("model", NETWORKS)
 def test_other_kernels_are_right(model, workload, given, otherwise):
     found = held(workload, OTHERWISE[otherwise], model=model, mode="autotune", **given)
-    assert (found.status, found.missing_reasons) == (Status.OK, {})
-    assert found.check.error <= found.check.tolerance
+    assert found.status is Status.OK
+    if (model, workload) == ("dropping", "train_step"):  # dropout changes its loss, so that only the rest is held
+        assert (found.check.error, found.missing_reasons["check"]) == (None, ({"part": "fp64", **Unknown.TOO_ROUGH.reason()},))
+    else:
+        assert found.missing_reasons == {}
+        assert found.check.error <= found.check.tolerance
 
 
 def test_an_implementation_of_an_update_is_held_in_eager_execution_too():

@@ -42,13 +42,7 @@ class EventTimer(Protocol):
         """Return the time between two marks that the device has passed."""
 
 
-def take_device_time(
-    work: Work,
-    samples: Samples,
-    timer: EventTimer,
-    clock: Clock,
-    deadline: float,
-) -> float:
+def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clock, deadline: float) -> float:
     """Return the seconds of a call by the device's own clock: the median of a few readings. ``samples`` are the host's of the same work.
 
     Each reading is: mark, delay, mark, calls, mark. The calls are queued before the delay ends, so that the device never waits for the

@@ -13,8 +13,9 @@ from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Case, Status
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.base import find
+from dlbench.harness.worker.checking import correctness
 from dlbench.harness.worker.checking.correctness import Subject, spot_check
-from dlbench.harness.worker.checking.rule import FACTOR, distance, largest_deviation, rounding
+from dlbench.harness.worker.checking.rule import FACTOR, Deviation, distance, largest_deviation, rounding
 from dlbench.kit.precision import storage
 
 registry.load_builtins()
@@ -135,3 +136,18 @@ def test_real_rounding_is_what_is_expected_and_fp32_is_told_from_tf32(n):
         assert error(storage(dtype), storage(dtype)) < rounding(dtype, 1, n * n, n * n, 2 * n**3)
     # TF32 keeps as many digits of an operand as fp16.
     assert error(torch.float16, torch.float32) > 10 * FACTOR * rounding("fp32", 1, n * n, n * n, 2 * n**3)
+
+
+def test_an_error_is_of_what_a_call_returns_and_a_case_fails_by_what_is_furthest(monkeypatch):
+    deviations = [Deviation("loss", 0.1, 0.2), Deviation("gradient of w", 0.4, 0.5)]
+    monkeypatch.setattr(correctness, "_compare_with_fp64", lambda subject: deviations)
+    found = checked(TIMED)
+    assert (found.status, found.check.error, found.check.tolerance) == (Status.OK, 0.1, 0.2)
+    deviations[1] = Deviation("gradient of w", 0.6, 0.5)
+    found = checked(TIMED)
+    assert (found.status, found.check.error, found.check.tolerance) == (Status.FAILED, 0.1, 0.2)
+    assert found.reason.startswith("its gradient of w is 0.6 away from fp64, where rounding explains 0.5;")
+    del deviations[0]  # rounding alone would explain as much
+    found = checked(TIMED)
+    assert (found.status, found.check.error, found.check.tolerance) == (Status.FAILED, None, None)
+    assert explained(found.missing_reasons["check"]).startswith("fp64: so many roundings")
