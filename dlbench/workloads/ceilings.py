@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dlbench import Size, Work, workload
 from dlbench.kit.memory import fresh_pages, last_cache_bytes, refuse_more_than_left
-from dlbench.kit.precision import filled
+from dlbench.kit.precision import fill_repeating
 
 TIMES_THE_CACHE = 4
 """Least size of each array in last caches by STREAM's rules, so that caches hold little of it (see "Sizing" at
@@ -60,7 +60,7 @@ def _buffer(device: torch.device, numbers: int) -> Tensor:
     """Return a vector of repeated normal fp32 numbers; all its pages are mapped, so that none is while the clock runs."""
     on_host = device.type == "cpu"
     values = fresh_pages(4 * numbers).view(torch.float32) if on_host else torch.empty(numbers, device=device)
-    return filled(values, torch.randn)
+    return fill_repeating(values, torch.randn)
 
 
 @workload(tags=("ceiling",), ceiling="launch")

@@ -14,7 +14,7 @@ from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution
 from dlbench.kit.precision import storage
 from dlbench.kit.step_counts import forward_counts
 from dlbench.kit.user_networks import Loss, forward_of, on_device
-from dlbench.models import filled, for_inference, language_models, on_meta
+from dlbench.models import for_inference, language_models, on_meta, with_random_weights
 from dlbench.workloads.cnn import UPDATE_PASSES, Implementation, inference_work, optimizer_of, training_execution, training_work
 
 ModelName = Literal["bert_base", "gpt2"]
@@ -79,7 +79,7 @@ def transformer_train_step(
     refuse_sequence(model, seq, transformer.positions, least=2)
     take_attention(attention, device, dtype)
     execution = training_execution(mode, device, dtype, f"{device} {model} {batch} {seq} {dtype} {attention} {implementation}")
-    network = filled(on_meta(transformer.make)).to(device=device, dtype=storage(dtype))
+    network = with_random_weights(on_meta(transformer.make)).to(device=device, dtype=storage(dtype))
     inputs_and_targets = on_device(transformer.draw(batch, seq), device, dtype)
     update = optimizer_of(network, model, OPTIMIZER, implementation, in_graph=mode == "graph")
     passes = UPDATE_PASSES[OPTIMIZER]
@@ -102,7 +102,7 @@ def transformer_infer_step(
     refuse_sequence(model, seq, transformer.positions)
     take_attention(attention, device, dtype)
     execution = Execution(mode, device, f"{device} {model} {batch} {seq} {dtype} {attention}")
-    network = for_inference(filled(on_meta(transformer.make))).to(device=device, dtype=storage(dtype))
+    network = for_inference(with_random_weights(on_meta(transformer.make))).to(device=device, dtype=storage(dtype))
     training_inputs, _ = transformer.draw(batch, seq)
     inputs = on_device(training_inputs[: transformer.inference_inputs], device, dtype)
     counts = forward_counts(network, "", inputs, dtype)
@@ -130,7 +130,7 @@ def decode_step(
         refuse_more_than_left((numbers + cached) * storage(dtype).itemsize, "weights and kept keys and values take")
     take_attention(attention, device, dtype)
     execution = Execution(mode, device, f"{device} {context} {batch} {layers} {width} {heads} {dtype} {attention}")
-    filled(network).to(device=device, dtype=storage(dtype)).eval()
+    with_random_weights(network).to(device=device, dtype=storage(dtype)).eval()
     caches = operands(device, *[(2, batch, heads, context, width // heads)] * layers, dtype=dtype)
     ids = torch.randint(language_models.GPT2_VOCABULARY, (batch, 1)).to(device)
     # Each weight once, but of the table of positions one row; all keys and values once.
