@@ -32,18 +32,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.inside:
-        print(json.dumps(_timed_here(options.case[0], options.pairs, options.seconds)))
+        print(json.dumps(_time_here(options.case[0], options.pairs, options.seconds)))
         return
     rows, worst = [], 0.0
     for case in options.case or CASES:
-        processes = [_timed_in_a_process(case, options.pairs, options.seconds) for _ in range(options.processes)]
+        processes = [_time_in_process(case, options.pairs, options.seconds) for _ in range(options.processes)]
         pairs = [pair for process in processes for pair in process]
         ratio = statistics.median(ours / theirs for ours, theirs in pairs)
         worst = max(worst, abs(ratio - 1))
-        timer = [statistics.median(theirs for _, theirs in process) for process in processes]
-        usual_s = statistics.median(timer)
-        itself = f"{min(timer) / usual_s:.3f} to {max(timer) / usual_s:.3f}"
-        rows.append((case, text(usual_s), f"{len(pairs)} in {len(processes)}", f"{ratio:.3f}", itself))
+        timer_medians = [statistics.median(theirs for _, theirs in process) for process in processes]
+        usual_s = statistics.median(timer_medians)
+        timer_range = f"{min(timer_medians) / usual_s:.3f} to {max(timer_medians) / usual_s:.3f}"
+        rows.append((case, text(usual_s), f"{len(pairs)} in {len(processes)}", f"{ratio:.3f}", timer_range))
     report(
         "dlbench against torch.utils.benchmark's blocked_autorange, the same closure in turns",
         ("case", "Timer", "pairs in processes", "dlbench / Timer", "Timer from process to process"),
@@ -53,14 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
 
 
-def _timed_in_a_process(case: str, pairs: int, seconds: float) -> list[tuple[float, float]]:
+def _time_in_process(case: str, pairs: int, seconds: float) -> list[tuple[float, float]]:
+    """Return what `_time_here` returns in a fresh process."""
     command = python("-m", "benchmarks.agreement", "--inside", "--case", case, "--pairs", str(pairs), "--seconds", str(seconds))
     answer = subprocess.run(command, env=environment(), check=True, stdout=subprocess.PIPE, text=True).stdout
     return [(ours, theirs) for ours, theirs in json.loads(answer)]
 
 
-def _timed_here(case: str, pairs: int, seconds: float) -> list[tuple[float, float]]:
-    """Return pairs of dlbench's and Timer's seconds a call."""
+def _time_here(case: str, pairs: int, seconds: float) -> list[tuple[float, float]]:
+    """Time a case by dlbench and by Timer in turns; return pairs of their seconds for a call."""
     import torch
     from torch.utils.benchmark import Timer
 

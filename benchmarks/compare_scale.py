@@ -17,9 +17,9 @@ from dlbench.core.units import byte_count
 
 MINUTES = 4
 TARGET_S = 15.0
-"""For the first of `TARGET_BYTES`."""
+"""Most time for a file with as many cases as the smallest in `TARGET_BYTES`."""
 TARGET_BYTES = {20_000: 900 << 20}
-"""Cases of a file to the most memory of all processes together, at any moment; pages that they share count once."""
+"""By the number of a file's cases, the most memory of all processes together at any moment; pages that they share count once."""
 ROUNDS, BLOCKS = 7, 30
 
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     rows, reached, first_s_a_case = [], True, None
     for cases in options.cases:
-        size, lines, seconds, peak_bytes = _compared(cases, options.format)
+        size, lines, seconds, peak_bytes = _compare(cases, options.format)
         first_s_a_case = first_s_a_case or seconds / cases
         reached &= lines >= cases and seconds / cases <= first_s_a_case
         reached &= peak_bytes <= next((most for size, most in TARGET_BYTES.items() if cases <= size), math.inf)
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
 
 
-def _compared(cases: int, form: str) -> tuple[int, int, float, int]:
-    """Return the size of a file, the lines of the answer, the seconds of the whole command, and the peak memory of all its processes."""
+def _compare(cases: int, form: str) -> tuple[int, int, float, int]:
+    """Compare two files of so many cases; return bytes of a file, lines of the answer, seconds, and peak bytes of all processes."""
     lines = 0
 
     def count(seconds: float, line: str) -> None:

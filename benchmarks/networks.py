@@ -141,9 +141,8 @@ def _nulls(measurements: Iterable[Measurement], names: Sequence[str]) -> Iterato
                 key = (group, *(str(reason.get(part, "")) for part in ("part", "reason", "text")))
                 # The time that a check would take differs from case to case.
                 text = explained([reason])
-                found.setdefault(
-                    key, re.sub("it would take about .*, and (.*) at most are spent on it", r"it would take longer than \1", text)
-                )
+                text = re.sub("it would take about .*, and (.*) at most are spent on it", r"it would take longer than \1", text)
+                found.setdefault(key, text)
         if each.status is not Status.OK:
             found[(each.case.workload, str(each.reason))] = str(each.reason)
         for key, text in found.items():

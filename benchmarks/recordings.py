@@ -58,11 +58,11 @@ class Recording:
 
     path: Path
     suites: Mapping[str, Suite]
-    """By what was done to the programs: ``as it is``, ``+5 %``, ``tail``."""
+    """Suites by the change to their programs: ``as it is``, ``+5 %``, ``tail``."""
     began: tuple[datetime, ...]
-    """Of each round."""
+    """Start of each round."""
     notes: tuple[str, ...]
-    """What was left out, and why."""
+    """A sentence for each series that was left out."""
 
     @property
     def rounds(self) -> int:
@@ -76,31 +76,31 @@ class Recording:
 
 
 def read(path: Path, *, all_blocks: bool = False) -> Recording:
-    """Read a result file, plain or compressed (.xz, .gz); with ``all_blocks`` those count, too, in which a thread waited for a CPU.
+    """Read a result file, plain or compressed (.xz, .gz). ``all_blocks``: whether blocks in which a thread waited for a CPU count, too.
 
-    Cases that differ in ``percent`` and ``tail`` only are one program: as it is, slower by so many percent, or with a slow tail.
-    Raises ResultFileError where it can't be read or holds no case that went well in most rounds.
+    Cases that differ in ``percent`` and ``tail`` only are one program: as it is, slower by so many percent, or with a slow tail. Series
+    with times in fewer rounds than usual are left out. Raises ResultFileError where the file can't be read or has no times.
     """
     series: dict[Series, dict[int, Measurement]] = {}
-    for each in _load(path).measurements:
-        timed = series.setdefault(each.series, {})
-        if each.status is Status.OK and each.samples and min(each.samples.block_s) > 0:
-            timed[each.round] = each
-    usual = statistics.median_high([len(each) for each in series.values() if each] or [0])
-    if not usual:
+    for measurement in _load(path).measurements:
+        by_round = series.setdefault(measurement.series, {})
+        if measurement.status is Status.OK and measurement.samples and min(measurement.samples.block_s) > 0:
+            by_round[measurement.round] = measurement
+    usual_rounds = statistics.median_high([len(by_round) for by_round in series.values() if by_round] or [0])
+    if not usual_rounds:
         raise ResultFileError(f"{path}: no case has times; give a file that dlbench run wrote, of at least 14 rounds")
-    kept = {name: every for name, every in series.items() if len(every) >= usual}
-    numbers = sorted(set.intersection(*(set(every) for every in kept.values())))
+    kept = {name: by_round for name, by_round in series.items() if len(by_round) >= usual_rounds}
+    left_out = sorted(map(str, set(series) - set(kept)))
+    rounds = sorted(set.intersection(*(set(by_round) for by_round in kept.values())))
     suites: dict[str, dict[str, Side]] = {UNCHANGED: {}}
-    for name, every in kept.items():
-        suites.setdefault(_change(next(iter(every.values())).case), {})[_program(name)] = [
-            _process(every[number], all_blocks) for number in numbers
-        ]
+    for name, by_round in kept.items():
+        change = _change(next(iter(by_round.values())).case)
+        suites.setdefault(change, {})[_program(name)] = [_process(by_round[number], all_blocks) for number in rounds]
     return Recording(
         path,
         suites,
-        tuple(min(_began(every[number]) for every in kept.values()) for number in numbers),
-        tuple(f"{path.name}: {name} is left out, as it has no times in some rounds" for name in sorted(map(str, set(series) - set(kept)))),
+        tuple(min(_began(by_round[number]) for by_round in kept.values()) for number in rounds),
+        tuple(f"{path.name}: {name} is left out, as it has no times in some rounds" for name in left_out),
     )
 
 
@@ -143,13 +143,13 @@ def _began(measurement: Measurement) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """When the two sides of a comparison were measured."""
+    """A rule for which rounds of a recording belong to the two sides of a comparison."""
 
     name: str
     deal: Callable[[int, random.Random], tuple[list[int], list[int]]]
-    """Numbers of base's and of new's rounds, counted from the first of the window, for so many rounds a side."""
+    """Returns the rounds of base and of new, counted from the first of the window, for a number of rounds of each side."""
     apart: timedelta = timedelta()
-    """Least time from the start of base to that of new's first round."""
+    """Least time from the start of base's first round to that of new's."""
 
     def windows(self, recording: Recording, k: int, chance: random.Random) -> Iterator[tuple[bool, list[int], list[int]]]:
         """Yield base's and new's rounds of every window, the first of them at each round in turn.
@@ -167,7 +167,7 @@ class Placement:
                 free = start + later + 2 * k - new[0]
 
     def _wait(self, recording: Recording, start: int, first: int) -> int:
-        """Return how many rounds behind base's first one new's first lies: as dealt, or later if that is not apart enough."""
+        """Return how many rounds new's first round comes after base's: as dealt, or more if those are not ``apart`` enough."""
         began = recording.began[start:]
         return next((at for at in range(first, len(began)) if began[at] - began[0] >= self.apart), len(began))
 

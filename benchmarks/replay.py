@@ -1,4 +1,4 @@
-"""One recording, many deciders: how often each tool calls identical programs different, and how often it sees a real slowdown.
+"""Replays of recordings by several deciders: how often each tool calls identical programs different, and how often it sees a slowdown.
 
 A recording is any result file of many rounds; one with programs that were really made slower comes from
 ``dlbench run benchmarks/recording.toml``. Each decider takes the processes and blocks that its tool would have
@@ -26,30 +26,30 @@ from dlbench.core.errors import DlbenchError, ExitCode
 from dlbench.core.stats import proportion_interval
 
 SEED = 20261123
-"""Weights were chosen with others."""
+"""Seed of the deals; the weights of dlbench's rule were chosen with other seeds."""
 DEALS = 12
-"""Times that the rounds of a recording are dealt to sides, where chance deals them."""
+"""How often the rounds of a recording are dealt to the two sides, where chance deals them."""
 SLOWER = {"+3 %": 1.03, "+5 %": 1.05, "+10 %": 1.1}
-"""What is looked for: recorded where a file has it, else its times are multiplied."""
+"""Slowdowns that deciders are to see, with their factor: recorded ones if the file has them, else times are multiplied."""
 COVERAGE_ROUNDS = 14
 COVERED = ("p10", "median", MEAN)
 
 
 @dataclass
 class Tally:
-    """What one decider said over all windows."""
+    """Counts over all windows by event, such as "suite": how often a decider could see it, and how often it did."""
 
     seen: Counter[str] = field(default_factory=Counter)
-    of: Counter[str] = field(default_factory=Counter)
+    occasions: Counter[str] = field(default_factory=Counter)
 
-    def add(self, what: str, happened: bool) -> None:
-        """Count one occasion."""
-        self.seen[what] += happened
-        self.of[what] += 1
+    def add(self, event: str, happened: bool) -> None:
+        """Count one occasion for an event."""
+        self.seen[event] += happened
+        self.occasions[event] += 1
 
-    def rate(self, what: str) -> float | None:
-        """Return the share of occasions; None where there was none."""
-        return self.seen[what] / self.of[what] if self.of[what] else None
+    def rate(self, event: str) -> float | None:
+        """Return the share of occasions on which an event was seen; None without any occasion."""
+        return self.seen[event] / self.occasions[event] if self.occasions[event] else None
 
 
 def replay(decider: Decider, recording: Recording, tally: Tally, chance: random.Random) -> None:
@@ -68,7 +68,7 @@ def replay(decider: Decider, recording: Recording, tally: Tally, chance: random.
 
 
 def _look_for_slower(decider: Decider, recording: Recording, tally: Tally, base: Sequence[int], new: Sequence[int]) -> None:
-    """In a suite of which one program is slower and the others are not: is that one called slower?"""
+    """Count whether a decider calls a program slower that is the only slower one in its suite, for each program and slowdown."""
     suite = recording.suites[UNCHANGED]
     tests = {program: decider.test(_at(side, base), _at(side, new)) for program, side in suite.items()}
     for program, side in suite.items():
@@ -98,19 +98,19 @@ def cover(layout: Placement, recording: Recording, tally: Tally, chance: random.
 
 @dataclass(frozen=True)
 class Report:
-    """What all deciders said over some recordings."""
+    """The tallies of all deciders over some recordings."""
 
     recordings: Sequence[Recording]
     tallies: Mapping[str, Sequence[Tally]]
-    """By decider, one a deal."""
+    """By decider, a tally for each deal."""
     coverage: Mapping[str, Sequence[Tally]]
-    """By layout."""
+    """By layout, a tally for each deal."""
     missing: Sequence[str]
     """A sentence for each decider that no recording was long enough for."""
 
 
 def _chances(layout: Placement, deals: int, seed: int) -> list[random.Random]:
-    """Return what deals the rounds to sides, each time by itself; once where a layout leaves nothing to chance."""
+    """Return a generator for each deal of the rounds to the sides; a single one for a layout that leaves nothing to chance."""
     return [random.Random(f"{seed}/{deal}") for deal in range(deals if layout is INTERLEAVED else 1)]
 
 
@@ -142,10 +142,13 @@ def replay_all(files: Sequence[Recording], deciders: Sequence[Decider] = DECIDER
 
 
 def _rates(tallies: Sequence[Tally], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return each rate, the mean over the deals, and its range in ``NAME_low`` and ``NAME_high`` where there are several."""
+    """Return the mean over the deals of an event's rate, by name, and its range in ``NAME_low`` and ``NAME_high`` if there are several.
+
+    ``names``: the event for each name.
+    """
     found: dict[str, Any] = {}
-    for name, what in names.items():
-        rates = [rate for tally in tallies if (rate := tally.rate(what)) is not None]
+    for name, event in names.items():
+        rates = [rate for tally in tallies if (rate := tally.rate(event)) is not None]
         found[name] = statistics.fmean(rates) if rates else None
         if len(rates) > 1:
             found |= {f"{name}_low": min(rates), f"{name}_high": max(rates)}
@@ -153,16 +156,17 @@ def _rates(tallies: Sequence[Tally], names: Mapping[str, str]) -> dict[str, Any]
 
 
 def rows(report: Report) -> list[dict[str, Any]]:
-    """Return a row a decider: rates are fractions, None where nothing was recorded to tell by.
+    """Return a row for each decider: rates are fractions, None where the recordings have no occasion.
 
-    Of suites that share no round it is the deal in which most fail.
+    Counts of windows and of suites that share no round are those of the deal in which most of these suites fail.
     """
     found = []
     for decider in DECIDERS:
-        if (tallies := report.tallies.get(decider.name)) is None:
+        tallies = report.tallies.get(decider.name)
+        if tallies is None:
             continue
         tally = max(tallies, key=lambda each: each.seen["separate suite"])
-        failed, separate = tally.seen["separate suite"], tally.of["separate suite"]
+        failed, separate = tally.seen["separate suite"], tally.occasions["separate suite"]
         found.append(
             {
                 "decider": decider.name,
@@ -170,7 +174,7 @@ def rows(report: Report) -> list[dict[str, Any]]:
                 "processes": decider.processes,
                 "layout": decider.layout.name,
                 "deals": len(tallies),
-                "windows": tally.of["windows"],
+                "windows": tally.occasions["windows"],
                 "separate": tally.seen["windows"],
                 "separate_failed": failed,
                 "separate_suites": separate,
@@ -184,28 +188,29 @@ def rows(report: Report) -> list[dict[str, Any]]:
 
 
 def coverage_rows(report: Report) -> list[dict[str, Any]]:
-    """Return a row a layout that fits: how often the interval held the truth, by statistic."""
+    """Return a row for each layout that has windows: how often the interval held the truth, by statistic."""
     return [
         {
             "layout": layout,
             "deals": len(tallies),
-            "windows": tallies[0].of["windows"],
+            "windows": tallies[0].occasions["windows"],
             "separate": tallies[0].seen["windows"],
             **_rates(tallies, {each: each for each in COVERED}),
         }
         for layout, tallies in report.coverage.items()
-        if tallies[0].of["windows"]
+        if tallies[0].occasions["windows"]
     ]
 
 
 def verdict(report: Report) -> tuple[bool, str] | None:
-    """Say whether what ``dlbench ab`` does by itself reaches what is asked of it; None where nothing tells."""
+    """Return whether ``dlbench ab`` by default reaches its aims, with a sentence about these; None where the recordings can't tell."""
     by_name = {row["decider"]: row for row in rows(report)}
     covered = next((row for row in coverage_rows(report) if row["layout"] == INTERLEAVED.name), None)
     gate = by_name.get(GATE)
     if gate is None or covered is None or gate["+10 %"] is None:
         return None
-    best = max((row["+10 %"] for row in map(by_name.get, (peer.name for peer in PEERS)) if row and row["suite"] < 0.15), default=0.0)
+    peers = [by_name[peer.name] for peer in PEERS if peer.name in by_name]
+    best = max((row["+10 %"] for row in peers if row["suite"] < 0.15), default=0.0)
     reached = (
         gate["suite"] <= 0.01
         and all(0.93 <= covered[each] <= 0.98 for each in COVERED)
@@ -255,7 +260,7 @@ def _share(rate: float | None) -> str:
 
 
 def as_text(report: Report, markdown: bool) -> str:
-    """Return the two tables, what they stand on, and whether the aim is reached."""
+    """Return the recordings, the two tables, the origin of the deciders, and whether the aims are reached."""
     files = [
         f"{each.path.name}: {len(each.suites[UNCHANGED])} programs, {each.rounds} rounds, {each.blocks} blocks in each"
         for each in report.recordings
@@ -264,9 +269,11 @@ def as_text(report: Report, markdown: bool) -> str:
     decided = [peer for peer in PEERS if peer.name in report.tallies]
     own = ", ".join(f"{peer.name} ({peer.origin})" for peer in decided if peer.origin != PORTED) or "none"
     ported = ", ".join(peer.name for peer in decided if peer.origin == PORTED) or "none"
-    last = "no recording is long enough to tell whether dlbench's own gate is good enough"
-    if reached := verdict(report):
-        last = f"{'reached' if reached[0] else 'MISSED'}: {reached[1]}"
+    conclusion = "no recording is long enough to tell whether dlbench's own gate is good enough"
+    aims = verdict(report)
+    if aims:
+        is_reached, sentence = aims
+        conclusion = f"{'reached' if is_reached else 'MISSED'}: {sentence}"
     parts = [
         *files,
         *(note for each in report.recordings for note in each.notes),
@@ -278,7 +285,7 @@ def as_text(report: Report, markdown: bool) -> str:
         "",
         f"decided by the tool's own code: {own}; by a port of its rule: {ported}",
         *report.missing,
-        last,
+        conclusion,
     ]
     return "\n".join(parts)
 

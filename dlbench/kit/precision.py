@@ -15,22 +15,22 @@ Result = TypeVar("Result")
 
 
 def storage(dtype: ProductDtype) -> torch.dtype:
-    """Return what operands and weights are stored in."""
+    """Return the type that operands and weights are stored in."""
     return _torch_dtype(PRECISIONS[dtype].storage)
 
 
 def output(dtype: ProductDtype) -> torch.dtype:
-    """Return what a matrix product or convolution comes out in: under autocast the narrow type."""
+    """Return the type of the result of a matrix product or convolution, under autocast the narrow one."""
     return _torch_dtype(PRECISIONS[dtype].autocast or PRECISIONS[dtype].storage)
 
 
 def scales_gradients(dtype: Dtype) -> bool:
-    """Return whether training in it scales its loss, so that gradients do not underflow."""
+    """Return whether training in a precision scales the loss, so that gradients do not underflow."""
     return PRECISIONS[dtype].scales_gradients
 
 
 def refuse_autocast(dtype: Dtype) -> None:
-    """Raise NotImplementedError for ``amp_*``: what autocast leaves as it is would be in fp32 under another name."""
+    """Raise NotImplementedError for ``amp_*``, for workloads that autocast leaves in fp32."""
     if PRECISIONS[dtype].autocast is not None:
         raise NotImplementedError("it runs without autocast; give the precision itself")
 
@@ -49,21 +49,21 @@ def autocast(device: torch.device, dtype: ProductDtype, function: Callable[Argum
 def operands(device: torch.device, *shapes: tuple[int, ...], dtype: ProductDtype) -> tuple[Tensor, ...]:
     """Return a tensor of standard normal numbers for each shape, from torch's default generator; beyond BLOCK values they repeat.
 
-    Drawn on the CPU in fp32, then cast, then moved, so that every device and precision computes on the same numbers. Repeated on the
-    device, as drawing and moving two operands of 8192 x 8192 takes more than a second. Raises NotImplementedError for types whose operands
-    have a scale, which a cast knows nothing of.
+    They are drawn on the CPU in fp32, then cast, then moved, so that every device and precision computes on the same numbers. They are
+    repeated on the device, as drawing and moving two operands of 8192 x 8192 takes more than a second. Raises NotImplementedError for
+    types whose operands have a scale, which a cast does not apply.
     """
     if PRECISIONS[dtype].scaled:
         raise NotImplementedError(f"operands in {dtype} have a scale, which only matmul gives them")
     kept = storage(dtype)
     return tuple(
-        filled(torch.empty(math.prod(shape), dtype=kept, device=device), lambda drawn: torch.randn(drawn).to(kept)).view(shape)
+        fill_repeating(torch.empty(math.prod(shape), dtype=kept, device=device), lambda drawn: torch.randn(drawn).to(kept)).view(shape)
         for shape in shapes
     )
 
 
-def filled(values: Tensor, draw: Callable[[torch.Size], Tensor]) -> Tensor:
-    """Write numbers throughout a vector, on any device, and return it: what ``draw`` gives of a shape, repeated beyond BLOCK values."""
+def fill_repeating(values: Tensor, draw: Callable[[torch.Size], Tensor]) -> Tensor:
+    """Fill a vector on any device with what ``draw`` returns for a shape, repeated beyond BLOCK values, and return it."""
     drawn = values[:BLOCK]
     drawn.copy_(draw(drawn.shape))
     repeat_block(values)

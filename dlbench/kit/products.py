@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dlbench import PRECISIONS, ProductDtype, operands
 from dlbench.kit.binary import BinaryProduct
-from dlbench.kit.precision import autocast, filled, output, storage
+from dlbench.kit.precision import autocast, fill_repeating, output, storage
 from dlbench.models import BLOCK
 
 ROWS, COLUMNS = 32, 64
@@ -176,7 +176,7 @@ def _draw_rounded(device: torch.device, shape: tuple[int, int], kept: torch.dtyp
     """Draw the numbers of `operands` for a shape; return them rounded, with their scale, and the block that they repeat, unrounded."""
     block = torch.randn(min(math.prod(shape), BLOCK))
     rounded_block, scale = _round_with_scale(block, kept)
-    matrix = filled(torch.empty(math.prod(shape), dtype=kept, device=device), lambda size: rounded_block).view(shape)
+    matrix = fill_repeating(torch.empty(math.prod(shape), dtype=kept, device=device), lambda size: rounded_block).view(shape)
     return (matrix, scale), block
 
 

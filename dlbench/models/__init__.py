@@ -32,7 +32,7 @@ SIZES: dict[str, int] = {"inception_v3": 299}
 
 def build(name: ModelName) -> nn.Module:
     """Return the network on the CPU, in fp32, with random weights from torch's default generator."""
-    return filled(on_meta(MODELS[name]))
+    return with_random_weights(on_meta(MODELS[name]))
 
 
 def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
@@ -41,15 +41,15 @@ def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
         return make()
 
 
-def filled(model: nn.Module) -> nn.Module:
-    """Give a network of shapes memory on the CPU and random weights, and return it."""
+def with_random_weights(model: nn.Module) -> nn.Module:
+    """Give a network of the meta device memory on the CPU and random weights, in place, and return it."""
     model.to_empty(device="cpu")
     initialise(model)
     return model
 
 
 def for_inference(model: nn.Module) -> nn.Module:
-    """Take from a network, in place, what it has for training alone, and return it."""
+    """Remove the parts of a network that serve training alone, in place, and return it in evaluation mode."""
     for name, part in list(model.named_children()):
         if isinstance(part, Auxiliary | BertHeads):
             delattr(model, name)

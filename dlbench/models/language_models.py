@@ -21,9 +21,10 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor, cache: Tensor | None = None) -> Tensor:
-        """Return what each token takes from those that it attends to.
+        """Return the attention output of each token.
 
-        ``cache``: keys and values (2, batch, heads, context, width / heads) of a sequence whose last token alone is given; it gets its own.
+        ``cache``: keys and values (2, batch, heads, context, width / heads) of a sequence; ``x`` is then its last token alone, whose own
+        key and value are written into the cache.
         """
         q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (batch, heads, seq, width / heads) each
         if cache is not None:
@@ -35,9 +36,9 @@ class Attention(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """Attention and a feed-forward part, each added to what it gets: (batch, seq, width) to the same.
+    """Attention and a feed-forward part, each added to its input: (batch, seq, width) to the same.
 
-    Of an encoder, BERT's, sums are normalised; of a decoder, GPT-2's, what either part gets is.
+    An encoder, BERT's, normalises the sums; a decoder, GPT-2's, normalises the input of either part.
     """
 
     def __init__(self, width: int, heads: int, eps: float, *, is_decoder: bool) -> None:
@@ -48,7 +49,7 @@ class TransformerLayer(nn.Module):
         self.gelu = nn.GELU("tanh" if is_decoder else "none")
 
     def forward(self, x: Tensor, cache: Tensor | None = None) -> Tensor:
-        """Return what the next layer gets; see `Attention` of the cache."""
+        """Return the layer's output; ``cache``: see `Attention.forward`."""
         if self.is_decoder:
             x = x + self.attention(self.norm1(x), cache)
             return x + self._feed_forward(self.norm2(x))
@@ -80,11 +81,14 @@ class BertHeads(nn.Module):
         self.follows = nn.Linear(WIDTH, 2)
 
     def reset_parameters(self) -> None:
-        """Put the bias, which no layer of torch has, back to zero."""
+        """Set the bias to zero, as it belongs to no layer of torch that would do so."""
         nn.init.zeros_(self.bias)
 
     def forward(self, masked: Tensor, pooled: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits (batch, masked, vocabulary) of the words, whose vectors (vocabulary, 768) it shares, and (batch, 2)."""
+        """Return logits of the masked words, (batch, masked, vocabulary), and of whether the second sentence follows, (batch, 2).
+
+        ``words``: vectors of the vocabulary, (vocabulary, 768), which the heads share with the network.
+        """
         return F.linear(self.norm(F.gelu(self.dense(masked))), words, self.bias), self.follows(pooled)
 
 
@@ -107,9 +111,9 @@ class Bert(nn.Module):
         self.heads = BertHeads()
 
     def forward(self, ids: Tensor, sentences: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return vectors of all tokens (batch, seq, 768) and of the whole (batch, 768), or what the heads make of both.
+        """Return vectors of all tokens, (batch, seq, 768), and of the sequence, (batch, 768); or with ``places`` the logits of the heads.
 
-        ``ids`` and ``sentences`` are (batch, seq); ``places`` (batch, masked) says where the heads look.
+        ``ids`` and ``sentences`` are (batch, seq); ``places``, (batch, masked), are the positions of masked words.
         """
         x = self.layers(self.norm(self.words(ids) + self.positions.weight[: ids.shape[1]] + self.sentences(sentences)))
         pooled = torch.tanh(self.pooler(x[:, 0]))
@@ -120,7 +124,7 @@ class Bert(nn.Module):
 
 
 def draw_pretraining(batch: int, seq: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, Tensor]]:
-    """Return random sequences of two sentences with the places that are masked, and as targets the words there and what follows."""
+    """Return random inputs, sequences of two sentences with masked places, and targets: the words there, and whether they follow."""
     masked = min(MASKED, seq)
     sentences = (torch.arange(seq) >= seq // 2).long().repeat(batch, 1)
     places = torch.rand(batch, seq).argsort(1)[:, :masked].sort(1).values

@@ -1,7 +1,6 @@
-"""Operations and bytes of a step of any network: of each operator of ATen that it runs, forward and backward, on shapes alone.
+"""Operations and bytes of a step of any network, counted for each operator of ATen that it runs, forward and backward, on shapes alone.
 
-torch's fake tensors are on the meta device, where nothing is computed, and say that they are on the network's: so attention and autocast
-run the operators that they run there.
+torch's fake tensors compute nothing but report the network's device, so attention and autocast choose the operators that they run there.
 """
 
 import re
@@ -77,7 +76,7 @@ _BY_KIND = {
     ),
 }
 PRODUCTLESS = frozenset(name for names in _BY_KIND.values() for name in names.split())
-"""Names without the underscore of those in place."""
+"""Operators of ATen that compute no products, without the underscore of operators in place."""
 
 
 FASTER_CONVOLUTION = 4
@@ -94,8 +93,8 @@ class Counted:
     bytes: int | None = None
     """Bytes of the operands and the results of all its operators, each run alone: from memory to memory, as in eager mode.
 
-    Caches that hold a tensor from one operator to the next, and kernels that do the work of several, move less; kernels that need scratch
-    memory, or go over a tensor several times as normalisation does, move more."""
+    Caches that hold a tensor from one operator to the next, and kernels that fuse several, move less; kernels that need scratch memory, or
+    read a tensor several times as normalisation does, move more."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Why a count is None, such as ``no formula for aten._fft_r2c``."""
 
@@ -106,22 +105,23 @@ Step = Callable[..., Any]
 
 @torch.inference_mode(mode=False)  # in which no tensor needs a gradient
 def count_step(step: Step, network: nn.Module, *given: Any) -> Counted:
-    """Count what one step takes: ``step(network, *given)`` on shapes, of a copy of the network, which is left as it is.
+    """Count the operations and bytes of ``step(network, *given)``, called on shapes and a copy of the network.
 
-    A step that fails is called once more, as if it were being compiled: then, too, there are no numbers, and networks such as those of
-    transformers leave out the shortcuts that look at some.
+    A step that fails is called once more as if it were being compiled: networks such as those of transformers then leave out shortcuts
+    that depend on numbers.
     """
-    first, *_ = tries = [_try(step, network, given, compiling=False)]
-    if "bytes" in first.unknown:
-        tries.append(_try(step, network, given, compiling=True))
-    return next((each for each in tries if each.bytes is not None), first)
+    first = _count_once(step, network, given, compiling=False)
+    if "bytes" not in first.unknown:
+        return first
+    second = _count_once(step, network, given, compiling=True)
+    return first if second.bytes is None else second
 
 
-def _try(step: Step, network: nn.Module, given: Sequence[Any], *, compiling: bool) -> Counted:
+def _count_once(step: Step, network: nn.Module, given: Sequence[Any], *, compiling: bool) -> Counted:
     counter = StepCounter()
     try:
         network, *given = shapes_of(counter.fake, network, given)
-        with _as_written(compiling), counter:
+        with _plain_operators(compiling), counter:
             step(network, *given)
     except Exception as error:  # noqa: BLE001  # whatever a network raises without numbers
         first_line = str(error).strip().partition("\n")[0]
@@ -133,7 +133,7 @@ def _try(step: Step, network: nn.Module, given: Sequence[Any], *, compiling: boo
 
 
 class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Counts below autograd, where functions and their gradients are down to operators of ATen."""
+    """A counter below autograd, where functions and their gradients have become operators of ATen."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -141,42 +141,45 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
         self.fake = FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=True)
         self._uncounted: dict[str, None] = {}
         self._results: dict[Hashable, Any] = {}
-        """Shapes of what operators gave: to find them out takes most of the time, and networks have many layers alike. A view need not be
-        one, where there are no numbers."""
+        """Shapes of operators' results, by `_key`: finding them takes most of the time, and networks have many equal layers. Without
+        numbers the result of a view may be a new tensor."""
 
     @property
     def reason(self) -> str | None:
-        """Why operations are unknown: operators may compute products and have no formula."""
+        """Why operations are unknown: some operators may compute products and have no formula. None where all are known."""
         return f"no formula for {', '.join(self._uncounted)}" if self._uncounted else None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: to keep its compiler from this mode torch would import it; nothing compiles here."""
+        """Return False, as nothing compiles here: else torch would import its compiler to keep it from this mode."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.prim.device.default:  # as autograd asks of each tensor
+        if func is torch.ops.prim.device.default:  # autograd calls it for each tensor
             return args[0].fake_device
-        kwargs, name = kwargs or {}, _name(func)
+        kwargs = kwargs or {}
+        name = _name(func)
         has_formula = name in _PRODUCTS or "attention" in name
         if not has_formula and not _is_productless(func):
-            with self:  # in inference mode an operator that is made of others gets here as a whole
+            with self:  # in inference mode an operator that consists of others gets here as a whole
                 output = func.decompose(*args, **kwargs)
             if output is not NotImplemented:
                 return output
             self._uncounted[str(func._overloadpacket)] = None
         output = self._run(func, args, kwargs)
         if not func.is_view and name not in _MOVE_NOTHING:
-            self.bytes += _moved(func, {**dict(zip(_arguments(func), args, strict=False)), **kwargs}, tensors_of(output))
+            arguments = {**dict(zip(_arguments(func), args, strict=False)), **kwargs}
+            self.bytes += _moved_bytes(func, arguments, tensors_of(output))
         if has_formula:
-            self.flops += _attention(name, args) if "attention" in name else _product(name, args, output)
+            self.flops += _attention_flops(name, args) if "attention" in name else _product_flops(name, args, output)
         return output
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator on fake tensors, or make its results of shapes that an equal call had."""
         key = None if func._schema.is_mutable else _key((func, args, *sorted(kwargs.items())))
         if key in self._results:
             return tree_map_only(Shape, lambda each: each.fake(self.fake), self._results[key])
-        if key and _name(func) in _QUICKER_ON_META and args[5] is not False:  # of inference devices give other shapes
+        if key and _name(func) in _QUICKER_ON_META and args[5] is not False:  # in inference the shapes depend on the device
             output = func(*tree_map_only(Tensor, lambda each: Shape.of(each).meta(), args))
             output = tree_map_only(Tensor, lambda each: FakeTensor(self.fake, each, args[0].device), output)
         else:
@@ -188,7 +191,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
 
 
 def _key(value: Any) -> Hashable:
-    """Return what the shapes of an operator's results depend on, None where they may depend on more."""
+    """Return a key of what the shapes of an operator's results depend on; None where they may depend on anything else."""
     if isinstance(value, Tensor):
         return Shape.of(value) if isinstance(value, FakeTensor) and value.constant is None else None
     if not isinstance(value, list | tuple):
@@ -198,45 +201,45 @@ def _key(value: Any) -> Hashable:
 
 
 _QUICKER_ON_META = ("native_batch_norm", "native_batch_norm_backward")
-"""Operators that fake tensors would take apart first, and so take most of the time of a deep network."""
+"""Operators that fake tensors would first decompose, which would take most of the time of a deep network."""
 
 _PRODUCTS = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "_scaled_mm", "convolution"), 0),
     **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv", "convolution_backward"), 1),
 }
-"""Operators of ATen whose operations are counted, and where among the arguments the first of their two operands stands."""
+"""Operators of ATen whose operations are counted, and the position of the first of their two operands among the arguments."""
 
 
-def _product(name: str, args: Sequence[Any], output: Any) -> int:
-    """Return the operations of a product; one of complex numbers takes four times those of a real one.
+def _product_flops(name: str, args: Sequence[Any], output: Any) -> int:
+    """Return the operations of a product; complex numbers take four times those of real ones.
 
-    Backward a convolution is one product for each gradient of an operand.
+    The backward of a convolution is one product for each operand whose gradient is wanted.
     """
     first, second = args[_PRODUCTS[name] :][:2]
     if name == "convolution":
         transposed = args[6]
-        count: int = (first if transposed else output).numel() * prod(second.shape[1:])
+        multiply_adds: int = (first if transposed else output).numel() * prod(second.shape[1:])
     elif name == "convolution_backward":
-        transposed, wanted = args[7], args[10]
-        count = (first if transposed else args[0]).numel() * prod(second.shape[1:]) * sum(wanted[:2])
+        output_gradient, transposed, wanted = args[0], args[7], args[10]
+        multiply_adds = (first if transposed else output_gradient).numel() * prod(second.shape[1:]) * sum(wanted[:2])
     else:
-        count = first.numel() * (second.shape[-1] if second.dim() > 1 else 1)
-    return 2 * count * (4 if first.is_complex() else 1)
+        multiply_adds = first.numel() * (second.shape[-1] if second.dim() > 1 else 1)
+    return 2 * multiply_adds * (4 if first.is_complex() else 1)
 
 
-def _attention(name: str, args: Sequence[Any]) -> int:
-    """Return the products of fused attention: queries with keys, (…, s, d) and (…, t, d), and what comes of that with values, (…, t, e).
+def _attention_flops(name: str, args: Sequence[Any]) -> int:
+    """Return the operations of fused attention: queries (…, s, d) by keys (…, t, d), and the weights of that by values (…, t, e).
 
-    Backward each has one for the gradient of each of its operands; kernels that compute some again do more.
+    Backward, each of these products has one for the gradient of each operand; kernels that recompute some do more.
     """
-    backward = "backward" in name
-    query, key, value = tensors_of(args)[backward:][:3]  # behind the gradient of the output
-    return 2 * (1 + backward) * prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+    is_backward = "backward" in name
+    query, key, value = tensors_of(args)[is_backward:][:3]  # backward the gradient of the output comes first
+    return 2 * (1 + is_backward) * prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
 
 
-def _moved(func: Any, arguments: Mapping[str, Any], results: Sequence[Tensor]) -> int:
-    """Return the bytes that an operator reads of its operands and writes of its results, each tensor once."""
-    if not results:  # it tells something of a tensor
+def _moved_bytes(func: Any, arguments: Mapping[str, Any], results: Sequence[Tensor]) -> int:
+    """Return the bytes that an operator reads from its operands and writes to its results, each tensor once."""
+    if not results:  # it only looks something up, such as a tensor's size
         return 0
     written = sum(map(_bytes, results))
     read = {id(each): each for name, value in arguments.items() if name not in _not_read(func) for each in tensors_of(value)}
@@ -244,13 +247,13 @@ def _moved(func: Any, arguments: Mapping[str, Any], results: Sequence[Tensor]) -
 
 
 _READ_IN_PART = ("embedding", "gather", "index", "index_select", "_unsafe_index")
-"""Operators that read of their first operand as much as they write."""
+"""Operators that read as many bytes from their first operand as they write."""
 _MOVE_NOTHING = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view")
 
 
 @cache
 def _not_read(func: Any) -> frozenset[str]:
-    """Return the arguments that an operator only writes, takes the shape of, or reads in part."""
+    """Return the names of the arguments that an operator only writes to, takes the shape of, or reads in part."""
     name, first = func._schema.name.removeprefix("aten::"), next(iter(_arguments(func)), "")
     is_overwritten = name in ("copy_", "fill_", "zero_") or (name.endswith("_") and torch.Tag.nondeterministic_seeded in func.tags)
     takes_shape = name.endswith("_like") or name.startswith("new_")
@@ -264,18 +267,19 @@ def _arguments(func: Any) -> Mapping[str, Any]:
 
 
 def _bytes(tensor: Tensor) -> int:
-    """Return those in memory: a tensor that was expanded has fewer than its shape says."""
+    """Return the bytes of a tensor in memory; one that was expanded has fewer than its shape would take."""
     return prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride) * tensor.element_size()
 
 
 @cache
 def _name(func: Any) -> str:
-    """Return the name that an operator has in ATen, without the underscore of one in place; that of any other with its namespace."""
+    """Return an operator's name without the underscore of one in place: without namespace for those of ATen, with it for others."""
     return str(func._schema.name).removeprefix("aten::").rstrip("_")
 
 
 @cache
 def _is_productless(func: Any) -> bool:
+    """Return whether an operator, or the one whose gradient it computes, is known to compute no products."""
     forward = re.sub("_backward.*", "", _name(func))
     overloads = getattr(torch.ops.aten, forward, None)
     tags = {tag for name in (overloads.overloads() if overloads else ()) for tag in getattr(overloads, name).tags}
@@ -286,10 +290,10 @@ _HARMLESS = {torch.Tag.pointwise, torch.Tag.inplace_view}
 
 
 @contextmanager
-def _as_written(compiling: bool) -> Iterator[None]:
-    """Keep layers from operators of their own for attention and recurrent networks, and checkpoints from running what they hold twice.
+def _plain_operators(compiling: bool) -> Iterator[None]:
+    """Make layers for attention and recurrence run plain operators, and checkpoints run their function only once.
 
-    ``compiling``: the answer to networks that ask whether they are being compiled.
+    ``compiling``: whether networks that ask are told that they are being compiled.
     """
     switches = (
         (torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()),
@@ -297,8 +301,8 @@ def _as_written(compiling: bool) -> Iterator[None]:
         (torch._C._set_cudnn_enabled, torch._C._get_cudnn_enabled()),
     )
     stand_ins: tuple[tuple[Any, str, Any], ...] = (
-        (checkpoint, "CheckpointFunction", _Plain),
-        (checkpoint, "_checkpoint_without_reentrant_generator", _plain),
+        (checkpoint, "CheckpointFunction", _NoCheckpoint),
+        (checkpoint, "_checkpoint_without_reentrant_generator", _no_checkpoint),
         *([(torch.compiler, "_is_compiling_flag", True)] if compiling else []),
     )
     with ExitStack() as stack:
@@ -312,8 +316,8 @@ def _as_written(compiling: bool) -> Iterator[None]:
         yield
 
 
-class _Plain:
-    """Stands for the function of a checkpoint that is reentrant, in which gradients are off in the forward pass."""
+class _NoCheckpoint:
+    """A stand-in for the function of a reentrant checkpoint, which switches gradients off in the forward pass."""
 
     @staticmethod
     def apply(function: Any, preserve_random_state: bool, *args: Any) -> Any:
@@ -321,6 +325,6 @@ class _Plain:
         return function(*args)
 
 
-def _plain(*given: Any, **more: Any) -> Iterator[None]:
-    """Stand for what goes around the function of any other checkpoint."""
+def _no_checkpoint(*given: Any, **more: Any) -> Iterator[None]:
+    """Replace the generator that runs around the function of any other checkpoint."""
     yield

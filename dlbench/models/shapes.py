@@ -1,4 +1,4 @@
-"""Networks without their numbers: on the meta device, where there are only shapes, a call takes milliseconds and no memory."""
+"""Shapes of tensors and networks without their numbers: a call on them takes milliseconds and no memory."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -26,20 +26,20 @@ class Shape:
 
     @classmethod
     def of(cls, tensor: Tensor) -> Self:
-        """Return that of a tensor."""
+        """Return the shape of a tensor."""
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
     def meta(self) -> Tensor:
-        """Return a tensor of it on the meta device."""
+        """Return a tensor of this shape on the meta device."""
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
 
     def fake(self, mode: FakeTensorMode) -> Tensor:
-        """Return a tensor of it that says it is on its device, and otherwise is on the meta device."""
+        """Return a fake tensor of this shape: on the meta device, but reporting its own."""
         return FakeTensor(mode, self.meta(), self.device)
 
 
 def shapes_of(mode: FakeTensorMode, network: nn.Module, given: Any) -> tuple[Any, ...]:
-    """Copy a network and what it is given, in whatever containers the tensors are, each as a shape that is on the tensor's device.
+    """Return a copy of a network, and of what it is given, with a fake tensor on the same device for each tensor, in any containers.
 
     A copy, as a network may keep tensors of a call, and a recurrent layer has its weights in a list that ``functional_call`` misses.
     """
@@ -50,9 +50,9 @@ def shapes_of(mode: FakeTensorMode, network: nn.Module, given: Any) -> tuple[Any
             shape._is_param = True  # by which torch knows one; its class would take a copy
         return shape.requires_grad_(tensor.requires_grad)
 
-    network = getattr(network, "_orig_mod", network)  # what torch.compile wraps, which would compile all of this, too
-    held = tensors_of([vars(each) for each in network.modules()])
-    home = next((each.device for each in held if not each.is_meta), torch.device("cpu"))
-    # Of tensors that deepcopy finds here it takes these copies instead of making one, which would take their memory again.
-    copies: dict[int, Any] = {id(each): shape_of(each) for each in held}
+    network = getattr(network, "_orig_mod", network)  # the network that torch.compile wraps, as the wrapper would compile this call, too
+    tensors = tensors_of([vars(each) for each in network.modules()])
+    home = next((each.device for each in tensors if not each.is_meta), torch.device("cpu"))
+    # deepcopy takes these for copies of the tensors, and makes none, which would take their memory once more.
+    copies: dict[int, Any] = {id(each): shape_of(each) for each in tensors}
     return deepcopy(network, copies), *tree_map_only(Tensor, shape_of, given)

@@ -1,7 +1,7 @@
 """Networks split over several devices: a deep perceptron that divides evenly, and stages of any network for pipelines.
 
 A block of the perceptron is the feed-forward part of a transformer's layer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section
-3.3), with another ReLU in place of all that stands between two of these.
+3.3), followed by a ReLU instead of the rest of the layer.
 """
 
 import math
@@ -33,47 +33,52 @@ def block(width: int) -> nn.Sequential:
 
 
 def width_for(least: float) -> int:
-    """Return the smallest width, a multiple of GRANULE, whose matrices have at least so many parameters: two of width x 4 width a block."""
+    """Return the smallest multiple of GRANULE by which the perceptron's matrices have at least so many parameters.
+
+    Each block has two matrices of width x EXPANSION width.
+    """
     return GRANULE * math.ceil(math.sqrt(least / (BLOCKS * 2 * EXPANSION)) / GRANULE)
 
 
 def stages(network: nn.Module, input_shape: tuple[int, ...], number: int) -> list[nn.Sequential]:
-    """Cut into stages of consecutive layers, so that the largest number of training operations is as small as possible.
+    """Cut a network into stages of consecutive `layers`, so that the stage with the most training operations has as few as possible.
 
-    Each stage is a row of layers, as `layers` returns them. Raises ValueError where there are fewer layers than stages.
+    Raises ValueError where there are fewer layers than stages.
     """
-    row = layers(network)
-    if len(row) < number:
-        raise ValueError(f"the network has {len(row)} layers, too few for {number} ranks; take {len(row)} at most")
-    begins = cut(train_costs(row, input_shape), number)
-    return [nn.Sequential(*row[begin:end]) for begin, end in pairwise((*begins, len(row)))]
+    all_layers = layers(network)
+    if len(all_layers) < number:
+        raise ValueError(f"the network has {len(all_layers)} layers, too few for {number} ranks; take {len(all_layers)} at most")
+    begins = cut(train_costs(all_layers, input_shape), number)
+    return [nn.Sequential(*all_layers[begin:end]) for begin, end in pairwise((*begins, len(all_layers)))]
 
 
 def layers(network: nn.Module) -> list[nn.Sequential]:
-    """Return the network as layers that run one after the other.
+    """Return a network's layers in the order in which they run, which must be that of their definition.
 
-    Each begins with a convolution, a linear layer or a residual block, so that no stage begins with an operation in place, which would
-    overwrite its input. The network's children must run in the order of their definition; a flatten goes before its first linear layer.
+    Each begins with a convolution, a linear layer or a residual block: a stage that began with an operation in place would overwrite its
+    input. A flatten is added before the first linear layer where the network has none.
     """
     found: list[nn.Sequential] = []
-    flat = False
-    for module in _opened(network):
-        if not found or any(isinstance(each, nn.Conv2d | nn.Linear) for each in module.modules()):
-            if isinstance(module, nn.Linear) and found and not flat:
+    is_flat = False
+    for module in _children(network):
+        has_weights = any(isinstance(each, nn.Conv2d | nn.Linear) for each in module.modules())
+        if not found or has_weights:
+            if isinstance(module, nn.Linear) and found and not is_flat:
                 found[-1].append(nn.Flatten())
             found.append(nn.Sequential())
-        flat = flat or isinstance(module, nn.Flatten | nn.Linear)
+        is_flat = is_flat or isinstance(module, nn.Flatten | nn.Linear)
         found[-1].append(module)
     return found
 
 
-def _opened(module: nn.Module) -> Iterator[nn.Module]:
+def _children(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the children of a module, and for a Sequential among them its own children."""
     for child in module.children():
-        yield from _opened(child) if isinstance(child, nn.Sequential) else (child,)
+        yield from _children(child) if isinstance(child, nn.Sequential) else (child,)
 
 
 def train_costs(row: Sequence[nn.Module], input_shape: tuple[int, ...]) -> list[int]:
-    """Return the operations that each layer takes in training for one input, backward one forward pass for the gradient of each operand.
+    """Return the operations of each layer in training on one input: forward, and backward as many for the gradient of each operand.
 
     The first layer, a single product, needs no gradient of its input.
     """
@@ -91,14 +96,15 @@ def train_costs(row: Sequence[nn.Module], input_shape: tuple[int, ...]) -> list[
 
 
 def cut(costs: Sequence[int], parts: int) -> tuple[int, ...]:
-    """Return where each of so many consecutive parts begins, so that the costliest costs as little as possible."""
+    """Cut a row of costs into so many consecutive parts, so that the costliest is as cheap as possible; return where each part begins."""
 
     @cache
     def best(end: int, parts: int) -> tuple[int, tuple[int, ...]]:
-        """Cut what is in front of ``end``: the cost of the costliest part, and where the parts begin."""
+        """Cut ``costs[:end]``; return the cost of the costliest part, and where the parts begin."""
         if parts == 1:
             return sum(costs[:end]), (0,)
         earlier = ((begin, *best(begin, parts - 1)) for begin in range(parts - 1, end))
         return min((max(cost, sum(costs[begin:end])), (*begins, begin)) for begin, cost, begins in earlier)
 
-    return best(len(costs), parts)[1]
+    _, begins = best(len(costs), parts)
+    return begins

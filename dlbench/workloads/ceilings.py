@@ -7,16 +7,17 @@ from torch import Tensor
 
 from dlbench import Size, Work, workload
 from dlbench.kit.memory import fresh_pages, last_cache_bytes, refuse_more_than_left
-from dlbench.kit.precision import filled
+from dlbench.kit.precision import fill_repeating
 
 TIMES_THE_CACHE = 4
-"""Size that STREAM asks of each array, so that caches hold little of it (https://www.cs.virginia.edu/stream/ref.html, "Sizing")."""
+"""Least size of each array in last caches by STREAM's rules, so that caches hold little of it (see "Sizing" at
+https://www.cs.virginia.edu/stream/ref.html)."""
 UNCACHED = 8
 """Bytes that a call moves on a card, in last caches: what a rate needs for a share of the published bandwidth (`core.reference.peaks`)."""
 LEAST = 256 << 20
-"""Bytes of each buffer by default where the last cache is small: an accelerator moves them in more time than a launch takes."""
+"""Least bytes of each buffer by default: an accelerator moves them in more time than a launch takes."""
 _WHOLE = 4096
-"""Buffers by default have a multiple of so many bytes."""
+"""Default sizes are multiples of this."""
 
 
 @workload(tags=("ceiling",), ceiling="memory")
@@ -28,8 +29,10 @@ def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"],
     McCalpin's STREAM (https://www.cs.virginia.edu/stream/), copy and triad as there but in fp32. Bytes count as there: what the
     program reads and writes, without the lines of `a` that a CPU reads only because they are written.
     """
-    buffers, cache = {"copy": 2, "triad": 3, "sum": 1, "fill": 1}[op], last_cache_bytes(device)
-    least, uncached = TIMES_THE_CACHE * cache, UNCACHED * cache // buffers if device.type == "cuda" else 0
+    buffers = {"copy": 2, "triad": 3, "sum": 1, "fill": 1}[op]
+    cache = last_cache_bytes(device)
+    least = TIMES_THE_CACHE * cache
+    uncached = UNCACHED * cache // buffers if device.type == "cuda" else 0
     bytes = bytes or -(-max(LEAST, least, uncached) // _WHOLE) * _WHOLE  # noqa: A001  # see above
     if bytes < least:
         raise ValueError(
@@ -54,10 +57,10 @@ def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"],
 
 
 def _buffer(device: torch.device, numbers: int) -> Tensor:
-    """Return a vector of normal fp32 numbers that repeat; all its pages are there, so that none is mapped while the clock runs."""
+    """Return a vector of repeated normal fp32 numbers; all its pages are mapped, so that none is while the clock runs."""
     on_host = device.type == "cpu"
     values = fresh_pages(4 * numbers).view(torch.float32) if on_host else torch.empty(numbers, device=device)
-    return filled(values, torch.randn)
+    return fill_repeating(values, torch.randn)
 
 
 @workload(tags=("ceiling",), ceiling="launch")

@@ -1,6 +1,6 @@
 """Steps of image classifiers whose settings are searched: for the most throughput, or the largest batch within some memory.
 
-What a case sets is not looked for, so one that sets all to the plain defaults is what the others are held against.
+A setting that a case gives is not searched, so a case that gives all of them, with plain defaults, is the baseline of the others.
 """
 
 from typing import Annotated, Any, Literal
@@ -64,7 +64,7 @@ def fastest_infer_step(
 
 
 def _chosen(device: torch.device, *, dtype: Dtype | None, **others: int | str | None) -> dict[str, Any]:
-    """Return the settings of a step as they are; refuse what is a trap."""
+    """Return the settings of a step by name. Raises NotImplementedError for a precision that would take too long on a CPU."""
     if dtype is not None and device.type == "cpu" and PRECISIONS[dtype].narrow_range:
         raise NotImplementedError("some CPUs take 250 times longer in fp16, too long for a search; a suite can plan it alone")
     return {"dtype": dtype, **others}

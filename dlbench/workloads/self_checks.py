@@ -33,13 +33,13 @@ def spin(device: torch.device, *, seconds: Duration = 1e-3) -> Work:
 Program = Literal["matmul", "add", "softmax", "conv", "linear", "mlp_step"]
 Percent = Annotated[int, Least(0)]
 TAIL_EVERY = 10
-"""With a tail, one call of so many takes twice its time."""
+"""With ``tail``, one call in so many takes twice its time."""
 
 
 @workload(tags=("self", "training"))  # one of the programs is a step with an optimizer
 def slowed(device: torch.device, *, program: Program, percent: Percent = 0, tail: bool = False) -> Work:
     """Run a small program, and then waste `percent` of the time it took; with `tail`, one call of ten takes twice as long."""
-    run = _prepared(program, device)
+    run = _prepare_program(program, device)
     wait_for_device = torch.get_device_module(device).synchronize
     calls = 0
 
@@ -50,16 +50,16 @@ def slowed(device: torch.device, *, program: Program, percent: Percent = 0, tail
         run()
         wait_for_device()
         end = perf_counter_ns()
-        extra = 100 if tail and calls % TAIL_EVERY == 0 else percent
-        until = end + (end - start) * extra // 100
+        extra_percent = 100 if tail and calls % TAIL_EVERY == 0 else percent
+        until = end + (end - start) * extra_percent // 100
         while perf_counter_ns() < until:
             pass
 
     return Work(call=call, items=1)
 
 
-def _prepared(program: Program, device: torch.device) -> Callable[[], object]:
-    """Return one run of the program as a call."""
+def _prepare_program(program: Program, device: torch.device) -> Callable[[], object]:
+    """Create what a program computes on, and return a function that runs it once."""
     draw = partial(torch.randn, device=device)
     match program:
         case "matmul":

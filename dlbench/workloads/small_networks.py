@@ -43,13 +43,13 @@ def mlp_step(device: torch.device, *, batch: Sweep[Size], width: Size = 256, dty
 Norm = Literal["batch_norm", "group_norm", "no_norm"]
 IMAGE, CLASSES, CHANNELS = (3, 16, 16), 10, (16, 32)
 CHECKED = 1024
-"""Images that accuracy and loss are measured on, none of them trained on."""
+"""Images that accuracy and loss are measured on; none of them is trained on."""
 NOISE = 2.0
-"""Standard deviation around the image of a class, whose own is 1: a fully trained network is right in most of them and not in all."""
+"""Standard deviation of noise around the image of a class, whose own is 1: a trained network classifies most images correctly, not all."""
 WINDOW = 64
-"""Samples whose mean loss tells of divergence: at every batch the same, and as many between two looks at it."""
+"""Samples over which the mean loss is checked for divergence, whatever the batch."""
 DIVERGED = 10.0
-"""How many times the loss of guessing, ln 10, that mean may reach: one that a training recovers from is below."""
+"""A training has diverged where that mean exceeds this multiple of the loss of guessing, ln 10; one that can recover stays below."""
 
 _NORMS: Mapping[Norm, Callable[[int], nn.Module]] = {
     "batch_norm": nn.BatchNorm2d,
@@ -81,27 +81,30 @@ def small_batch(device: torch.device, *, batch: Size, norm: Norm, learning_rate:
 
     def observe(clock: Clock) -> Mapping[str, Reported]:
         train(warm_up, images[: min(max(WINDOW, batch), samples)], labels, batch, learning_rate)
-        started = clock.now()
+        begun_s = clock.now()
         trained, diverged = train(network, images[:samples], labels, batch, learning_rate)
-        seconds = clock.now() - started
+        seconds = clock.now() - begun_s
         loss, accuracy = check(network, images[samples:], labels[samples:])
-        reported = {"sample_s": seconds / trained, "accuracy": accuracy}
-        reported |= {"loss": loss} if math.isfinite(loss) else {}
-        return reported | ({"diverged_at": trained} if diverged or not math.isfinite(loss) else {})
+        values: dict[str, Reported] = {"sample_s": seconds / trained, "accuracy": accuracy}
+        if math.isfinite(loss):
+            values["loss"] = loss
+        if diverged or not math.isfinite(loss):
+            values["diverged_at"] = trained
+        return values
 
     return Work(observe=observe)
 
 
 def draw(samples: int) -> tuple[Tensor, Tensor]:
-    """Return images (samples, 3, 16, 16), each that of its class with noise, and labels (samples,); the same ones each time."""
+    """Return images (samples, 3, 16, 16), each the image of its class plus noise, and labels (samples,); the same in each call."""
     chance = torch.Generator().manual_seed(0)
-    of_class = torch.randn(CLASSES, *IMAGE, generator=chance)
+    class_images = torch.randn(CLASSES, *IMAGE, generator=chance)
     labels = torch.randint(CLASSES, (samples,), generator=chance)
-    return of_class[labels] + NOISE * torch.randn(samples, *IMAGE, generator=chance), labels
+    return class_images[labels] + NOISE * torch.randn(samples, *IMAGE, generator=chance), labels
 
 
 def build(norm: Norm) -> nn.Module:
-    """Return two convolutions, each normalised and halved in size, and a linear layer."""
+    """Return a network of two convolutions, each of which halves height and width and is normalised, and a linear layer."""
     first, second = CHANNELS
     network = nn.Sequential(
         *(nn.Conv2d(IMAGE[0], first, 3, stride=2, padding=1), _NORMS[norm](first), nn.ReLU()),
@@ -113,28 +116,29 @@ def build(norm: Norm) -> nn.Module:
 
 
 def train(network: nn.Module, images: Tensor, labels: Tensor, batch: int, learning_rate: float) -> tuple[int, bool]:
-    """Train on one batch after the other, until it diverges. Return the number of samples by then, and whether it did.
+    """Train on all images once, batch by batch, until the training diverges; return the number of samples by then, and whether it did.
 
     It has diverged where the mean loss of ``WINDOW`` samples, or of the fewer that are left at the end, is no number or more than
     ``DIVERGED`` times that of guessing.
     """
-    update = torch.optim.SGD(network.parameters(), lr=learning_rate)
+    optimizer = torch.optim.SGD(network.parameters(), lr=learning_rate)
     network.train()
     losses: list[Tensor] = []
-    trained, looked = 0, 0
-    of_images = labels[: len(images)]
-    for some_images, some_labels in zip(torch.split(images, batch), torch.split(of_images, batch), strict=True):
-        update.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(network(some_images), some_labels)
+    trained = checked = 0
+    batches = zip(torch.split(images, batch), torch.split(labels[: len(images)], batch), strict=True)
+    for batch_images, batch_labels in batches:
+        optimizer.zero_grad(set_to_none=True)
+        loss = F.cross_entropy(network(batch_images), batch_labels)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        update.step()
+        optimizer.step()
         losses.append(loss.detach())
-        trained += len(some_images)
-        if trained - looked >= WINDOW or trained == len(images):
-            mean = torch.stack(losses).mean().item()
-            if not mean <= DIVERGED * math.log(CLASSES):
+        trained += len(batch_images)
+        if trained - checked >= WINDOW or trained == len(images):
+            mean_loss = torch.stack(losses).mean().item()
+            if not mean_loss <= DIVERGED * math.log(CLASSES):  # true of no number, too
                 return trained, True
-            losses, looked = [], trained
+            losses.clear()
+            checked = trained
     return trained, False
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, link_bytes_per_s_of, pci_text, workload
 from dlbench.kit.memory import page_locked, page_locking, refuse_more_than_left
-from dlbench.kit.precision import filled
+from dlbench.kit.precision import fill_repeating
 
 Direction = Literal["h2d", "d2h", "d2d", "both", "peer"]
 HostPages = Literal["pageable", "pinned"]
@@ -141,7 +141,7 @@ def _buffers(device: torch.device, size: int, direction: Direction, memory: Host
 
 
 def _fill_at_random(buffer: Tensor) -> Tensor:
-    return filled(buffer, partial(torch.randint, 256))
+    return fill_repeating(buffer, partial(torch.randint, 256))
 
 
 def _empty(size: int, device: torch.device, memory: HostPages = "pageable") -> Tensor:

@@ -14,7 +14,7 @@ from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution
 from dlbench.kit.precision import storage
 from dlbench.kit.step_counts import forward_counts
 from dlbench.kit.user_networks import Loss, forward_of, on_device
-from dlbench.models import filled, for_inference, language_models, on_meta
+from dlbench.models import for_inference, language_models, on_meta, with_random_weights
 from dlbench.workloads.cnn import UPDATE_PASSES, Implementation, inference_work, optimizer_of, training_execution, training_work
 
 ModelName = Literal["bert_base", "gpt2"]
@@ -27,28 +27,37 @@ InferenceMode = Literal["eager", "compile", "freeze", "graph"]
 
 
 class Transformer(NamedTuple):
-    """A network of token ids: how it is built, and what it gets."""
+    """A network of token ids: how it is built, and its inputs, targets and loss."""
 
     make: Callable[[], nn.Module]
     positions: int
+    """Length of its longest sequence."""
     draw: Callable[[int, int], tuple[tuple[Any, ...], Any]]
-    """From batch and sequence length to inputs and targets."""
+    """Returns inputs and targets for a batch and a sequence length."""
     loss: Callable[..., Tensor]
-    """From output, inputs and targets."""
-    given: int
+    """Returns the loss for output, inputs and targets."""
+    inference_inputs: int
     """How many of the inputs inference takes."""
 
     def loss_of(self, network: nn.Module) -> Loss:
-        """Return what a training step minimises."""
+        """Return the loss that a training step minimises."""
         return lambda inputs, targets: self.loss(network(*inputs), inputs, targets)
 
 
 MODELS: dict[str, Transformer] = {
     "bert_base": Transformer(
-        language_models.Bert, language_models.BERT_POSITIONS, language_models.draw_pretraining, language_models.pretraining_loss, given=2
+        make=language_models.Bert,
+        positions=language_models.BERT_POSITIONS,
+        draw=language_models.draw_pretraining,
+        loss=language_models.pretraining_loss,
+        inference_inputs=2,
     ),
     "gpt2": Transformer(
-        language_models.GPT2, language_models.GPT2_POSITIONS, language_models.draw_text, language_models.next_token_loss, given=1
+        make=language_models.GPT2,
+        positions=language_models.GPT2_POSITIONS,
+        draw=language_models.draw_text,
+        loss=language_models.next_token_loss,
+        inference_inputs=1,
     ),
 }
 
@@ -66,14 +75,15 @@ def transformer_train_step(
     mode: Switch[Mode] = "eager",
 ) -> Work:
     """Train a transformer by one step on sequences of `seq` tokens: BERT by masked words and the next sentence, GPT-2 by next tokens."""
-    of = MODELS[model]
-    refuse_sequence(model, seq, of.positions, least=2)
+    transformer = MODELS[model]
+    refuse_sequence(model, seq, transformer.positions, least=2)
     take_attention(attention, device, dtype)
     execution = training_execution(mode, device, dtype, f"{device} {model} {batch} {seq} {dtype} {attention} {implementation}")
-    network = filled(on_meta(of.make)).to(device=device, dtype=storage(dtype))
-    given = on_device(of.draw(batch, seq), device, dtype)
+    network = with_random_weights(on_meta(transformer.make)).to(device=device, dtype=storage(dtype))
+    inputs_and_targets = on_device(transformer.draw(batch, seq), device, dtype)
     update = optimizer_of(network, model, OPTIMIZER, implementation, in_graph=mode == "graph")
-    return training_work(execution, network, of.loss_of, given, dtype, update, items=batch * seq, passes=UPDATE_PASSES[OPTIMIZER])
+    passes = UPDATE_PASSES[OPTIMIZER]
+    return training_work(execution, network, transformer.loss_of, inputs_and_targets, dtype, update, items=batch * seq, passes=passes)
 
 
 @workload(tags=("transformer", "inference", "tokens"), values=INFERENCE_VALUES, writes_files=True)
@@ -88,12 +98,13 @@ def transformer_infer_step(
     mode: Switch[InferenceMode] = "eager",
 ) -> Work:
     """Run a transformer forward on sequences of `seq` tokens: BERT without the heads of its training, GPT-2 to its logits."""
-    of = MODELS[model]
-    refuse_sequence(model, seq, of.positions)
+    transformer = MODELS[model]
+    refuse_sequence(model, seq, transformer.positions)
     take_attention(attention, device, dtype)
     execution = Execution(mode, device, f"{device} {model} {batch} {seq} {dtype} {attention}")
-    network = for_inference(filled(on_meta(of.make))).to(device=device, dtype=storage(dtype))
-    inputs = on_device(of.draw(batch, seq)[0][: of.given], device, dtype)
+    network = for_inference(with_random_weights(on_meta(transformer.make))).to(device=device, dtype=storage(dtype))
+    training_inputs, _ = transformer.draw(batch, seq)
+    inputs = on_device(training_inputs[: transformer.inference_inputs], device, dtype)
     counts = forward_counts(network, "", inputs, dtype)
     return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch * seq)
 
@@ -119,7 +130,7 @@ def decode_step(
         refuse_more_than_left((numbers + cached) * storage(dtype).itemsize, "weights and kept keys and values take")
     take_attention(attention, device, dtype)
     execution = Execution(mode, device, f"{device} {context} {batch} {layers} {width} {heads} {dtype} {attention}")
-    filled(network).to(device=device, dtype=storage(dtype)).eval()
+    with_random_weights(network).to(device=device, dtype=storage(dtype)).eval()
     caches = operands(device, *[(2, batch, heads, context, width // heads)] * layers, dtype=dtype)
     ids = torch.randint(language_models.GPT2_VOCABULARY, (batch, 1)).to(device)
     # Each weight once, but of the table of positions one row; all keys and values once.
@@ -135,9 +146,9 @@ def refuse_sequence(model: str, tokens: int, positions: int, least: int = 1) -> 
 
 
 def take_attention(attention: Attention, device: torch.device, dtype: Dtype) -> None:
-    """Have torch compute attention so until the next case, for which the harness sets it anew; it would take other kernels in silence.
+    """Let torch use only these kernels of attention, as it would silently choose others; for the next case the harness sets them anew.
 
-    Raises NotImplementedError for what an accelerator has no kernel for.
+    Raises NotImplementedError for fused attention in fp64, which no accelerator has a kernel for.
     """
     is_fused = attention == "fused"
     if is_fused and device.type != "cpu" and storage(dtype) is torch.float64:

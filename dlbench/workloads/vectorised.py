@@ -34,14 +34,15 @@ def vectorised(
             raise NotImplementedError("loops over lists take no library; leave it out")
         if storage(dtype) is not torch.float64:
             raise NotImplementedError("Python's own numbers are fp64")
-        multiply, inputs = partial(_by_loops, a.tolist(), b.T.tolist()), ()  # lists are no tensors, so no check can fill them anew
+        multiply = partial(_multiply_by_loops, a.tolist(), b.T.tolist())
+        inputs = ()  # a check can't fill lists with other numbers, as it does tensors
     else:
-        multiply = {"torch": _in_torch, "numpy": _in_numpy}[library](a, b, by_rows=form == "rows")
+        multiply = {"torch": _product_in_torch, "numpy": _product_in_numpy}[library](a, b, by_rows=form == "rows")
     return Work(call=multiply, inputs=inputs, items=1, flops=2 * n**3, bytes=3 * a.nbytes)
 
 
-def _by_loops(rows: Matrix, columns: Matrix) -> list[list[float]]:
-    """Return the n x n products of rows and columns; the loops, and not the lists of Python's own, are what takes the time."""
+def _multiply_by_loops(rows: Matrix, columns: Matrix) -> list[list[float]]:
+    """Return the n x n products of rows and columns, written as plain loops on purpose."""
     product = []
     for row in rows:
         products = []
@@ -54,14 +55,18 @@ def _by_loops(rows: Matrix, columns: Matrix) -> list[list[float]]:
     return product
 
 
-def _in_torch(a: Tensor, b: Tensor, *, by_rows: bool) -> Callable[[], Tensor]:
+def _product_in_torch(a: Tensor, b: Tensor, *, by_rows: bool) -> Callable[[], Tensor]:
+    """Return a call that multiplies two matrices in torch, at once or row by row."""
     if by_rows:
         return lambda: torch.stack([row @ b for row in a])
     return lambda: a @ b
 
 
-def _in_numpy(a: Tensor, b: Tensor, *, by_rows: bool) -> Callable[[], Any]:
-    """Return the product of NumPy's views of the same memory, in as many threads as NumPy's library chooses."""
+def _product_in_numpy(a: Tensor, b: Tensor, *, by_rows: bool) -> Callable[[], Any]:
+    """Return a call that multiplies NumPy's views of two matrices, in as many threads as NumPy's library chooses.
+
+    Raises NotImplementedError where NumPy is not installed.
+    """
     try:
         import numpy as np  # here and not at the top: nothing else that measures needs it
     except ImportError as error:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.models import filled, for_inference, language_models, on_meta
+from dlbench.models import for_inference, language_models, on_meta, with_random_weights
 from dlbench.models.language_models import Attention, TransformerLayer
 from dlbench.models.operations import count_step
 
@@ -89,7 +89,7 @@ def test_a_block_of_gpt2_is_torchs_layer_with_a_causal_mask() -> None:
 @torch.no_grad()
 def test_a_token_with_the_keys_and_values_of_those_before_it_gives_what_the_whole_sequence_gives() -> None:
     torch.manual_seed(0)
-    network = filled(on_meta(partial(language_models.GPT2, 2, 64, 4))).double()
+    network = with_random_weights(on_meta(partial(language_models.GPT2, 2, 64, 4))).double()
     ids = torch.randint(language_models.GPT2_VOCABULARY, (3, 7))
     kept: list[torch.Tensor] = []
     for layer in network.layers:
@@ -107,7 +107,7 @@ def test_the_heads_look_where_they_are_told_and_share_the_words(monkeypatch: pyt
     for name, number in (("WIDTH", 32), ("HEADS", 4), ("LAYERS", 1), ("BERT_VOCABULARY", 50)):
         monkeypatch.setattr(language_models, name, number)
     torch.manual_seed(0)
-    network = filled(on_meta(language_models.Bert)).double()
+    network = with_random_weights(on_meta(language_models.Bert)).double()
     (ids, sentences, places), targets = language_models.draw_pretraining(2, 9)
     places = places[:, :3]
     tokens, pooled = network(ids, sentences)
@@ -130,7 +130,7 @@ def test_heads_that_do_not_divide_a_width_are_refused() -> None:
 @pytest.mark.parametrize("make", [language_models.Bert, language_models.GPT2])
 def test_activations_neither_explode_nor_vanish(make) -> None:
     torch.manual_seed(0)
-    network, spread = filled(on_meta(make)).eval(), {}
+    network, spread = with_random_weights(on_meta(make)).eval(), {}
     for path, layer in network.named_modules():
         if isinstance(layer, nn.Linear):
             layer.register_forward_hook(lambda _, __, y, path=path: spread.update({path: y.std().item()}))

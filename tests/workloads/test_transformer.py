@@ -34,13 +34,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
     monkeypatch.setitem(transformer.MODELS, "gpt2", tiny)
     for name in transformer.MODELS:
         monkeypatch.setitem(transformer.MODELS, name, transformer.MODELS[name]._replace(positions=16))
-    filled = transformer.filled
+    with_random_weights = transformer.with_random_weights
 
     def fill(network: nn.Module) -> nn.Module:
-        built.append(filled(network))
+        built.append(with_random_weights(network))
         return built[-1]
 
-    monkeypatch.setattr(transformer, "filled", fill)
+    monkeypatch.setattr(transformer, "with_random_weights", fill)
     return built
 
 
@@ -132,13 +132,13 @@ REFUSED = [
 
 @pytest.mark.parametrize(("step", "params", "sentence"), REFUSED)
 def test_what_no_step_can_take_is_refused_before_anything_is_built(monkeypatch, step, params, sentence) -> None:
-    monkeypatch.setattr(transformer, "filled", lambda network: pytest.fail("built"))
+    monkeypatch.setattr(transformer, "with_random_weights", lambda network: pytest.fail("built"))
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         getattr(transformer, step)(CPU, batch=1, **params)
 
 
 def test_a_cpu_has_no_graphs_of_transformers(monkeypatch) -> None:
-    monkeypatch.setattr(transformer, "filled", lambda network: pytest.fail("built"))
+    monkeypatch.setattr(transformer, "with_random_weights", lambda network: pytest.fail("built"))
     for step in (transformer.transformer_train_step, transformer.transformer_infer_step):
         with pytest.raises(NotImplementedError, match="CUDA graphs are those of CUDA devices"):
             step(CPU, model="gpt2", batch=1, mode="graph")
@@ -147,7 +147,7 @@ def test_a_cpu_has_no_graphs_of_transformers(monkeypatch) -> None:
 
 
 def test_a_cache_larger_than_memory_is_refused_with_both_numbers(monkeypatch) -> None:
-    monkeypatch.setattr(transformer, "filled", lambda network: pytest.fail("built"))
+    monkeypatch.setattr(transformer, "with_random_weights", lambda network: pytest.fail("built"))
     with pytest.raises(MemoryError, match=r"^weights and kept keys and values take \d+\.\d\d GiB, and the host has \d+\.\d\d GiB left$"):
         transformer.decode_step(CPU, context=1024, batch=1_000_000)
 
