@@ -65,7 +65,7 @@ OTHER_OCCASION = "measured more than an hour from the base, and no calibration t
 def find_other_occasions(results: Results, base: str, others: Sequence[str]) -> tuple[set[str], list[str]]:
     """Return the files of another occasion than the base, and a note that differences may be those of occasions."""
     environments = results.environments
-    gaps = {name: _gap_s(environments[base], environments[name]) or 0 for name in others}
+    gaps = {name: gap_s(environments[base], environments[name]) or 0 for name in others}
     apart = {name: gap for name, gap in gaps.items() if gap > _ONE_OCCASION_S}
     named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
     far = f"; more than an hour from {base}, which ends --strict with 4: {named}" if apart else ""
@@ -73,7 +73,7 @@ def find_other_occasions(results: Results, base: str, others: Sequence[str]) -> 
     return {*apart}, [one_line(f"{note}; run dlbench calibrate, or dlbench ab for both sides alternately")] if others else []
 
 
-def _gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
+def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
     """Return the seconds from the end of the earlier run to the beginning of the later; None if a file does not record when it began."""
     known = sorted(filter(None, map(_began_and_ended, (one, other))))
     if len(known) < 2:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlbench.analysis.answers.engine.pairs import best_pairs
-from dlbench.analysis.export.formats import DOCUMENTS, split
+from dlbench.analysis.export.formats import DOCUMENTS, timed_and_others
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.matching import match_rows
 from dlbench.analysis.read import pyperf as pyperf_file
@@ -78,7 +78,7 @@ def test_the_table_has_what_pyperf_says_and_null_for_the_rest(tmp_path: Path) ->
 def test_what_dlbench_exported_is_read_back(tmp_path: Path) -> None:
     measurements = made_up.both_kinds()
     run = table.load(made_up.write(tmp_path / "run.jsonl", measurements))
-    back = table.collect([written(tmp_path / "run.json", DOCUMENTS["pyperf"](run, split(run)[0]))])
+    back = table.collect([written(tmp_path / "run.json", DOCUMENTS["pyperf"](run, timed_and_others(run)[0]))])
     own = table.collect([tmp_path / "run.jsonl"])
     for name in (
         "case.id",
@@ -222,7 +222,7 @@ def test_any_value_anywhere(tmp_path_factory: pytest.TempPathFactory, path: tupl
     sentences.unpaired(match_rows(results, "device").unmatched)
     best_pairs(results)
     run = table.load(file)
-    timed, _ = split(run)
+    timed, _ = timed_and_others(run)
     for document in DOCUMENTS.values():
         json.dumps(document(run, timed), allow_nan=False)
 

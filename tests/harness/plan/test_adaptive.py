@@ -13,7 +13,7 @@ from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Case, Parameter, Signature, Status
 from dlbench.core.units import Unit
 from dlbench.harness.plan.adaptive import FASTER, AdaptivePlan
-from dlbench.harness.ranks.placement import NodeCapacity, place_ranks, refusal
+from dlbench.harness.ranks.placement import NodeCapacity, place_ranks, reason_to_refuse
 
 GIB = 2**30
 BATCH, LIMIT = Parameter("batch", "integer", False, minimum=1), Parameter("memory_gib", "number", False)
@@ -268,7 +268,7 @@ def machine(cores, cpus, rate):
 
     def measure(case):
         placed = place_ranks(case, [NodeCapacity({"cpu": "EPYC"}, cores)])
-        if why := refusal(case, placed, cores, cpus):
+        if why := reason_to_refuse(case, placed, cores, cpus):
             return Measurement(case, 0, Status.UNSUPPORTED, why, threads=placed.threads)
         seconds = 1 / rate(case.instances or 1, placed.threads)
         return Measurement(case, 0, Status.OK, items=1, threads=placed.threads, samples=Samples(1, (seconds,), None, None, True))
