@@ -313,6 +313,7 @@ def test_one_thing_to_compare_with_is_needed(runner: Runner, inputs: dict[str, s
     assert not runner.log.exists()
 
 
+@pytest.mark.real
 def test_with_a_real_run(runner: Runner) -> None:
     mine = front_door.suite(runner.folder, 'workload = "noop"')
     made_up.write(runner.folder / "noop.jsonl", made_up.rounds_of(made_up.case("noop"), [[1e-7]]))

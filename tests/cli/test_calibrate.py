@@ -10,6 +10,8 @@ import front_door
 import pytest
 import shared_hosts
 
+pytestmark = pytest.mark.real
+
 SPIN = 'workload = "spin"\naxes.seconds = [1e-4, 2e-4]'
 FOLDER = Path("results", "calibration")
 ONE_ROUND = front_door.HASTY.replace("rounds = 2", "rounds = 1")

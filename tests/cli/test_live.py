@@ -60,6 +60,7 @@ def _read(descriptor):
         return b""
 
 
+@pytest.mark.real
 def test_the_status_stays_in_sight_however_many_lines_the_cases_take(tmp_path):
     lines, columns = 16, 80
     shapes = "axes.n = [2, 3, 4, 5, 6, 7]\naxes.m = 2000\naxes.k = 1000"

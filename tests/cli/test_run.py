@@ -202,6 +202,7 @@ def test_the_cases_come_first_and_then_lines_which_say_how_much_faster(two_devic
     assert pair["ratio.ci_low"] <= pair["ratio.speedup"] <= pair["ratio.ci_high"]
 
 
+@pytest.mark.real
 def test_an_accelerator_keeps_its_process_until_a_fault(tmp_path):
     benches = ['workload = "which_process"\naxes.n = [1, 2, 3]', 'workload = "runs_out"']
     arguments = ("run", front_door.suite(tmp_path, *benches), PRETEND, "--device", "pretend:0", "--isolation", "none")
@@ -214,6 +215,7 @@ def test_an_accelerator_keeps_its_process_until_a_fault(tmp_path):
     assert statuses(tmp_path / "o.jsonl")["runs_out"] == ("oom", "out of memory: CUDA out of memory. Tried to allocate 20.00 GiB.")
 
 
+@pytest.mark.real
 def test_a_device_that_faults_once_gets_a_new_process_and_the_rest_goes_on(tmp_path):
     benches = ['workload = "which_process"\naxes.n = [1, 2, 3, 4]', 'workload = "faulty"']
     arguments = ("run", front_door.suite(tmp_path, *benches), PRETEND, "--device", "pretend:0", "--isolation", "none")
@@ -234,6 +236,7 @@ ENDS = {
 }
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("device", "troubles"), [("cpu", ["segfault", "exit"]), ("pretend:0", ["segfault", "exit", "fault"])])
 def test_what_was_timed_stays_where_its_profile_takes_the_process_and_the_next_case_is_measured(tmp_path, device, troubles):
     benches = [
@@ -255,6 +258,7 @@ def test_what_was_timed_stays_where_its_profile_takes_the_process_and_the_next_c
             assert (reason, text.startswith(ENDS[trouble])) == ("cut_off", True)
 
 
+@pytest.mark.real
 def test_a_device_that_faults_twice_in_a_row_is_asked_no_more_and_the_run_ends_with_75(tmp_path):
     benches = ['workload = "faulty"\naxes.n = [1, 2, 3]']
     arguments = ("run", front_door.suite(tmp_path, *benches), PRETEND, "--device", "pretend:0", "--isolation", "none")
@@ -264,6 +268,7 @@ def test_a_device_that_faults_twice_in_a_row_is_asked_no_more_and_the_run_ends_w
     assert [each["status"] for each in measurements(tmp_path / "o.jsonl")] == ["crashed", "crashed", "skipped"]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("isolation", "processes"), [("spawn", 2), ("none", 1)])
 def test_isolation_decides_how_many_processes_a_round_has(tmp_path, isolation, processes):
     benches = ['workload = "which_process"\naxes.n = [1, 2]']
@@ -322,6 +327,7 @@ def test_a_budget_counts_from_the_start_of_the_command(tmp_path, monkeypatch):
     assert (row["status"], row["reason"]) == ("skipped", "the budget of 60 s was spent before its turn; give a larger --budget")
 
 
+@pytest.mark.real
 def test_the_budget_of_a_suite_pays_for_seven_rounds_on_each_device(tmp_path):
     # Far more than these need, as nothing here may depend on how busy the machine is.
     head = front_door.HASTY.replace("rounds = 2", "rounds = 7\nmax_rounds = 7\nbudget_s = 150")
@@ -420,6 +426,7 @@ def test_results_go_to_results_by_default_and_say_where(tmp_path):
     assert "Against published figures" not in done.out  # those tables may be longer than the cases
 
 
+@pytest.mark.real
 def test_every_case_says_how_long_it_waited_for_a_cpu_or_why_not(tmp_path):
     head = front_door.HASTY.replace("round_s = 0.01", "round_s = 0.2").replace("warmup_s = 0.01", "warmup_s = 0.2")
     suite = front_door.suite(

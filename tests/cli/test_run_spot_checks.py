@@ -9,6 +9,8 @@ from shared_hosts import dlbench
 
 from dlbench.core.errors import explained
 
+pytestmark = pytest.mark.real
+
 DISHONEST = str(PLUGINS / "dishonest.py")
 PATIENT = front_door.HASTY.replace("timeout_s = 20", "timeout_s = 600")  # a tenth of which a check may take
 

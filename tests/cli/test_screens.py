@@ -314,6 +314,7 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
+@pytest.mark.real
 def test_a_real_terminal_gets_what_its_width_has_room_for(tmp_path: Path) -> None:
     (name,) = written(tmp_path, made_up.both_kinds())
     assert shown_on_terminal(tmp_path, "show", name, "--topic", "speed-up", columns=90) == (

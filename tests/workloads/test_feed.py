@@ -185,6 +185,7 @@ def fed(device) -> Work:
 """
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not (hasattr(os, "pidfd_open") and Path("/proc/self/task").is_dir()), reason="waits and looks for processes by Linux")
 def test_a_killed_run_takes_the_workers_of_a_loader_along(tmp_path):
     ready = tmp_path / "ready"

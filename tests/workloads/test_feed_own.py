@@ -14,6 +14,8 @@ from dlbench.harness.worker import user
 from dlbench.kit import user_batches
 from dlbench.testing import ManualClock, set_up
 
+pytestmark = pytest.mark.real
+
 BENCH = 'workload = "feed"\naxes.model = "small"\naxes.batch = 4\naxes.source = '
 
 
