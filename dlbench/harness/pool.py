@@ -74,23 +74,18 @@ class WorkerPool:
             worker.end()
 
     @contextmanager
-    def round(self, number: int, tasks: Sequence[Task], certain: int, *, training: bool) -> Iterator[None]:
+    def processes_of_round(self, number: int, tasks: Sequence[Task], rounds_ahead: int, *, training: bool) -> Iterator[None]:
         """Start the processes that a round of these tasks needs, and end them when left; ``training``: some tasks use an optimizer.
 
-        Importing torch keeps one CPU busy, and nothing may be measured meanwhile. So as many processes start at the same time as there
-        are CPUs to use: those of this round, then those that fork in the next rounds, up to ``certain`` rounds in all. These wait without
-        taking any CPU time.
+        Importing torch keeps one CPU busy, and nothing may be measured meanwhile. So where processes of this round start, those that fork
+        in the next rounds start beside them, up to min(``threads``, `MOST_AT_ONCE`) at once; they wait without taking any CPU time, and
+        on leaving only the processes of this round end. ``rounds_ahead`` is the number of rounds to start for, this one included.
         """
         began_s = time.monotonic()
         self._number = number
         self._training = training
-        new = list(self.first_workers.values())
-        sides = {task.side.name: task.side for task in tasks}
-        for side, worker in self.first_workers.items():
-            self._workers[number, side, "cpu" if worker.mode == "fork" else "accelerator"] = worker
-            worker.send(PrepareRequest(training=training, plugins=sides[side].imports_once if side in sides else ()))
-        self.first_workers = {}
-        new += [self._start(key, side) for key, side in self._missing(tasks, certain)]
+        new = self._adopt_first_workers(tasks)
+        new += [self._start(key, side) for key, side in self._missing(tasks, rounds_ahead)]
         for worker in new:
             worker.answer(run_ends=self.run_ends)
         if new:
@@ -101,14 +96,26 @@ class WorkerPool:
             for key in [key for key in self._workers if key[0] == number]:
                 self._workers.pop(key).end()
 
-    def _missing(self, tasks: Sequence[Task], certain: int) -> list[tuple[_Key, Side]]:
+    def _adopt_first_workers(self, tasks: Sequence[Task]) -> list[WorkerProcess]:
+        """Let the processes of the handshake prepare for this round, and return them; there are none from the second round on."""
+        sides = {task.side.name: task.side for task in tasks}
+        adopted = list(self.first_workers.values())
+        for side, worker in self.first_workers.items():
+            self._workers[self._number, side, "cpu" if worker.mode == "fork" else "accelerator"] = worker
+            worker.send(PrepareRequest(training=self._training, plugins=sides[side].imports_once if side in sides else ()))
+        self.first_workers = {}
+        return adopted
+
+    def _missing(self, tasks: Sequence[Task], rounds_ahead: int) -> list[tuple[_Key, Side]]:
         """Return the processes to start now, with their sides."""
         number = self._number
         needed = {(task.side.name, self._process_for(task.case)): task.side for task in filter(self._sure_to_use, tasks)}
         missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
         if not missing:
             return []
-        ahead = [((later, *key), side) for later in range(number + 1, number + certain) for key, side in needed.items() if key[1] == "cpu"]
+        ahead = [
+            ((later, *key), side) for later in range(number + 1, number + rounds_ahead) for key, side in needed.items() if key[1] == "cpu"
+        ]
         return missing + ahead[: max(0, min(self.threads, MOST_AT_ONCE) - len(missing))]
 
     def _process_for(self, case: Case) -> str:

@@ -102,7 +102,7 @@ class Runner:
         # Cases that all others are compared with come first.
         tasks = sorted(tasks, key=lambda task: not self._measurer.is_base(task.case))
         served = tasks if self._measurer.left_s() > 0 else ()
-        workers = pool.round(number, served, self._progress.certain(tasks), training=training)
+        workers = pool.processes_of_round(number, served, self._progress.certain(tasks), training=training)
         with workers, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
             self._progress.start_s = pool.start_s
             for attempt in self._retries.of_round(in_order(tasks, self.settings.policy, self.settings.seed, number)):

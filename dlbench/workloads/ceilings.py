@@ -24,7 +24,8 @@ _WHOLE = 4096
 def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"], bytes: Size | None = None) -> Work:  # noqa: A002  # its standard name
     """Move buffers of `bytes` bytes through memory: a = b, a = b + 3 c, sum of a, or a = 3.
 
-    By default they have four times the last cache, and on a card together eight times.
+    The default size is the largest of 256 MiB, four times the last cache, and on CUDA what makes all buffers together eight times the
+    last cache. A given size below four times the cache is refused.
 
     McCalpin's STREAM (https://www.cs.virginia.edu/stream/), copy and triad as there but in fp32. Bytes count as there: what the
     program reads and writes, without the lines of `a` that a CPU reads only because they are written.

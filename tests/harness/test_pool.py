@@ -63,7 +63,7 @@ def test_as_many_processes_of_later_rounds_start_beside_that_of_a_round_as_there
     counted = []
     with pool.WorkerPool("fork", 0, cpus, Interruption(), {side.name: start()}, {}) as workers:
         for number in range(ROUNDS):
-            with workers.round(number, [task], ROUNDS - number, training=False):
+            with workers.processes_of_round(number, [task], ROUNDS - number, training=False):
                 counted.append(sum(not process.ended for process in made))
     assert counted == there
     assert len(made) == ROUNDS
@@ -73,7 +73,8 @@ def test_as_many_processes_of_later_rounds_start_beside_that_of_a_round_as_there
 def test_instances_of_a_try_end_before_the_next_one_of_the_search_is_measured(monkeypatch):
     monkeypatch.setattr(pool, "RankGroup", Group)
     side, there = Side({"cpu": None}), []
-    with pool.WorkerPool("fork", 0, 4, Interruption(), {side.name: Process()}, {}) as workers, workers.round(0, [], 1, training=False):
+    workers = pool.WorkerPool("fork", 0, 4, Interruption(), {side.name: Process()}, {})
+    with workers, workers.processes_of_round(0, [], 1, training=False):
         for settings in ({"instances": 2}, {"instances": 2}, {}, {"instances": 4}):
             case = made_up.case("told", **settings)
             workers.ask(SimpleNamespace(case=case, policy=Policy()), side, place_ranks(case, side.capacities(4)))

@@ -48,7 +48,7 @@ class Machine:
         self.asked = []
 
     @contextmanager
-    def round(self, number, tasks, certain, *, training):
+    def processes_of_round(self, number, tasks, rounds_ahead, *, training):
         self.now_s += self.start_s if tasks else 0.0
         yield
 

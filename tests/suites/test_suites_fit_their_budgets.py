@@ -43,7 +43,7 @@ class Machine:
         self.compiled, self.groups = set(), set()
 
     @contextmanager
-    def round(self, number, tasks, certain, *, training):
+    def processes_of_round(self, number, tasks, rounds_ahead, *, training):
         started = {process_for(task.case, "fork", self.signatures) for task in tasks if task.case.device != "cpu" and not task.case.ranks}
         self.start_s = 1.0 + START_S * len(started)
         self.now_s += self.start_s

@@ -202,28 +202,33 @@ def disturbances(sides: Sequence[Row]) -> str:
 
 
 def sum_up_unseen(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:
-    """Sum up the cases in which a change that must be detected is neither called nor excluded; None if there are none.
+    """Sum up the unseen cases, in which a change that must be detected is neither called nor excluded; None if there are none.
 
-    ``budgets`` are those that ended a run before its planned rounds.
+    They are decisive, so that the comparison decides nothing, if in one of them somebody set that change or the times alone would say
+    slower, or if no other cases were compared. ``budgets`` are those that ended a run before its planned rounds.
     """
-    tested = [case for case in cases if case.tests or case.unseen or any(value.verdict for value in case.values)]
-    unseen = [case for case in tested if case.unseen]
+    compared = [case for case in cases if case.tests or case.unseen or any(value.verdict for value in case.values)]
+    unseen = [case for case in compared if case.unseen]
     if not unseen:
         return None
+    decisive = any(case.asked for case in unseen) or len(unseen) == len(compared)
     remedies = [*dict.fromkeys(case.remedy for case in unseen if case.remedy)]
     if rounds := max(case.rounds_to_see or 0 for case in unseen):
-        remedies.append(
-            f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, budgets)}"
-            if rounds <= MOST_ROUNDS
-            else f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine"
-        )
-    decisive = any(case.asked for case in unseen) or len(unseen) == len(tested)
+        remedies.append(_more_rounds(rounds, budgets))
     if not decisive:
         remedies.append(f"with --detect {100 * (unseen[0].detect or 0):.3g}% that would end with 4")
-    what = " or ".join(dict.fromkeys(case.what for case in unseen))
-    changes = " or ".join(dict.fromkeys(percent(case.detect or 0) for case in unseen))
-    extent = f"a {what} of {changes} or more is not excluded in {len(unseen):,} of {len(tested):,} case{'s' * (len(tested) != 1)}"
+    kinds = " or ".join(dict.fromkeys(case.what for case in unseen))
+    sizes = " or ".join(dict.fromkeys(percent(case.detect or 0) for case in unseen))
+    changes = f"a {kinds} of {sizes} or more"
+    extent = f"{changes} is not excluded in {len(unseen):,} of {len(compared):,} case{'s' * (len(compared) != 1)}"
     return Undetectable(tuple(case.case for case in unseen), "; ".join([extent, *remedies]), decisive)
+
+
+def _more_rounds(rounds: int, budgets: Iterable[SpentBudget]) -> str:
+    """Say what so many rounds a side would do for the unseen cases, and how to get them."""
+    if rounds > MOST_ROUNDS:
+        return f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine"
+    return f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, budgets)}"
 
 
 def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> str | None:

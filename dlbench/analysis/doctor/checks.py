@@ -104,20 +104,19 @@ def same_code_findings(one: Results, other: Results) -> list[Finding]:
             continue
         detectable_changes = {}
         for name, test in case.tests.items():
-            # Without a threshold here, as `_same_code` applies it after converting to other numbers of rounds.
+            # Without a threshold here, as `_with_rounds` applies it after converting to other numbers of rounds.
             smallest = detectable({name: test._replace(margin=0.0)}, weight_of_all_tests)
             if smallest is not None:
                 detectable_changes[name] = smallest
         rounds = min(test.rounds for test in case.tests.values())
-        findings.append(_same_code(case, detectable_changes, rounds))
+        findings.append(_judge_same_code(case, detectable_changes, rounds))
     return findings
 
 
-def _same_code(case: CaseVerdict, detectable_changes: Mapping[str, float], rounds: int) -> Finding:
-    """Return the finding on one case; ``detectable_changes``: the smallest change that each statistic would show with these rounds a side.
+def _judge_same_code(case: CaseVerdict, detectable_changes: Mapping[str, float], rounds: int) -> Finding:
+    """Return the finding on one case, by the statistic that shows the smallest change.
 
-    The statistic with the smallest counts. An interval narrows with the square root of the rounds, so from n rounds to k a detectable
-    change is multiplied by sqrt(n / k); it is never below the threshold.
+    ``detectable_changes`` has the smallest change that each statistic would show with these rounds a side, without a threshold.
     """
     if not detectable_changes:
         found = f"{plural(rounds, 'round')} a side are too few to say how much the same code differs"
@@ -126,8 +125,7 @@ def _same_code(case: CaseVerdict, detectable_changes: Mapping[str, float], round
     change = case.tests[statistic]
     interval = change.change_interval
     low, high = (interval.low, interval.high) if interval else (0.0, 0.0)  # there is one where a change can be seen
-    smallest = math.log1p(detectable_changes[statistic])
-    by_rounds = {k: max(WITHIN_A_RUN.time, math.expm1(smallest * math.sqrt(rounds / k))) for k in _ROUNDS}
+    by_rounds = {k: _with_rounds(detectable_changes[statistic], rounds, k) for k in _ROUNDS}
     found = (
         f"twice the same code differs by {100 * change.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "
         f"by its {statistic_name(statistic)}); "
@@ -135,16 +133,29 @@ def _same_code(case: CaseVerdict, detectable_changes: Mapping[str, float], round
     )
     values = {"change": change.change, "ci_low": low, "ci_high": high, "p_holm": change.p_holm}
     values |= {f"detectable_{k}": share for k, share in by_rounds.items()}
-    least_seen = by_rounds[_ROUNDS[-1]]
-    fitness, advice = Fitness.FIT, ""
+    fitness, advice = _fitness_for(by_rounds[_ROUNDS[-1]])
     if case.verdict.is_change:
         found, fitness = f"the same code was called {case.verdict}: {found}", Fitness.UNFIT
         advice = f"look again: dlbench doctor; by chance it happens in {percent(LEVEL)} of looks at most, so twice is hardly chance"
-    elif least_seen > ACROSS_RUNS.time:
-        fitness, advice = Fitness.UNFIT, "quieten the machine: what else is found here may say why"
-    elif least_seen > WITHIN_A_RUN.time:
-        fitness, advice = Fitness.NOTE, "quieten the machine, or give more --rounds, to see smaller ones"
     return _finding(case, fitness, found, advice, values)
+
+
+def _with_rounds(change: float, rounds: int, k: int) -> float:
+    """Return the smallest change that ``k`` rounds a side would show, at least the threshold.
+
+    ``change`` is the smallest that ``rounds`` would show without a threshold. An interval narrows with the square root of the rounds,
+    so the logarithm of a change is multiplied by sqrt(rounds / k).
+    """
+    return max(WITHIN_A_RUN.time, math.expm1(math.log1p(change) * math.sqrt(rounds / k)))
+
+
+def _fitness_for(least_seen: float) -> tuple[Fitness, str]:
+    """Return how fit a machine is on which this is the smallest change to be seen, and what to do about it."""
+    if least_seen > ACROSS_RUNS.time:
+        return Fitness.UNFIT, "quieten the machine: what else is found here may say why"
+    if least_seen > WITHIN_A_RUN.time:
+        return Fitness.NOTE, "quieten the machine, or give more --rounds, to see smaller ones"
+    return Fitness.FIT, ""
 
 
 def _finding(case: CaseVerdict, fitness: Fitness, found: str, advice: str = "", values: dict[str, float] | None = None) -> Finding:

@@ -66,20 +66,29 @@ def _names(comparison: Comparison) -> dict[str, str]:
 
 
 def reasons(comparison: Comparison) -> list[str]:
-    """Return a line for each reason for the verdicts, after its cases: ``5 cases: 14…20 rounds a side would probably decide …``.
+    """Return the reasons for the verdicts, in lines that begin with their cases: ``5 cases: 14…20 rounds a side would probably decide …``.
 
-    Reasons of tested cases that differ in numbers alone are one. A reason that the sentence on all cases says already is left out.
+    They are grouped twice: reasons of tested cases that differ in numbers alone are merged into one, and then those of the same cases
+    share a line. A reason that the sentence on all cases says already is left out.
     """
     names = _names(comparison)
     summed_up = comparison.unseen.sentence if comparison.unseen else ""
     reasoned = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
-    alike = grouped(reasoned, lambda each: wording.numberless(each[1]) if each[0].tests else each[1])  # the words of a fault stay
-    lines = []
-    for cases, groups in grouped(alike.values(), lambda group: tuple(names[case.case] for case, _ in group)).items():
-        count = f"{'all ' if len(cases) == len(comparison.cases) else ''}{len(cases):,} cases"
-        text = "; ".join(wording.merged(reason for _, reason in group) for group in groups)
-        lines.append(units.one_line(f"{', '.join(cases) if len(cases) <= _NAMED else count}: {text}"))
-    return lines
+    by_wording = grouped(reasoned, lambda each: wording.numberless(each[1]) if each[0].tests else each[1])  # the words of a fault stay
+    merged = [
+        (tuple(names[case.case] for case, _ in alike), wording.merged(reason for _, reason in alike)) for alike in by_wording.values()
+    ]
+    return [
+        units.one_line(f"{_whom(case_names, len(comparison.cases))}: {'; '.join(reason for _, reason in same_cases)}")
+        for case_names, same_cases in grouped(merged, itemgetter(0)).items()
+    ]
+
+
+def _whom(case_names: Sequence[str], of: int) -> str:
+    """Name a few cases, and count more of them; ``of`` is the number of all cases."""
+    if len(case_names) <= _NAMED:
+        return ", ".join(case_names)
+    return f"{'all ' if len(case_names) == of else ''}{len(case_names):,} cases"
 
 
 def _reasons(case: CaseVerdict) -> list[str]:

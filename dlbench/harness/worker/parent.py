@@ -50,10 +50,11 @@ def die_with_parent(groups: list[int]) -> None:
 
 
 def depend_on_lifeline(lifeline: int, hand_on: int | None = None) -> None:
-    """End this process and its group at the end of file of ``lifeline``, a pipe or socket whose other end only the top process holds.
+    """Start a thread that kills this process and its group at the end of file of ``lifeline``: then the top process is gone.
 
-    It works on every system, while the main thread is inside an operation of torch, and when a process in between is gone. ``hand_on`` is
-    a pipe that gets the data before the end. When memory runs out, the kernel then ends this process and not the user's session.
+    ``lifeline`` is a pipe or socket whose other end only the top process holds; requests that come through it are copied to the pipe
+    ``hand_on``, if there is one. The thread works on every system, while the main thread is inside an operation of torch, and when a
+    process in between is gone. The call also makes this process the first that Linux ends when memory runs out.
     """
 
     def wait_for_end() -> None:

@@ -132,16 +132,39 @@ def _refuse(result: Measurement, work: Work, declared: Declaration, device: torc
 
 
 def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
-    """Return the profile of a step that takes about ``call_s``.
+    """Return the profile of a step that takes about ``call_s``."""
+    steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
+    # Counting takes about 50 µs an operation, which is negligible in a long step. A long one has steps == 1, so its counts, too, are of
+    # one step.
+    events, counts, step_s = _record(work, steps, device, clock, counted_apart=call_s < BUDGET_S)
+    timed = list(_own_times(events, device))
+    kinds = defaultdict[OperationKind, float](float)
+    for kind, seconds in kinds_in(timed):
+        if seconds:
+            kinds[kind] += seconds / steps
+    if device.type == "cpu":
+        kinds[OperationKind.REST] = max(0.0, step_s - sum(kinds.values()) + kinds[OperationKind.REST])
+    else:
+        kinds[OperationKind.WAITING] = max(0.0, step_s - busy_s(events) / steps)
+        # The device waits for launches, and each operation of the step is one that it may wait for.
+        counts.operations[OperationKind.WAITING] = sum(counts.operations.values())
+    found = [
+        KindTime(kind, kinds[kind], counts.operations[kind], counts.bytes.get(kind), counts.flops.get(kind))
+        for kind in sorted(kinds, key=lambda kind: -kinds[kind])
+    ]
+    return StepProfile(steps, step_s, tuple(found), slowest_layers(timed, steps))
 
-    The operations of a short step are counted in a step of its own, in which the profiler warms up: the first step under CUPTI allocates
-    its buffers. Those of a long step are counted while it is profiled.
+
+def _record(
+    work: Work, steps: int, device: torch.device, clock: Clock, *, counted_apart: bool
+) -> tuple[Sequence[Any], OperationCounts, float]:
+    """Run so many steps under the profiler; return its events of all of them, the operations of one step, and the seconds of one.
+
+    Operations that are counted apart are those of one more step, in which the profiler warms up: the first step under CUPTI allocates its
+    buffers. Others are counted while they are profiled, in a single step.
     """
     call: Callable[[], Any] = work.call  # type: ignore[assignment]  # what was timed has a call
-    steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
-    # Counting takes about 50 µs an operation, which is negligible in a long step.
     counts = OperationCounts()
-    counted_apart = call_s < BUDGET_S
     activities = [ProfilerActivity.CPU, *([] if device.type == "cpu" else [_activity(device)])]
     os.environ.setdefault("TEARDOWN_CUPTI", "1")  # read when the profiler ends, and by CUDA's alone
     phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
@@ -159,22 +182,7 @@ def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) 
             for _ in range(steps):
                 call()
         step_s = (clock.now() - begun) / steps
-    events = profiler.events() or []
-    timed = list(_own_times(events, device))
-    kinds = defaultdict[OperationKind, float](float)
-    for kind, seconds in kinds_in(timed):
-        if seconds:
-            kinds[kind] += seconds / steps
-    if device.type == "cpu":
-        kinds[OperationKind.REST] = max(0.0, step_s - sum(kinds.values()) + kinds[OperationKind.REST])
-    else:
-        kinds[OperationKind.WAITING] = max(0.0, step_s - busy_s(events) / steps)
-        counts.operations[OperationKind.WAITING] = sum(counts.operations.values())
-    found = [
-        KindTime(kind, kinds[kind], counts.operations[kind], counts.bytes.get(kind), counts.flops.get(kind))
-        for kind in sorted(kinds, key=lambda kind: -kinds[kind])
-    ]
-    return StepProfile(steps, step_s, tuple(found), slowest_layers(timed, steps))
+    return profiler.events() or [], counts, step_s
 
 
 def _run_before(work: Work) -> None:
