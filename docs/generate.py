@@ -304,7 +304,7 @@ def _documented(body: Sequence[ast.stmt], *, functions: bool = True) -> Mapping[
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             text = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else ""
-            found[ast.unparse(target)] = _code(str(text))
+            found[ast.unparse(target)] = _code(str(text).strip())
     return found
 
 

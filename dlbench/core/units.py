@@ -110,9 +110,9 @@ def percent(value: float) -> str:
     return f"{value * 100:.1f} %"
 
 
-def relative_change(value: float, sign: str = "+") -> str:
-    """``+12.3 %`` of a fraction, and from ten times on ``12.3 ×``; with ``sign`` ``-`` only negative ones have a sign."""
-    return f"{three_digits(1 + value)} ×" if value >= 9 else f"{value * 100:{sign}.1f} %"
+def relative_change(value: float) -> str:
+    """``+12.3 %`` of a fraction, and from ten times on ``12.3 ×``."""
+    return f"{three_digits(1 + value)} ×" if value >= 9 else f"{value * 100:+.1f} %"
 
 
 def money(value: float) -> str:

@@ -1,4 +1,4 @@
-"""A card to paste: ``dlbench show --card``."""
+"""A card to paste: ``dlbench show --topic card``."""
 
 from dataclasses import replace
 from pathlib import Path

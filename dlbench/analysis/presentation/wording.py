@@ -71,7 +71,7 @@ def value_name(column: Column) -> str:
 
 
 def value_words(column: Column) -> str:
-    """Return the name of a value as words, without the unit that its cells have: ``epoch gap`` of ``epoch_gap_s``."""
+    """Return the name of a value as words, without the unit that its cells have: ``compile warm`` of ``compile_warm_s``."""
     name = value_name(column)
     if not column.declared:
         return name  # the only thing that tells its unit

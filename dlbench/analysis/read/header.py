@@ -240,7 +240,7 @@ def circumstances(run: RunFile, name: str) -> list[str]:
     if count := len(run.discarded):
         cases = len({each.case.id for each in run.discarded})
         of = f"{count} measurement{'s' * (count > 1)} of {cases} case{'s' * (cases > 1)}"
-        notes.append(f"{name}: left out {of}, throttled or disturbed on a side, which were made again")
+        notes.append(f"{name}: left out {of}, throttled or disturbed on a side, which {'was' if count == 1 else 'were'} made again")
     return notes
 
 

@@ -102,7 +102,7 @@ class Identity:
     device: str = _text("where: cpu, cuda:0, …")
     device_name: str | None = _text("what that device is called by its maker")
     dtype: str | None = _text("precision; of a search the one it found")
-    mode: str | None = _text("eager, compile, graph or autotune; of a search the one it found")
+    mode: str | None = _text("eager, compile, freeze, graph or autotune; of a search the one it found")
     arithmetic: str | None = _text(
         "native where the device has instructions for products in its precision, else emulated; null where nothing tells"
     )

@@ -1,4 +1,4 @@
-"""The ten together: their order, their forms, and how much of a screen they take."""
+"""The twelve together: their order, their forms, and how much of a screen they take."""
 
 from dataclasses import replace
 

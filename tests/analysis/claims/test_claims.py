@@ -1,4 +1,4 @@
-"""Claims of others, and what was measured: ``dlbench show --claims``."""
+"""Claims of others, and what was measured: ``dlbench show --topic claims``."""
 
 import csv
 import json

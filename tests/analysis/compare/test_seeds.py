@@ -11,7 +11,6 @@ import pytest
 from dlbench.core.measurement import Memory
 
 TWO_WORSE = (-0.020, -0.021, -0.019, -0.020, -0.020, -0.022)
-TWO_BETTER = tuple(-each for each in TWO_WORSE)
 BF16 = "convergence[network=mlp,format=bf16,rate=0.02]@cpu"
 
 

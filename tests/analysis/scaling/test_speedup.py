@@ -21,7 +21,6 @@ from dlbench.core.model import Status
 
 OLD = made_up.DECLARED["data_parallel"]
 DECLARED = {"data_parallel": OLD}
-H200S = {"identity": {"accelerators": [{"kind": "cuda", "name": made_up.GPU}] * 8}}
 
 
 def steps(seconds, ranks, device="cuda:0", *, form="ddp", workload="data_parallel", batch=32, count=7, items=None, threads=1, **params):

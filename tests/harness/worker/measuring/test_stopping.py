@@ -109,7 +109,7 @@ def simulated_run(noise, sd, policy):
     ],
 )
 def test_stopping_on_precision_costs_a_percent_of_coverage(policy, covered):
-    """Where rounds differ by 3.5 %, the worst for it; docs/interval.md tells the share."""
+    """Where rounds differ by 3.5 %, the worst for it; docs/protocol.md tells the share."""
     noise, runs = random.Random(1), 4000
     intervals = [median_interval(simulated_run(noise, 0.035, policy)) for _ in range(runs)]
     assert sum(each.low <= 1 <= each.high for each in intervals) / runs == pytest.approx(covered, abs=0.005)
