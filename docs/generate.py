@@ -266,7 +266,7 @@ def authors() -> Iterator[str]:
     texts = {name: documented[home][name] for home, listed in offered._HOMES.items() for name in listed.split() if name in offered.__all__}
     used = _uses()
     names = [name for name in sorted(texts, key=str.lower) if name not in filled_in and not name.startswith("__")]
-    yield _listed(f"`{name}`: {_sentence(texts[name])} `{used[name]}`" for name in names)
+    yield _listed(f"`{name}`: {_sentence(texts[name])}" + (f" `{used[name]}`" if name in used else "") for name in names)
     for title, module, name in FILLED_IN:
         (filled,) = (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef) and node.name == name)
         fields = {field: text for field, text in _documented(filled.body, functions=False).items() if text and field != "parameters"}

@@ -551,3 +551,9 @@ def test_no_file_tells_where_it_was_made():
     # Made-up people are somebody and private-user.
     folder = re.compile(rb"/(?:home|root|Users|work)/(?!some|private-user)[\w.]")
     assert [name for name in project_files() if folder.search((ROOT / name).read_bytes())] == []
+
+
+def test_every_name_that_authors_import_has_an_example():
+    listed = PAGES["docs/reference/authors.md"].partition("\n## ")[0].split("\n- ")[1:]
+    assert len(listed) > 40
+    assert [each for each in listed if not each.strip().endswith("`")] == []
