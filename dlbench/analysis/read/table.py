@@ -170,19 +170,28 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def collect(paths: Sequence[Path]) -> Results:
-    """Read files into one table.
+Read = Callable[[Path, str], Results]
+Map = Callable[[Read, Iterable[Path], Iterable[str]], Iterable[Results]]
+"""`map`, or that of a pool of processes: calls a function with each path and name, and returns the results in that order."""
+
+
+def collect(paths: Sequence[Path], each: Map = map) -> Results:
+    """Read files into one table; ``each`` maps the function that reads a file over them, here or in a pool of processes.
 
     A folder stands for the result files in it. Raises ResultFileError for a file that can't be read, UsageError for one given twice.
     """
     paths = files_in(paths)
-    files = [results_of(load(path), name) for path, name in zip(paths, _names(paths), strict=True)]
+    files = list(each(_read_one, paths, _names(paths)))
     joined: dict[str, Any] = {field: tuple(chain.from_iterable(getattr(file, field) for file in files)) for field in _JOINED}
     joined |= {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
     results = Results(**joined)
     names = place_names(results.environments) if len(files) > 1 else {}
     places = {run: keyed(results.environments[run], name) for run, name in names.items()}
     return replace(results, rows=tuple(with_ceilings(results.rows, places)))
+
+
+def _read_one(path: Path, name: str) -> Results:
+    return results_of(load(path), name)  # at the top of the module, for a pool of processes to find
 
 
 def results_of(run: RunFile, name: str) -> Results:
