@@ -26,10 +26,12 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
     Raises UsageError if there is such a file, unless ``across_machines``.
     """
     environments = results.environments
-    names = (base, *others)
-    nameless = [name for name in names if not environments[name].get("machine_key") and not environments[name].get(pyperf.TOOL)]
-    notes = [f"{name} does not say which machine it is of" for name in nameless]
-    different: set[str] = set()
+    notes = [
+        f"{name} does not say which machine it is of"
+        for name in (base, *others)
+        if not environments[name].get("machine_key") and not environments[name].get(pyperf.TOOL)
+    ]
+    different = set[str]()
     for name in others:
         both = environments[base], environments[name]
         if _differ(both, "machine_key"):
@@ -65,8 +67,7 @@ OTHER_OCCASION = "measured more than an hour from the base, and no calibration t
 def find_other_occasions(results: Results, base: str, others: Sequence[str]) -> tuple[set[str], list[str]]:
     """Return the files of another occasion than the base, and a note that differences may be those of occasions."""
     environments = results.environments
-    gaps = {name: gap_s(environments[base], environments[name]) or 0 for name in others}
-    apart = {name: gap for name, gap in gaps.items() if gap > _ONE_OCCASION_S}
+    apart = {name: gap for name in others if (gap := gap_s(environments[base], environments[name]) or 0) > _ONE_OCCASION_S}
     named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
     far = f"; more than an hour from {base}, which ends --strict with 4: {named}" if apart else ""
     note = f"no calibration: differences may be session noise (identical code has read 11 % slower){far}"
@@ -107,10 +108,10 @@ def find_calibration(results: Results, base: str, folder: Path, path: Path | Non
     """
     machine = results.environments[base].get("machine_key")
     usual = folder / f"{machine}.json"
-    if path is None and machine and usual.parent == folder and usual.is_file():  # a key out of a file may hold anything
-        path = usual
     if path is None:
-        return None, None
+        if not (machine and usual.parent == folder and usual.is_file()):  # a key out of a file may hold anything
+            return None, None
+        path = usual
     found = calibration.load(path)
     if machine and found.machine_key != machine:
         raise UsageError(f"{path} is the calibration of another machine than {base} was measured on; calibrate here: dlbench calibrate")
