@@ -52,15 +52,15 @@ def compare(
     base_rows = {row.case.id: row for row in base.rows}
     new_rows = {row.case.id: row for row in new.rows}
     settings = [*WORK, *(Setting("param", name) for name in base.parameters if name in new.parameters)]
-    settings += [] if across_machines or paired else [DEVICE_NAME, THREADS]
-    settings += [] if paired else [MATH]
+    if not paired:
+        settings += [MATH] if across_machines else [DEVICE_NAME, THREADS, MATH]
     base_readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
     protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     protocol_differences = _differences(protocol, new_protocol)
     for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
     to_test = list[CaseVerdict]()
     settled = list[CaseVerdict]()
-    for case in dict.fromkeys([*base_rows, *new_rows]):
+    for case in {**base_rows, **new_rows}:
         one, other = base_rows.get(case), new_rows.get(case)
         limits, detect = _case_thresholds(base, one, thresholds, given, not across_machines) if one else (thresholds, DETECT_BY_DEFAULT)
         asked = insist or for_a_gate or limits.detect is not None
