@@ -193,7 +193,10 @@ def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(tin
     assert values.keys() == {"input_s", "input_alone_s", "step_alone_s"}
     assert values["step_alone_s"] == batches  # of a second each
     assert not multiprocessing.active_children()
-    assert not {*threading.enumerate()} - running
+    ending = {*threading.enumerate()} - running
+    for thread in ending:
+        thread.join(60)  # the thread that fed a queue ends a moment after the queue was closed
+    assert not any(thread.is_alive() for thread in ending)
 
 
 @pytest.mark.parametrize(
