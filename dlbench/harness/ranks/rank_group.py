@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import accumulate
 from pathlib import Path
 
 from dlbench.core.errors import Interrupted, WorkerError
@@ -132,10 +132,4 @@ class RankGroup(MeasuringProcess):
         return RequestOutcome("died", sentence=sentence, who=channel.who)
 
     def _stop(self) -> str:
-        """Return a sentence with the function that each rank is in: a collective if it waits, another one if it hangs."""
-        found: dict[int, str] = {}
-        for machine, ranks in groupby(self._ranks, self._machine_of):
-            found |= machine.running_functions({rank.number: rank.pid for rank in ranks})
-        known = sorted(found, key=lambda number: (found[number], number))
-        together = [(function, [f"{number}" for number in numbers]) for function, numbers in groupby(known, found.__getitem__)]
-        return ", ".join(f"rank{'s' * (len(numbers) > 1)} {' and '.join(numbers)} in {function}()" for function, numbers in together)
+        return self._ranks[0].stage
