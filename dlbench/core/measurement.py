@@ -1,6 +1,5 @@
 """Data classes: what measuring a case gave in one round, and where the time of a step goes."""
 
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
@@ -178,14 +177,13 @@ class MeteredWindow:
     items: Amount
     """That were processed meanwhile."""
     source: str | None = None
-    """What metered the device: ``nvml_counter``, ``nvml_power`` (integrated) or ``rapl``. Null as ``missing_reasons`` says."""
+    """What metered the device: ``nvml_counter`` or ``rapl``. Null as ``missing_reasons`` says."""
     joules: Quantity | None = None
     """Energy of the device: of a processor that of its packages and, where it is metered apart, of their memory."""
     idle_watts: Quantity | None = None
     """Power of the device before the first round, while no worker was alive."""
     host_joules: Quantity | None = None
-    """Energy of the host's processors meanwhile, of a case on another device; the last two alike."""
-    host_idle_watts: Quantity | None = None
+    """Energy of the host's processors meanwhile, of a case on another device."""
 
 
 class Series(NamedTuple):
@@ -288,10 +286,6 @@ def measurement_to_json(measurement: Measurement, kind: str = "measurement") -> 
     for each in fields(measurement):
         value = getattr(measurement, each.name)
         if value is not None and value != {}:
-            plain = asdict(value, dict_factory=_plain) if is_dataclass(type(value)) else value
+            plain = asdict(value) if is_dataclass(type(value)) else value
             data[each.name] = value.to_json() if isinstance(value, Throttling) else plain
     return data
-
-
-def _plain(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, array) else value for name, value in fields}

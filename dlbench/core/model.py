@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Any, Literal, Protocol, Self
 
 from dlbench.core.declarations import Declaration
-from dlbench.core.errors import nearest
 from dlbench.core.units import Json, Number, Unit
 
 ParamValue = str | bool | int | float
@@ -265,21 +264,11 @@ class Work:
     set_up_memory_counts: bool = True
     """Whether the peak of memory includes set-up, as it must not where that ran the step in a way that takes more than a call."""
 
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """Make one. Raises TypeError with the nearest field for a name that is none of them."""
-        known = [each.name for each in fields(cls)]
-        for name in given:
-            if name not in known:
-                raise TypeError(f"a Work has no field '{name}'{nearest(name, known)}")
-        return object.__new__(cls)
-
     def __post_init__(self) -> None:
         if (self.call is None) == (self.observe is None):
             raise ValueError("a Work has either a call or an observe")
         if self.call is None and (self.before is not None or self.report is not None):
             raise ValueError("a before, and a report, go with a call")
-        if wrong := [name for name in self.unknown if name not in ("flops", "bytes") or getattr(self, name) is not None]:
-            raise ValueError(f"unknown says why flops or bytes are None, not {wrong[0]}")
 
     def counts(self, case: Case) -> dict[str, Any]:
         """Return what a call handles, of all instances together, by the name of the count."""

@@ -7,7 +7,6 @@ the package lists them.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
@@ -108,10 +107,10 @@ _TABLE = (
     Precision("binary",   "bool",     1,     "binary",   1.0,      0.0, scaled=True, instructions=_BITS),
 )  # fmt: skip
 
-PRECISIONS: Mapping[str, Precision] = MappingProxyType({each.name: each for each in _TABLE})
+PRECISIONS: Mapping[str, Precision] = {each.name: each for each in _TABLE}
 """By name, the widest first."""
 SCALED = tuple(each.name for each in _TABLE if each.scaled)
 """The names of those whose operands have a scale."""
 
-ARITHMETIC: Mapping[str, str] = MappingProxyType({each.name: each.arithmetic for each in _TABLE})
+ARITHMETIC: Mapping[str, str] = {each.name: each.arithmetic for each in _TABLE}
 """What products are computed in, a column of `peaks.toml`, by the ``dtype`` of a case."""

@@ -235,7 +235,7 @@ def student_p(t: float, freedom: int) -> float:
 def student_quantile(confidence: float, freedom: int) -> float:
     """Return the t that encloses zero with that confidence: `student_p` of it is 1 - confidence."""
     high = 1.0
-    while high < 2**60 and student_p(high, freedom) > 1 - confidence:
+    while student_p(high, freedom) > 1 - confidence:
         high *= 2
     return crossing(lambda t: student_p(t, freedom) > 1 - confidence, high)
 

@@ -3,7 +3,6 @@
 import math
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -118,9 +117,8 @@ def relative_change(value: float) -> str:
 def money(value: float) -> str:
     """``1,234.50``, to the cent; three digits of what is less than a tenth, of which cents say nothing: ``0.00123``."""
     if value >= 0.0995 or not value:
-        return f"{value:,.2f}" if value < 1e15 else f"{value:.3g}"
-    decimals = 2 - math.floor(math.log10(value))
-    return f"{value:.{decimals}f}" if decimals <= 9 else f"{value:.1e}"
+        return f"{value:,.2f}"
+    return f"{value:.{2 - math.floor(math.log10(value))}f}"
 
 
 def energy(value: float) -> str:
@@ -161,8 +159,6 @@ def fold(text: str, width: int, *, cell: bool = False) -> list[str]:
 
     A word that is wider, such as a path to be copied, stays whole; in a ``cell`` it is broken, and nothing is indented.
     """
-    if not text.isascii() and any(unicodedata.east_asian_width(sign) in "WF" for sign in text):
-        width //= 2  # as each of these takes two columns
     indent = "" if cell else " " * (len(text) - len(text.lstrip()) + 2)
     glued = _AMOUNT.sub("\\1\N{NO-BREAK SPACE}", text)
     lines = textwrap.wrap(glued, max(1, width), subsequent_indent=indent, break_long_words=cell, break_on_hyphens=False)

@@ -148,12 +148,6 @@ def test_where_there_are_no_locks_it_is_written_all_the_same(tmp_path, monkeypat
     assert [json.loads(line).get("of") for line in path.read_text().splitlines()] == [None, 1, 2, 3]
 
 
-def test_a_system_without_flock_has_no_locks(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    with closing(ResultWriter.create(tmp_path / "f.jsonl", {})) as writer:
-        assert writer.unlocked == "this system has no flock"
-
-
 def test_a_torn_line_is_cut_by_the_first_new_one_and_not_before(tmp_path):
     path = made(tmp_path / "f.jsonl")
     whole = path.read_bytes()

@@ -5,7 +5,6 @@ import pytest
 
 from dlbench.core.errors import Unknown
 from dlbench.core.measurement import SpotCheck
-from dlbench.core.model import Work
 from dlbench.core.rows.columns import Checks
 from dlbench.core.rows.summary import summarise
 
@@ -87,12 +86,6 @@ def test_one_reason_for_both_counts_is_told_once():
     text = "its forward pass does not run on shapes alone"
     missing_reasons = {"flops": [Unknown.OPERATIONS_NOT_COUNTED.reason(text=text)], "bytes": [Unknown.BYTES_NOT_COUNTED.reason(text=text)]}
     assert row(missing_reasons=missing_reasons).rate.reason == f"its operations and bytes are unknown: {text}"
-
-
-@pytest.mark.parametrize("unknown", [{"items": "no images"}, {"flops": "no formula", "bytes": "no formula"}])
-def test_only_a_count_that_is_not_stated_is_unknown(unknown):
-    with pytest.raises(ValueError, match=r"unknown says why flops or bytes are None, not (items|bytes)"):
-        Work(call=lambda: None, items=1, bytes=8, unknown=unknown)
 
 
 @pytest.mark.parametrize(
