@@ -1,7 +1,8 @@
-"""The table of published peaks: found by a driver's name, and never by a guess."""
+"""The table of published peaks, found by a driver's name and never by a guess, and what links and collectives cost."""
 
 import re
 import tomllib
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,16 @@ from hypothesis import strategies as st
 from dlbench.core.errors import SuiteError
 from dlbench.core.precision import ARITHMETIC
 from dlbench.core.reference import peaks
-from dlbench.core.reference.peaks import arithmetic_share, link_bytes_per_s, link_bytes_per_s_of, memory_share, peak_of
+from dlbench.core.reference.peaks import (
+    OPERATIONS,
+    arithmetic_share,
+    bus_factor,
+    link_bytes_per_s,
+    link_bytes_per_s_of,
+    memory_share,
+    peak_of,
+    ring_steps,
+)
 
 TABLE = tomllib.loads(peaks._TABLE.read_text())["device"]
 
@@ -153,3 +163,20 @@ def test_a_link_carries_its_transfers_less_the_encoding():
 )
 def test_links_are_known_as_linux_writes_them(speed, width, bytes_per_s):
     assert link_bytes_per_s_of(speed, width) == (bytes_per_s and pytest.approx(bytes_per_s, rel=1e-4))
+
+
+def test_the_factors_of_collectives_are_those_of_nccl_tests():
+    factors = {"all_reduce": (1.0, 1.75), **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), (0.5, 0.875))}
+    factors |= dict.fromkeys(("broadcast", "reduce", "send_recv"), (1.0, 1.0))
+    assert {each: (bus_factor(each, 2), bus_factor(each, 8)) for each in OPERATIONS} == factors
+
+
+@pytest.mark.parametrize("cost", [bus_factor, ring_steps])
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather_and_more_ranks_never_move_less(cost):
+    for ranks in range(1, 100):
+        assert cost("all_reduce", ranks) == pytest.approx(cost("reduce_scatter", ranks) + cost("all_gather", ranks))
+    for operation in OPERATIONS:
+        assert cost(operation, 1) == 0
+        assert all(cost(operation, fewer) <= cost(operation, more) for fewer, more in pairwise(range(1, 50)))
+    with pytest.raises(KeyError):
+        cost("gossip", 2)

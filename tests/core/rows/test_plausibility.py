@@ -5,6 +5,7 @@ import pytest
 
 from dlbench.core.errors import Unknown
 from dlbench.core.measurement import SpotCheck
+from dlbench.core.model import Work
 from dlbench.core.rows.columns import Checks
 from dlbench.core.rows.summary import summarise
 
@@ -140,3 +141,10 @@ def test_checks_are_read_from_the_round_that_made_them():
     rounds = made_up.rounds_of(made_up.case(), made_up.flat([1.0] * 3))
     first = made_up.checked(rounds[0], SpotCheck(True, 1e-7, 1e-5, 4e-8), "fp64: because")
     assert summarise([first, *rounds[1:]]).check == Checks(True, 1e-7, 1e-5, 4e-8, reason="fp64: because")
+
+
+def test_instances_handle_what_one_does_as_many_times():
+    three = made_up.case("w", instances=3, threads=2)
+    assert (three.ranks, three.instances, three.threads) == (3, 3, 2)
+    found = Work(call=list, items=4, flops=10.0, bytes=0).counts(three)
+    assert found == {"items": 12, "flops": 30.0, "least_flops": None, "bytes": 0, "least_bytes": None}
