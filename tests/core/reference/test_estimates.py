@@ -43,7 +43,7 @@ def test_every_training_figure_names_its_peak_and_what_it_is_of():
     assert {each.peak for each in training} == {"fp64", "fp32", "tf32", "fp16"}
     assert {(each.source.partition("/")[0], each.update) for each in training} == {
         ("mila-iqia", True), ("lambdal", True), ("huggingface", True), ("u39kun", False), ("jcjohnson", False), ("soumith", False),
-        ("ryujaehun", None),
+        ("ryujaehun", None)
     }  # fmt: skip
     assert [each.value for each in training if each.batch is None] == [1753, 2616]
 

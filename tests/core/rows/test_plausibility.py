@@ -58,10 +58,7 @@ BOTH = {name: [each.reason(text="not on shapes alone")] for name, each in
         ({"bytes": 1e6}, "what a call moves may come from a cache, so the bandwidth of memory does not bound it"),
         ({}, "the workload states neither operations nor bytes"),
         # A workload may say why it does not state a count; one reason for both counts is told once.
-        (
-            {"flops": 1e9, "device": "cpu", "missing_reasons": NO_FORMULA},
-            f"{NO_PEAK}; also, its bytes are unknown: no formula for Layer",
-        ),
+        ({"flops": 1e9, "device": "cpu", "missing_reasons": NO_FORMULA}, f"{NO_PEAK}; also, its bytes are unknown: no formula for Layer"),
         ({"missing_reasons": NO_FORMULA}, "its bytes are unknown: no formula for Layer"),
         ({"missing_reasons": BOTH}, "its operations and bytes are unknown: not on shapes alone"),
     ],

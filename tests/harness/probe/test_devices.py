@@ -43,23 +43,14 @@ def test_the_cpu(tmp_path, monkeypatch):
     cgroup = {"proc/self/cgroup": "0::/", "proc/self/mountinfo": mount, "sys/fs/cgroup/cpu.max": "350000 100000"}
     write(two_sockets(tmp_path), cgroup)
     (cpu,) = describe(hello())
-    assert cpu == Processor(
-        name="Made-up Processor 9000",
-        sockets=2,
-        physical_cores=4,
-        threads=8,
-        isa="AVX512",
-        instructions=(),
-        l1d_bytes=4 * 48 * 1024,
-        l2_bytes=8 * 2**20,
-        l3_bytes=64 * 2**20,
-        numa_nodes=2,
-        memory_bytes=16 * 2**30,
-        cgroup_quota_cores=3.5,
-        affinity=8,
-        affinity_cores=4,
-    )
+    counts = {"sockets": 2, "physical_cores": 4, "threads": 8, "numa_nodes": 2, "affinity": 8, "affinity_cores": 4}
+    caches = {"l1d_bytes": 4 * 48 * 1024, "l2_bytes": 8 * 2**20, "l3_bytes": 64 * 2**20, "memory_bytes": 16 * 2**30}
+    words = {"name": "Made-up Processor 9000", "isa": "AVX512", "instructions": ()}
+    assert cpu == Processor(**words, **counts, **caches, cgroup_quota_cores=3.5)
     assert cpu.usable_threads() == 3
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5}, raising=False)
+    cpu = describe_cpu()  # two threads of one core are one core to compute on
+    assert (cpu.affinity, cpu.affinity_cores, cpu.usable_threads()) == (2, 1, 1)
 
 
 def test_a_bare_sandbox_tells_little_and_says_so(monkeypatch):
@@ -70,13 +61,6 @@ def test_a_bare_sandbox_tells_little_and_says_so(monkeypatch):
     not_told = dict.fromkeys(unknown, "the operating system does not tell")
     assert cpu.reasons == {**not_told, "isa": "torch does not tell", "cgroup_quota_cores": "no quota is set"}
     assert cpu.usable_threads() == 2
-
-
-def test_two_threads_of_one_core_are_one_core_to_compute_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5}, raising=False)
-    two_sockets(tmp_path)
-    cpu = describe_cpu()
-    assert (cpu.affinity, cpu.affinity_cores, cpu.usable_threads()) == (2, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,18 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
     assert found.throttling == Throttling(thermal=pytest.approx(0.1)), "of three seconds"
 
 
+def on_card(clock, made_up, steps, interval_s, seconds, items=1.0, seen=None):
+    """A window on the card, which answers otherwise after each step."""
+    seen = seen or Window(Monitor([CARD], 2), "cuda:0", DECLARED)
+    seen.mark({"interval_s": interval_s})
+    for passed_s, answers in steps:
+        clock.now_s += passed_s
+        made_up.answers = card(**answers)
+        seen.read()
+    seen.mark({"items": items, "seconds": seconds})
+    return measured(seen)
+
+
 def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path, clock, made_up):
     write(tmp_path, zones(package_0=10.0))
 
@@ -200,61 +212,34 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
     clock.now_s += 30
     made_up.answers = card(19_000_001, 301_000, reasons=0x1 | 0x4, clock_mhz=1700, celsius=80)
     seen.read()
+    write(tmp_path, zones(package_0=4210.0))
     clock.now_s += 30
     made_up.answers = card(23_700_123, 250_000, reasons=0x4 | 0x40, clock_mhz=1500, celsius=85)
-    seen.read()
-    write(tmp_path, zones(package_0=4210.0))
     seen.mark({"items": 4096.0, "seconds": 60.0})
     found = measured(seen)
     energy = found.energy
     assert (energy.source, energy.seconds, energy.items) == ("nvml_counter", 60.0, 4096.0)
-    assert energy.joules == pytest.approx(23_700.123 - 701, abs=1e-9)
-    assert (energy.idle_watts, energy.host_joules) == (pytest.approx(70), pytest.approx(4200))
-    assert found.values == {
-        "burst": 1.0,
-        "clock_hz": (1.7e9, 1.5e9),
-        "temperature_c": (80.0, 85.0),
-        "power_w": (301.0, 250.0),
-        "throttle": (sampler.AT_POWER_LIMIT, sampler.SLOWED_DOWN),
-    }
-    assert found.throttling.reasons == ("hw_thermal_slowdown", "sw_power_cap")
-    assert not found.missing_reasons
+    joules = pytest.approx(23_700.123 - 701, abs=1e-9)
+    assert (energy.joules, energy.idle_watts, energy.host_joules) == (joules, pytest.approx(70), pytest.approx(4200))
+    series = {"clock_hz": (1.7e9, 1.5e9), "temperature_c": (80.0, 85.0), "power_w": (301.0, 250.0)}
+    assert found.values == {"burst": 1.0, "throttle": (sampler.AT_POWER_LIMIT, sampler.SLOWED_DOWN), **series}
+    assert (found.throttling.reasons, found.missing_reasons) == (("hw_thermal_slowdown", "sw_power_cap"), {})
 
 
 def test_a_reading_that_comes_late_stands_for_those_that_it_missed(clock, made_up):
-    seen = Window(Monitor([CARD], 2), "cuda:0", DECLARED)
-    seen.mark({"interval_s": 1})
-    clock.now_s += 3.5
-    seen.read()
-    clock.now_s += 0.5
-    made_up.answers = card(clock_mhz=900)
-    seen.read()
-    seen.mark({"items": 1.0, "seconds": 4.0})
-    assert measured(seen).values["clock_hz"] == (1.8e9, 1.8e9, 1.8e9, 0.9e9)
+    found = on_card(clock, made_up, [(3.5, {}), (0.5, {"clock_mhz": 900})], 1, 4.0)
+    assert found.values["clock_hz"] == (1.8e9, 1.8e9, 1.8e9, 0.9e9)
 
 
 def test_series_have_the_points_of_the_worker_whose_window_began_first(clock, made_up):
-    seen = Window(Monitor([CARD], 2), "cuda:0", DECLARED)
-    clock.now_s += 0.02  # until the message is here
-    seen.mark({"interval_s": 1.0})
-    for _ in range(21):
-        clock.now_s = seen.due_s
-        seen.read()
-    clock.now_s += 0.99
-    seen.mark({"items": 1.0, "seconds": 22.01})
-    assert {len(points) for points in measured(seen).values.values() if isinstance(points, tuple)} == {22}
+    found = on_card(clock, made_up, [(1.0, {})] * 21 + [(0.99, {})], 1.0, 22.01)  # the message took 20 ms
+    assert {len(points) for points in found.values.values() if isinstance(points, tuple)} == {22}
 
 
 def test_a_second_window_takes_the_place_of_the_first(clock, made_up):
     seen = Window(Monitor([CARD], 2), "cuda:0", DECLARED)
-    for energy_mj, mhz in ((1000, 1800), (50_000, 900)):
-        made_up.answers = card(energy_mj, clock_mhz=mhz)
-        seen.mark({"interval_s": 30})
-        clock.now_s += 30
-        made_up.answers = card(2 * energy_mj, clock_mhz=mhz)
-        seen.read()
-        seen.mark({"items": energy_mj, "seconds": 30.0})
-    found = measured(seen)
+    on_card(clock, made_up, [(30, {"energy_mj": 1000})], 30, 30.0, 1000, seen)
+    found = on_card(clock, made_up, [(30, {"energy_mj": 51_000, "clock_mhz": 900})], 30, 30.0, 50_000, seen)
     assert (found.energy.joules, found.energy.items, found.values["clock_hz"]) == (pytest.approx(50), 50_000, (0.9e9,))
 
 
