@@ -56,26 +56,20 @@ class Load:
         return answer
 
 
-H200 = {
-    "nvmlDeviceGetCurrPcieLinkGeneration": 1,
-    "nvmlDeviceGetMaxPcieLinkGeneration": 5,
-    "nvmlDeviceGetCurrPcieLinkWidth": 8,
-    "nvmlDeviceGetMaxPcieLinkWidth": 16,
-    "nvmlDeviceGetNvLinkState": [1] * 18,
-    "nvmlDeviceGetEnforcedPowerLimit": 650_000,
-    "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
-    "nvmlDeviceGetPowerUsage": 120_500,
-    "nvmlDeviceGetClockInfo": {real.NVML_CLOCK_SM: 345, real.NVML_CLOCK_MEM: 3201},
-    "nvmlDeviceGetMaxClockInfo": {real.NVML_CLOCK_SM: 1980, real.NVML_CLOCK_MEM: 3202},
-    "nvmlDeviceGetEccMode": [1, 1],
-    "nvmlDeviceGetMigMode": [0, 0],
-    "nvmlDeviceGetPersistenceMode": 1,
-    "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 34},
-    "nvmlDeviceGetComputeMode": 0,
-    "nvmlDeviceGetCurrentClocksEventReasons": 0x24,
-    "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=71), SimpleNamespace(pid=72)],
-    "nvmlDeviceGetGraphicsRunningProcesses": [SimpleNamespace(pid=72)],
+_PCIE = {"CurrPcieLinkGeneration": 1, "MaxPcieLinkGeneration": 5, "CurrPcieLinkWidth": 8, "MaxPcieLinkWidth": 16}
+_POWER = {"EnforcedPowerLimit": 650_000, "PowerManagementDefaultLimit": 700_000, "PowerUsage": 120_500}
+_CLOCKS = {
+    "ClockInfo": {real.NVML_CLOCK_SM: 345, real.NVML_CLOCK_MEM: 3201},
+    "MaxClockInfo": {real.NVML_CLOCK_SM: 1980, real.NVML_CLOCK_MEM: 3202},
+    "CurrentClocksEventReasons": 0x24,
 }
+_MODES = {"EccMode": [1, 1], "MigMode": [0, 0], "PersistenceMode": 1, "ComputeMode": 0, "NvLinkState": [1] * 18}
+_OTHERS = {
+    "Temperature": {real.NVML_TEMPERATURE_GPU: 34},
+    "ComputeRunningProcesses": [SimpleNamespace(pid=71), SimpleNamespace(pid=72)],
+    "GraphicsRunningProcesses": [SimpleNamespace(pid=72)],
+}
+H200: dict[str, Any] = {f"nvmlDeviceGet{name}": each for name, each in (_PCIE | _POWER | _CLOCKS | _MODES | _OTHERS).items()}
 
 
 class FakeNvml:

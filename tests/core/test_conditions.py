@@ -79,54 +79,34 @@ def test_what_counts_as_disturbed(throttling, lost, disturbances):
 
 
 AGAIN = "measured again in 1 of 2 rounds, as an earlier try was throttled or disturbed"
-HOT, COLD, LOST = Throttling(thermal=0.3), Throttling(thermal=0.0), Throttling(waiting=0.125)
+WAITING, TOO_HOT = f"disturbed in 2 of 3 rounds: {WAITED.format('12.5')}", "throttled in 2 of 4 rounds: too hot for 30.0 % of its time"
+CAPPED = "at its power limit in 2 of 2 rounds, for up to 25.0 % of the time"
+BUSY = "other processes took up to 1 CPUs' time in 1 of 1 round"
+CALM, AGAIN_CALM, COLD, AGAIN_COLD = (Throttling(**{name: 0.0}, tries=tries) for name in ("waiting", "thermal") for tries in (1, 2))
+HOT, LOST = [Throttling(thermal=0.2, tries=3), Throttling(thermal=0.3)], [Throttling(waiting=0.125), Throttling(waiting=0.0625)]
+AT_LIMIT = [Throttling(power_cap=0.25), Throttling(reasons=("sw_power_cap",))]
+SHARED = [on_card(0, 0, 0), on_card(1, 2, 0), on_card(2, 0, 1), on_card(3, None)]
 
 
 @pytest.mark.parametrize(
-    ("throttlings", "states", "device", "found"),
+    ("throttlings", "states", "device", "found"),  # throttled, at its power limit, disturbed, why, lost and in how many rounds
     [
-        ([None, None], [], "cpu", {}),
-        ([COLD] * 2, [QUIET], "cpu", {"throttled": False, "disturbed": False, "rounds": 0}),
-        (
-            [Throttling(waiting=0.0), LOST, Throttling(waiting=0.0625)],
-            [QUIET],
-            "cpu",
-            {"disturbed": True, "lost_share": 0.125, "rounds": 2, "reason": f"disturbed in 2 of 3 rounds: {WAITED.format('12.5')}"},
-        ),
-        ([Throttling(waiting=0.0, tries=2), None], [], "cpu", {"disturbed": False, "lost_share": 0.0, "reason": AGAIN, "rounds": 0}),
-        (
-            [Throttling(waiting=0.0)],
-            on_cpus(1.0),
-            "cpu",
-            {"disturbed": True, "lost_share": 0.0, "rounds": 0, "reason": "other processes took up to 1 CPUs' time in 1 of 1 round"},
-        ),
-        (
-            [COLD, Throttling(thermal=0.2, tries=3), HOT, None],
-            [],
-            "cuda:0",
-            {"throttled": True, "rounds": 2, "reason": "throttled in 2 of 4 rounds: too hot for 30.0 % of its time"},
-        ),
-        ([Throttling(thermal=0.0, tries=2), COLD], [], "cuda:0", {"throttled": False, "rounds": 0, "reason": AGAIN}),
-        (
-            [Throttling(power_cap=0.25), Throttling(reasons=("sw_power_cap",))],
-            [],
-            "cuda:0",
-            {"throttled": False, "power_capped": True, "rounds": 0}
-            | {"reason": "at its power limit in 2 of 2 rounds, for up to 25.0 % of the time"},
-        ),
+        ([None, None], [], "cpu", Circumstances()),
+        ([COLD] * 2, [QUIET], "cpu", Circumstances(False, None, False, None, None, 0)),
+        ([CALM, *LOST], [QUIET], "cpu", Circumstances(None, None, True, WAITING, 0.125, 2)),
+        ([AGAIN_CALM, None], [], "cpu", Circumstances(None, None, False, AGAIN, 0.0, 0)),
+        ([CALM], on_cpus(1.0), "cpu", Circumstances(None, None, True, BUSY, 0.0, 0)),
+        ([COLD, *HOT, None], [], "cuda:0", Circumstances(True, None, None, TOO_HOT, None, 2)),
+        ([AGAIN_COLD, COLD], [], "cuda:0", Circumstances(False, None, None, AGAIN, None, 0)),
+        (AT_LIMIT, [], "cuda:0", Circumstances(False, True, None, CAPPED, None, 0)),
         # Others on a device disturb its cases and no others.
-        (
-            [None] * 4,
-            [on_card(0, 0, 0), on_card(1, 2, 0), on_card(2, 0, 1), on_card(3, None)],
-            "cuda:0",
-            {"disturbed": True, "rounds": 2, "reason": "2 other processes on cuda:0 in 2 of 3 rounds"},
-        ),
-        ([None], [on_card(0, 0, 1)], "cuda:0", {"disturbed": True, "rounds": 1, "reason": "1 other process on cuda:0 in 1 of 1 round"}),
-        ([None], [on_card(0, 0, 1)], "cuda:1", {"disturbed": False, "rounds": 0}),  # by the CPUs, which tell
+        ([None] * 4, SHARED, "cuda:0", Circumstances(None, None, True, "2 other processes on cuda:0 in 2 of 3 rounds", None, 2)),
+        ([None], [on_card(0, 0, 1)], "cuda:0", Circumstances(None, None, True, "1 other process on cuda:0 in 1 of 1 round", None, 1)),
+        ([None], [on_card(0, 0, 1)], "cuda:1", Circumstances(None, None, False, None, None, 0)),  # by the CPUs, which tell
     ],
 )
 def test_the_worst_round_and_how_many_there_were(throttlings, states, device, found):
-    assert summarise_conditions(list(enumerate(throttlings)), states, device, 2) == Circumstances(**found)
+    assert summarise_conditions(list(enumerate(throttlings)), states, device, 2) == found
 
 
 @pytest.mark.parametrize(

@@ -88,20 +88,15 @@ def test_ties_and_zeros_of_pairs_are_ranked_towards_no_difference(differences):
     assert signed_rank_p(differences) == pytest.approx(max(found), rel=1e-12)
 
 
-@given(st.lists(st.floats(0, 10), min_size=1, max_size=8), st.lists(st.floats(0, 10), min_size=1, max_size=8))
-def test_p_does_not_depend_on_which_side_is_which(base, other):
-    assert rank_test_p(base, other) == rank_test_p(other, base) <= 1
-    assert rank_test_p(base, other) >= smallest_p(len(base), len(other))
-
-
-SIDE = st.lists(st.integers(0, 100), min_size=4, max_size=8)
+SIDE = st.lists(st.floats(0, 10), min_size=1, max_size=8)
 
 
 @given(SIDE, SIDE)
-def test_an_interval_without_zero_has_a_p_below_5_percent(base, other):
-    _, interval = shift_interval(base, other)
-    assert interval is not None
-    assert interval.low <= 0 <= interval.high or rank_test_p(base, other) <= 0.05
+def test_p_does_not_depend_on_which_side_is_which_and_is_small_where_the_interval_excludes_zero(base, other):
+    p, (_, interval) = rank_test_p(base, other), shift_interval(base, other)
+    assert smallest_p(len(base), len(other)) <= p == rank_test_p(other, base) <= 1
+    assert interval is None or interval.low <= 0 <= interval.high or p <= 0.05
+    assert interval is not None or min(len(base), len(other)) < 4
 
 
 def test_the_smallest_p_is_that_of_samples_wholly_apart_or_of_one_sign():
@@ -193,12 +188,12 @@ def test_swapping_the_samples_turns_the_shift_round(base, other):
 CRITICAL_U = {(4, 4): 0, (3, 5): 0, (5, 5): 2, (6, 6): 5, (7, 7): 8, (8, 8): 13, (10, 10): 23, (5, 10): 8, (20, 20): 127}
 
 
-@pytest.mark.parametrize(("m", "n"), CRITICAL_U)
-def test_the_interval_of_ranks_ends_where_the_published_table_says(m, n):
-    base, other = list(range(m)), [1000 * j for j in range(n)]
-    differences = sorted(b - a for a in base for b in other)
-    (interval,) = rank_test.rank_test(base, other, (0.95,))[2]
-    assert (interval.low, interval.high) == (differences[CRITICAL_U[m, n]], differences[-1 - CRITICAL_U[m, n]])
+def test_the_interval_of_ranks_ends_where_the_published_table_says():
+    for (m, n), u in CRITICAL_U.items():
+        base, other = list(range(m)), [1000 * j for j in range(n)]
+        differences = sorted(b - a for a in base for b in other)
+        (interval,) = rank_test.rank_test(base, other, (0.95,))[2]
+        assert (interval.low, interval.high) == (differences[u], differences[-1 - u])
 
 
 @pytest.mark.parametrize(("m", "n"), [(2, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 5), (5, 5), (2, 7)])
@@ -286,12 +281,8 @@ def test_holm_rejects_what_its_steps_reject_and_keeps_the_order(p_values, weight
     assert holm(p_values, [weight] * len(p_values)) == pytest.approx(corrected)  # equal weights are none
 
 
-@pytest.mark.parametrize(("cases", "rounds"), [(0, 1), (1, 5), (3, 5), (4, 6), (11, 6), (12, 7), (42, 7), (43, 8), (2309, 10), (2310, 11)])
-def test_rounds_that_let_a_gate_fail_at_all(cases, rounds):
-    assert rounds_for_gate(2 * cases, 0.05, least=1) == rounds
-
-
-@pytest.mark.parametrize(("tests", "rounds"), [(1, 14), (5, 14), (80, 14), (82, 15), (1500, 19)])
-def test_pairs_take_more_rounds_than_ranks(tests, rounds):
-    assert rounds_for_gate(tests, least=14, paired=True) == rounds
-    assert tests * smallest_signed_p(rounds) < 0.01
+def test_rounds_that_let_a_gate_fail_at_all_of_which_pairs_take_more():
+    rounds = {0: 1, 1: 5, 3: 5, 4: 6, 11: 6, 12: 7, 42: 7, 43: 8, 2309: 10, 2310: 11}
+    assert {cases: rounds_for_gate(2 * cases, 0.05, least=1) for cases in rounds} == rounds
+    rounds = {1: 14, 5: 14, 80: 14, 82: 15, 1500: 19}
+    assert {tests: rounds_for_gate(tests, least=14, paired=True) for tests in rounds} == rounds

@@ -166,31 +166,23 @@ def test_select(devices, wanted, ids):
     assert [device.id for device in select(devices, wanted)] == ids
 
 
-HAS = "this machine has: cpu, cuda:0, cuda:1, odd:0"
+HAS, LOST_SENTENCE = "this machine has: cpu, cuda:0, cuda:1, odd:0", "cuda:0 can't be used: it is lost"
+NO_GPU = "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu"
+VALID = "valid: cpu, cuda:0, cuda:1, odd:0, cuda, mps, odd, xpu, gpu, all"
 
 
 @pytest.mark.parametrize(
     ("devices", "wanted", "error", "sentence"),
     [
-        (LOST, ["cuda:0"], DeviceAbsent, "cuda:0 can't be used: it is lost"),
-        (LOST, ["cpu", "cuda:0"], DeviceAbsent, "cuda:0 can't be used: it is lost"),
-        (DEVICES, ["cpu", "cuda:2"], DeviceAbsent, f"there is no device 'cuda:2' here; {HAS}"),
-        (DEVICES, ["cpu", "mps"], DeviceAbsent, f"there is no device 'mps' here; {HAS}"),
-        (DEVICES, ["cpu", "xpu:0"], DeviceAbsent, f"there is no device 'xpu:0' here; {HAS}"),
-        (DEVICES, ["cpu", "odd:7"], DeviceAbsent, f"there is no device 'odd:7' here; {HAS}"),
-        (
-            DEVICES[:1],
-            ["gpu"],
-            DeviceAbsent,
-            "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu",
+        (LOST, ["cuda:0"], DeviceAbsent, LOST_SENTENCE),
+        (LOST, ["cpu", "cuda:0"], DeviceAbsent, LOST_SENTENCE),
+        *(
+            (DEVICES, ["cpu", word], DeviceAbsent, f"there is no device '{word}' here; {HAS}")
+            for word in ("cuda:2", "mps", "xpu:0", "odd:7")
         ),
+        (DEVICES[:1], ["gpu"], DeviceAbsent, NO_GPU),
         (DEVICES, ["cdua:1"], UsageError, "'cdua:1' is no device; did you mean 'cuda:1'?"),
-        (
-            DEVICES,
-            ["gpu-of-mine"],
-            UsageError,
-            "'gpu-of-mine' is no device; valid: cpu, cuda:0, cuda:1, odd:0, cuda, mps, odd, xpu, gpu, all",
-        ),
+        (DEVICES, ["gpu-of-mine"], UsageError, f"'gpu-of-mine' is no device; {VALID}"),
     ],
 )
 def test_devices_that_are_not_there_and_words_that_name_none(devices, wanted, error, sentence):

@@ -124,8 +124,8 @@ def test_where_nvml_does_not_open_every_field_says_why(code, reason):
 
 
 def test_without_the_package(monkeypatch):
-    with FakeNvml().imported():
-        monkeypatch.setitem(sys.modules, "pynvml", None)
+    with FakeNvml().imported(), monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pynvml", None)
         _, reasons = nvml.reader(UUID, None)(["ecc"])
     assert reasons == {"ecc": "the package nvidia-ml-py is not installed; pip install nvidia-ml-py"}
 

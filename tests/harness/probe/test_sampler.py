@@ -2,6 +2,7 @@
 
 import math
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
@@ -142,24 +143,15 @@ def test_a_counter_without_a_range_that_jumps_back_is_null():
 
 
 @pytest.mark.parametrize(
-    ("flags", "energy", "telemetry"),
-    [
-        (
-            "fpu hypervisor\ncpu MHz\t: 2300.0",
-            "a virtual machine has no /sys/class/powercap, by which processors tell their energy",
-            "a virtual machine tells no clock, temperature, power or throttling",
-        ),
-        (
-            "fpu",
-            "there is no /sys/class/powercap here, by which processors tell their energy",
-            "this machine tells no clock, temperature, power or throttling of the device",
-        ),
-    ],
+    ("flags", "who", "energy", "of"),
+    [("fpu hypervisor\ncpu MHz\t: 2300.0", "a virtual machine", "has no", ""), ("fpu", "this machine", "there is no", " of the device")],
 )
-def test_a_machine_that_tells_nothing_says_so_in_a_sentence_each(tmp_path, clock, flags, energy, telemetry):
+def test_a_machine_that_tells_nothing_says_so_in_a_sentence_each(tmp_path, clock, flags, who, energy, of):
     found = on_processor(tmp_path, clock, [{"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}"}, {}], seconds=1)
     assert (found.energy.seconds, found.energy.joules, found.values) == (1.0, None, {"burst": 1.0})
-    assert (reason(found, "energy"), reason(found, "telemetry")) == (energy, telemetry)
+    where = f"{who} {energy} /sys/class/powercap" if of == "" else f"{energy} /sys/class/powercap here"
+    assert reason(found, "energy") == f"{where}, by which processors tell their energy"
+    assert reason(found, "telemetry") == f"{who} tells no clock, temperature, power or throttling{of}"
 
 
 def test_a_short_window_has_series_and_no_energy(tmp_path, clock):
@@ -274,17 +266,19 @@ def test_what_holds_a_card_down_is_read_while_its_blocks_run(clock, made_up, ref
     assert (found.values, found.energy, found.missing_reasons) == ({"burst": 1.0}, None, {})
 
 
+NOT_STARTED, SILENT, ANSWERS = (
+    FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED),
+    *(FakeNvml(Card(f"GPU-{UUID}", "", card(energy_mj))) for energy_mj in (REFUSED, 1000)),
+)
+
+
 @pytest.mark.parametrize(
     ("device", "fake", "sentence"),
     [
-        (CARD, FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED), "NVML tells neither energy nor power of this device"),
-        (CARD, FakeNvml(Card(f"GPU-{UUID}", "", card(REFUSED))), "NVML tells neither energy nor power of this device"),
-        (
-            Accelerator(id="cuda:0", kind="cuda", uuid=UUID, vendor="nvidia", mig=True),
-            FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", card())),
-            "a MIG instance has no meter of its own",
-        ),
-        (Accelerator(id="xpu:0", kind="xpu", vendor="intel"), FakeNvml(), "dlbench reads no energy of xpu devices"),
+        (CARD, NOT_STARTED, "NVML tells neither energy nor power of this device"),
+        (CARD, SILENT, "NVML tells neither energy nor power of this device"),
+        (replace(CARD, mig=True), ANSWERS, "a MIG instance has no meter of its own"),
+        (Accelerator(id="xpu:0", kind="xpu", vendor="intel"), ANSWERS, "dlbench reads no energy of xpu devices"),
     ],
 )
 def test_a_device_without_a_meter_says_why(clock, device, fake, sentence):
