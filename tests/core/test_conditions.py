@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from dlbench.core.conditions import UNDISTURBED, Circumstances, RoundState, Throttling, summarise_conditions, undisturbed
 from dlbench.core.decoding import convert
 from dlbench.core.measurement import Samples
-from dlbench.core.store import load
-from dlbench.core.writer import as_line
 
 QUIET = RoundState(0, 10.0, 0.02, 0.0, {"cpu": {}}, {"cpu": {}})
 
@@ -150,27 +148,6 @@ states = st.fixed_dictionaries({}, optional={"cpu": st.dictionaries(st.sampled_f
 def test_throttling_and_a_round_survive_the_file(throttling, state):
     for record in (throttling, state):
         assert convert(type(record), json.loads(json.dumps(record.to_json()))) == record
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"round": 1.5}, "`$.round`"),
-        ({"seconds": -1}, "`$.seconds`"),
-        ({"other_cpus": "many"}, "`$.other_cpus`"),
-        ({"before": []}, "`$.before`"),
-        ({"after": {"cpu": []}}, "`$.cpu`"),
-        ({"after": {"cpu": {"governor": 1}}}, "`$.cpu.governor`"),
-        ({"after": {"accelerators": 1}}, "`$.accelerators`"),
-        ({"after": {"accelerators": {"cuda:0": {"other_processes": "two"}}}}, "`$.accelerators[...].other_processes`"),
-    ],
-)
-def test_a_round_that_was_edited_is_left_out(tmp_path, change, why):
-    path = tmp_path / "f.jsonl"
-    path.write_bytes(as_line({"kind": "header", "schema": 1}) + as_line({**QUIET.to_json(), **change}))
-    run = load(path)
-    ((number, said),) = run.left_out
-    assert (number, why in said, run.states) == (2, True, ()), said
 
 
 def test_a_block_is_undisturbed_where_no_thread_waited_for_a_fiftieth_of_it():

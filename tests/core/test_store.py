@@ -2,6 +2,7 @@
 
 import copy
 import json
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -16,27 +17,12 @@ from dlbench.core.store import SCHEMA, LeftOut, load
 from dlbench.core.writer import ResultWriter
 
 CASE = Case("matmul[n=4,dtype=fp32]@cuda:0", "mine", "matmul", {"n": 4, "dtype": "fp32"}, "cuda:0")
-WHOLE = Measurement(
-    case=CASE,
-    round=3,
-    status=Status.OK,
-    device_name="A card",
-    threads=2,
-    samples=Samples(7, [0.5, 0.25], 1.5, 0.75, steady=False),
-    memory=Memory(1, 2, 3),
-    transfer=Transfer(10, 0.1, 20, 0.2),
-    check=SpotCheck(True, 1e-7, 1e-5, 4e-8),
-    items=4,
-    flops=1e9,
-    least_flops=2.5e8,
-    bytes=64,
-    least_bytes=16,
-    values={"loss": 0.5},
-    math={"fp32_matmul": "ieee", "deterministic": False},
-    missing_reasons={"memory": [{"reason": "no_proc"}]},
-    started="2026-01-31T12:00:00.000+00:00",
-    throttling=Throttling(thermal=0.5, reasons=("hw_slowdown",), tries=3),
-)
+COUNTS = {"items": 4, "flops": 1e9, "least_flops": 2.5e8, "bytes": 64, "least_bytes": 16, "threads": 2}
+READ = {"memory": Memory(1, 2, 3), "transfer": Transfer(10, 0.1, 20, 0.2), "check": SpotCheck(True, 1e-7, 1e-5, 4e-8)}
+AROUND = {"throttling": Throttling(thermal=0.5, reasons=("hw_slowdown",), tries=3), "started": "2026-01-31T12:00:00.000+00:00"}
+SAID = {"values": {"loss": 0.5}, "math": {"deterministic": False}, "missing_reasons": {"memory": [{"reason": "no_proc"}]}}
+SAMPLES = Samples(7, [0.5, 0.25], 1.5, 0.75, steady=False)
+WHOLE = Measurement(CASE, 3, Status.OK, device_name="A card", samples=SAMPLES, **COUNTS, **READ, **AROUND, **SAID)
 ROWS = (WHOLE, Measurement(CASE, 0, Status.OOM, "it was too big"))
 STATE = RoundState(3, 5.0, 0.25, None, {"cpu": {"governor": "powersave"}}, {})
 
@@ -47,10 +33,9 @@ def line(measurement, kind="measurement"):
 
 def write(path, *records):
     """Write a file of lines, or measurements; return its path."""
-    writer = ResultWriter.create(path, {"seed": 1})
-    for record in records:
-        writer.append(line(record))
-    writer.close()
+    with closing(ResultWriter.create(path, {"seed": 1})) as writer:
+        for record in records:
+            writer.append(line(record))
     return path
 
 
@@ -84,29 +69,27 @@ def test_a_file_cut_anywhere_in_its_last_line_is_torn_there_and_nothing_else_is_
     whole = path.read_bytes()
     last = whole[:-1].rindex(b"\n") + 1
     path.write_bytes(whole[: last + 1 + cut % (len(whole) - last - 1)])
-    run = load(path)
+    torn, run = path.read_bytes(), load(path)
     assert (run.torn, run.measurements) == (True, ROWS[:1])
-    writer = ResultWriter.resume(path)
-    writer.append(line(ROWS[1]))
-    writer.close()
+    with closing(ResultWriter.resume(path)) as writer:
+        assert path.read_bytes() == torn  # only the first new line cuts the torn one off
+        writer.append(line(ROWS[1]))
     assert path.read_bytes() == whole
 
 
 def test_a_header_that_lacks_its_newline_stays_when_the_run_goes_on(path):
     path.write_bytes(write(path).read_bytes().rstrip())
-    writer = ResultWriter.resume(path)
-    writer.append(line(WHOLE))
-    writer.close()
+    with closing(ResultWriter.resume(path)) as writer:
+        writer.append(line(WHOLE))
     assert (load(path).header["seed"], load(path).measurements) == (1, ROWS[:1])
 
 
 def test_appending_never_reads_the_file_back_nor_writes_numbers_that_json_does_not_have(path, tmp_path):
-    writer = ResultWriter.create(path, {})
-    path.rename(tmp_path / "moved.jsonl")
-    with pytest.raises(ValueError, match="Out of range float"):
-        writer.append(line(replace(WHOLE, flops=float("nan"))))
-    writer.append(line(WHOLE))
-    writer.close()
+    with closing(ResultWriter.create(path, {})) as writer:
+        path.rename(tmp_path / "moved.jsonl")
+        with pytest.raises(ValueError, match="Out of range float"):
+            writer.append(line(replace(WHOLE, flops=float("nan"))))
+        writer.append(line(WHOLE))
     assert load(tmp_path / "moved.jsonl").measurements == ROWS[:1]
 
 
@@ -150,6 +133,17 @@ def edited(change):
         (lambda row: row.update(kind="footer", state={"cpu": {"clock_hz": []}}), "`$.state.cpu.clock_hz`"),
         (lambda row: row.update(kind="nonsense"), "no line of dlbench is called 'nonsense'"),
         (lambda row: row.update(kind=3), "`$.kind`"),
+        (lambda row: row.update(kind="round", seconds=-1), "`$.seconds`"),
+        (lambda row: row.update(kind="round", round=1.5, seconds=1), "`$.round`"),
+        (lambda row: row.update(kind="round", seconds=1, other_cpus="many"), "`$.other_cpus`"),
+        (lambda row: row.update(kind="round", seconds=1, before=[]), "`$.before`"),
+        (lambda row: row.update(kind="round", seconds=1, after={"cpu": []}), "`$.cpu`"),
+        (lambda row: row.update(kind="round", seconds=1, after={"cpu": {"governor": 1}}), "`$.cpu.governor`"),
+        (lambda row: row.update(kind="round", seconds=1, after={"accelerators": 1}), "`$.accelerators`"),
+        (
+            lambda row: row.update(kind="round", seconds=1, after={"accelerators": {"cuda:0": {"other_processes": "two"}}}),
+            "`$.accelerators[...].other_processes`",
+        ),
     ],
 )
 def test_an_edited_line_is_left_out_with_its_number_and_what_is_wrong(path, change, why):

@@ -129,15 +129,12 @@ def test_the_caches_of_a_cpu_and_the_cpus_of_a_node(tmp_path):
     two_sockets(tmp_path)
     core = frozenset({1, 5})
     assert caches_of(1)[:2] == [CpuCache(1, 48 << 10, core), CpuCache(2, 2 << 20, core)]
-    assert caches_of(99) == []
     nodes = cpus_of_nodes()
-    assert (len(nodes), frozenset().union(*nodes)) == (2, frozenset(range(8)))
-
-
-def test_a_cache_that_is_not_told_whole_is_left_out_or_of_its_cpu_alone(tmp_path):
+    assert (len(nodes), frozenset().union(*nodes), caches_of(99)) == (2, frozenset(range(8)), [])
+    # One that is not told whole is left out, or of its CPU alone.
     files = {"index0/level": "1", "index1/level": "2", "index1/size": "1024K", "index2/level": "x", "index2/size": "32K"}
-    write(tmp_path, {f"sys/devices/system/cpu/cpu3/cache/{name}": text for name, text in files.items()})
-    assert caches_of(3) == [CpuCache(2, 1 << 20, frozenset({3}))]
+    write(tmp_path, {f"sys/devices/system/cpu/cpu99/cache/{name}": text for name, text in files.items()})
+    assert caches_of(99) == [CpuCache(2, 1 << 20, frozenset({99}))]
 
 
 @given(st.sets(st.integers(0, 300)))

@@ -66,7 +66,9 @@ def test_a_refusal_costs_one_field():
         "nvmlDeviceGetComputeMode": NVMLError(real.NVML_ERROR_FUNCTION_NOT_FOUND),
         "nvmlDeviceGetCurrPcieLinkWidth": NVMLLibraryMismatchError("Unversioned function called and …"),
     }
-    values, reasons = answered(answers)
+    fake = FakeNvml(Card(f"GPU-{UUID}", "", answers))
+    fake.without = {"nvmlDeviceGetMaxPcieLinkWidth"}
+    values, reasons = read(fake)
     assert reasons == {
         "nvlink_links": "NVML refused: code 2",
         "ecc": NOT_TOLD,
@@ -75,15 +77,9 @@ def test_a_refusal_costs_one_field():
         "temperature_c": "the GPU stopped answering its driver: reboot",
         "compute_mode": OLD_DRIVER,
         "pcie_width": OLD_DRIVER,
+        "pcie_width_max": "the installed nvidia-ml-py is too old to ask for it; pip install -U nvidia-ml-py",
     }
     assert values.keys() == set(nvml.FACTS) - reasons.keys()
-
-
-def test_an_old_package_lacks_a_function():
-    fake = FakeNvml(Card(f"GPU-{UUID}", "", H200))
-    fake.without = {"nvmlDeviceGetMigMode"}
-    old = "the installed nvidia-ml-py is too old to ask for it; pip install -U nvidia-ml-py"
-    assert read(fake, "mig", "ecc") == ({"ecc": True}, {"mig": old})
 
 
 @pytest.mark.parametrize(
