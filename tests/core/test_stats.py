@@ -116,15 +116,11 @@ def test_the_ends_of_that_interval_are_as_far_away_as_is_likely(share, of):
 
 @pytest.mark.parametrize(("percent", "times"), [(50, 11), (90, 64), (99, 662)])
 def test_a_percentile_takes_as_many_times_as_loadgen_wants(percent, times):
-    assert times_for(percent) == times
-
-    def one_or_none_above(n):  # exactly, by fractions
-        above = Fraction(100 - percent, 100)
-        return (1 - above) ** n + n * above * (1 - above) ** (n - 1)
-
-    assert one_or_none_above(times) <= Fraction(1, 100) < one_or_none_above(times - 1)
-    assert percentile(range(times), percent) is not None
-    assert percentile(range(times - 1), percent) is None
+    above = Fraction(100 - percent, 100)
+    enough, too_few = ((1 - above) ** n + n * above * (1 - above) ** (n - 1) for n in (times, times - 1))  # none or one above, exactly
+    assert enough <= Fraction(1, 100) < too_few
+    found = [percentile(range(count), percent) is not None for count in (times, times - 1)]
+    assert (times_for(percent), found) == (times, [True, False])
 
 
 @given(st.lists(TIMES, min_size=64, max_size=68), st.sampled_from([50, 90]))
@@ -147,17 +143,10 @@ def test_a_wild_point_does_not_carry_the_line_away_and_one_place_makes_none() ->
     assert [theil_sen(few, few) for few in ([], [1.0], [2.0, 2.0])] == [None] * 3
 
 
-@pytest.mark.parametrize(
-    ("values", "variance"),
-    [
-        pytest.param([7.0], 0.0, id="one value"),
-        pytest.param([1.0, 3.0], 1.0, id="two"),
-        pytest.param([1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0], 5 / 12, id="each like the one before it"),
-        pytest.param([1.0, 4.0, 2.0, 3.0, 3.0, 2.0, 4.0, 1.0], 0.0, id="the same ones by turns"),
-    ],
-)
-def test_dependent_variance_sees_what_lasts(values: list[float], variance: float) -> None:
-    assert dependent_variance(values) == pytest.approx(variance)
+def test_dependent_variance_sees_what_lasts() -> None:
+    assert [dependent_variance(each) for each in ([7.0], [1.0, 3.0])] == [0.0, 1.0]
+    assert dependent_variance([1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]) == pytest.approx(5 / 12)  # each like the one before it
+    assert dependent_variance([1.0, 4.0, 2.0, 3.0, 3.0, 2.0, 4.0, 1.0]) == 0.0  # the same ones by turns
 
 
 def test_dependent_variance_of_independent_values_is_that_of_their_median() -> None:

@@ -7,9 +7,11 @@ from dlbench.core.errors import Reason, Unavailable, Unknown, explained
 FIGURES = {"seconds": 1.5, "seconds_most": 1.0, "bytes": 1024, "bytes_left": 512, "kind": "mps", "precision": "fp16", "text": "no"}
 
 
-def test_every_reason_has_a_sentence_in_which_its_figures_stand() -> None:
+def test_every_reason_has_a_sentence_in_which_its_figures_stand_and_what_is_raised_says_it() -> None:
     sentences = {unknown.name.lower(): explained([unknown.reason(**FIGURES)]) for unknown in Unknown}
     assert [name for name, sentence in sentences.items() if sentence == name or "{" in sentence] == []
+    error = Unavailable(Unknown.NO_LOCKS, kind="mps")
+    assert (error.reason, str(error)) == ({"reason": "no_locks", "kind": "mps"}, "dlbench locks no host memory for mps devices")
 
 
 @pytest.mark.parametrize(
@@ -35,8 +37,3 @@ def test_every_reason_has_a_sentence_in_which_its_figures_stand() -> None:
 )
 def test_sentences_have_their_figures_and_parts(reasons: list[Reason], sentence: str) -> None:
     assert explained(reasons) == sentence
-
-
-def test_what_is_raised_holds_the_reason_and_says_the_sentence() -> None:
-    error = Unavailable(Unknown.NO_LOCKS, kind="mps")
-    assert (error.reason, str(error)) == ({"reason": "no_locks", "kind": "mps"}, "dlbench locks no host memory for mps devices")

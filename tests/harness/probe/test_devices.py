@@ -102,20 +102,21 @@ def test_a_card_tells_the_memory_node_that_it_is_connected_to(tmp_path, text, no
     assert (found.numa_node, found.reasons.get("numa_node")) == (node, "the system does not tell" if node is None else None)
 
 
-def test_a_gpu_without_nvml_keeps_what_torch_told():
+@pytest.mark.parametrize(
+    ("device", "name", "reason"),
+    [
+        (gpu(0, FIRST), "NVIDIA H200", "the NVIDIA driver is not loaded"),
+        *(
+            ({"id": f"{kind}:0", "kind": kind, "vendor": vendor}, None, "NVML reads NVIDIA devices only")
+            for kind, vendor in (("cuda", "amd"), ("mps", None), ("xpu", None), ("odd", None))
+        ),
+    ],
+)
+def test_without_nvml_and_of_other_makers_there_is_what_torch_told(device, name, reason):
     with FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED).imported():
-        _, device = describe(hello(gpu(0, FIRST)))
-    assert device.name == "NVIDIA H200"
-    assert {device.reasons[name] for name in nvml.FACTS} == {"the NVIDIA driver is not loaded"}
-    assert all(getattr(device, name) is None for name in nvml.FACTS)
-
-
-@pytest.mark.parametrize("device", [{"kind": "cuda", "vendor": "amd"}, {"kind": "mps"}, {"kind": "xpu"}, {"kind": "odd"}])
-def test_other_makers_devices_never_open_nvml(device):
-    with FakeNvml(init_error=real.NVML_ERROR_UNKNOWN).imported():
-        _, found = describe(hello({"id": f"{device['kind']}:0", **device}))
-    assert {found.reasons[name] for name in nvml.FACTS} == {"NVML reads NVIDIA devices only"}
-    assert found.reasons["name"] == "torch does not tell"
+        _, found = describe(hello(device))
+    assert {(getattr(found, field), found.reasons[field]) for field in nvml.FACTS} == {(None, reason)}
+    assert (found.name, found.reasons.get("name")) == (name, None if name else "torch does not tell")
 
 
 def test_json_says_every_field_or_why_not_and_holds_no_uuid():
@@ -125,9 +126,6 @@ def test_json_says_every_field_or_why_not_and_holds_no_uuid():
         data = json.loads(json.dumps(device.to_json(), allow_nan=False))
         assert {name for name, value in data.items() if value is None} == set(data["reasons"])
     assert FIRST not in json.dumps([device.to_json() for device in devices]) + repr(devices)
-
-
-def test_a_card_has_one_hash_with_and_without_the_prefix_of_its_uuid():
     hashes = [Accelerator(id="cuda:0", kind="cuda", uuid=uuid).uuid_hash for uuid in (FIRST, f"GPU-{FIRST}", SECOND)]
     assert hashes[0] == hashes[1] != hashes[2]
 
@@ -149,21 +147,15 @@ def test_a_device_that_cannot_be_used_is_there_with_its_reason():
 LOST = (Processor(), Accelerator(id="cuda:0", kind="cuda", unusable="it is lost"), Accelerator(id="cuda:1", kind="cuda"))
 
 
-@pytest.mark.parametrize(
-    ("devices", "wanted", "ids"),
-    [
-        (DEVICES, [], ["cpu", "cuda:0", "cuda:1", "odd:0"]),
-        (DEVICES, ["all"], ["cpu", "cuda:0", "cuda:1", "odd:0"]),
-        (DEVICES, ["cuda"], ["cuda:0", "cuda:1"]),
-        (DEVICES, ["cuda:1", "cpu", "cuda:1"], ["cpu", "cuda:1"]),
-        (DEVICES, ["odd"], ["odd:0"]),
-        (DEVICES, ["gpu"], ["cuda:0", "cuda:1", "odd:0"]),
-        (LOST, [], ["cpu", "cuda:0", "cuda:1"]),
-        (LOST, ["cuda"], ["cuda:0", "cuda:1"]),
-    ],
-)
-def test_select(devices, wanted, ids):
-    assert [device.id for device in select(devices, wanted)] == ids
+def chosen(devices, words):
+    return " ".join(device.id for device in select(devices, words.split()))
+
+
+def test_select():
+    ids = {"": "cpu cuda:0 cuda:1 odd:0", "all": "cpu cuda:0 cuda:1 odd:0", "cuda": "cuda:0 cuda:1", "cuda:1 cpu cuda:1": "cpu cuda:1"}
+    ids |= {"odd": "odd:0", "gpu": "cuda:0 cuda:1 odd:0"}
+    assert {words: chosen(DEVICES, words) for words in ids} == ids
+    assert (chosen(LOST, ""), chosen(LOST, "cuda")) == ("cpu cuda:0 cuda:1", "cuda:0 cuda:1")
 
 
 HAS, LOST_SENTENCE = "this machine has: cpu, cuda:0, cuda:1, odd:0", "cuda:0 can't be used: it is lost"

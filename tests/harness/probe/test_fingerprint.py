@@ -3,7 +3,7 @@ import json
 import os
 import socket
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from unittest import mock
 
 import pynvml as real
@@ -27,10 +27,10 @@ HELLO = {
 }
 
 
-def taken(hello=HELLO, *, answers=H200, driver="580.65.06", argv=("dlbench",), environ=MappingProxyType({})):
+def taken(hello=HELLO, *, answers=H200, driver="580.65.06", argv=("dlbench",), environ=None):
     fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", dict(answers)), driver=driver)
     with fake.imported(), mock.patch("sys.argv", argv):
-        return fingerprint.fingerprint(hello, describe(hello), environ=environ)
+        return fingerprint.fingerprint(hello, describe(hello), environ=environ or {})
 
 
 @pytest.fixture(autouse=True)

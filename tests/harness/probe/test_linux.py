@@ -14,7 +14,6 @@ V1_MOUNTS = (
     f"32 31 0:29 /docker/1 /{GROUPS}/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
     f"33 31 0:30 / /{GROUPS}/memory rw,relatime - cgroup cgroup rw,memory"
 )
-V1_PERIOD = {"cpu,cpuacct/cpu.cfs_period_us": "100000"}
 
 
 def v2(root, own, files, mount=V2_MOUNT):
@@ -49,17 +48,14 @@ def test_a_path_that_the_mount_does_not_show_means_the_mount_itself(tmp_path, ow
     assert linux.cpu_quota_cores() == 0.5
 
 
-@pytest.mark.parametrize(("text", "cores"), [("300000", 3.0), ("-1", None)])
-def test_version_1(tmp_path, text, cores):
-    v1(tmp_path, V1_PERIOD | {"cpu,cpuacct/cpu.cfs_quota_us": text})
-    assert linux.cpu_quota_cores() == cores
-
-
-def test_throttling_of_both_versions(tmp_path):
+def test_quota_and_throttling_of_both_versions(tmp_path):
     v2(tmp_path, "/", {"cpu.stat": "usage_usec 5\nnr_periods 9\nnr_throttled 4\nthrottled_usec 2500000"})
     assert linux.cpu_throttling() == {"throttled_s": 2.5}
     v1(tmp_path, {"cpu,cpuacct/cpu.stat": "nr_periods 9\nnr_throttled 3\nthrottled_time 1500000000"})
     assert linux.cpu_throttling() == {"throttled_s": 1.5}
+    for text, cores in (("300000", 3.0), ("-1", None)):
+        v1(tmp_path, {"cpu,cpuacct/cpu.cfs_period_us": "100000", "cpu,cpuacct/cpu.cfs_quota_us": text})
+        assert linux.cpu_quota_cores() == cores
 
 
 GIB = 1 << 30
