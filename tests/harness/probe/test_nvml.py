@@ -11,7 +11,6 @@ from nvml_fake import H200, UUID, Card, FakeNvml, NVMLError, NVMLLibraryMismatch
 from dlbench.harness.probe import nvml
 
 OTHER = "11111111-2222-3333-4444-555555555555"
-NOT_TOLD = "this device does not tell it through NVML"
 OF_DIFFERENT_VERSIONS = "NVIDIA driver are of different versions: reboot or match the driver"
 OLD_DRIVER = "the NVIDIA driver is too old to tell it"
 
@@ -71,7 +70,7 @@ def test_a_refusal_costs_one_field():
     values, reasons = read(fake)
     assert reasons == {
         "nvlink_links": "NVML refused: code 2",
-        "ecc": NOT_TOLD,
+        "ecc": "this device does not tell it through NVML",
         "mig": "NVML refused: code 999",
         "persistence": "the driver tells it to administrators only",
         "temperature_c": "the GPU stopped answering its driver: reboot",

@@ -10,8 +10,6 @@ from machine_fake import two_sockets, write
 from dlbench.harness.probe import processor
 from dlbench.harness.probe.programs import OWN, cpu_s_by_name
 
-CPUS = "sys/devices/system/cpu"
-
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch):
@@ -57,8 +55,8 @@ def test_each_process_has_cores_of_its_own_on_one_memory_node(tmp_path, processe
 def test_a_core_is_found_under_the_name_before_linux_5_1_and_a_hidden_package_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
     assert (processor.core_count(), processor.socket_count(), processor.cache_bytes()) == (None, None, {})
-    write(tmp_path, {f"{CPUS}/cpu{cpu}/topology/thread_siblings_list": "0-1" for cpu in (0, 1)})
-    write(tmp_path, {f"{CPUS}/cpu0/topology/physical_package_id": "-1"})  # a virtual Arm board
+    write(tmp_path, {f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": "0-1" for cpu in (0, 1)})
+    write(tmp_path, {"sys/devices/system/cpu/cpu0/topology/physical_package_id": "-1"})  # a virtual Arm board
     assert (processor.core_count(), processor.socket_count()) == (1, None)
 
 

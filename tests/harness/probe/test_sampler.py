@@ -294,11 +294,6 @@ def test_a_device_without_a_meter_says_why(clock, device, fake, sentence):
     assert reason(found, "energy") == f"{sentence}; {no_host}"
 
 
-def test_a_window_that_was_never_begun_adds_nothing():
-    found = measured(Window(Monitor([Processor()], 2), "cpu", Declaration()))
-    assert (found.energy, found.missing_reasons, found.values) == (None, {}, {"burst": 1.0})
-
-
 @pytest.mark.parametrize("seconds", [0, -1, 0.001, math.inf, math.nan])
 def test_readings_too_close_or_never_are_refused(seconds):
     with pytest.raises(ValueError, match=r"readings .* s apart can't be taken; give 0.01 s or more"), metered_window(seconds):
@@ -348,6 +343,8 @@ LOST = Throttling(waiting=0.25, stolen=0.0)
     ],
 )
 def test_what_held_back_a_processor_in_five_seconds(tmp_path, clock, before, after, seen, found):
+    begun = measured(Window(Monitor([Processor()], 2), "cpu", Declaration()))  # a window that was never begun adds nothing
+    assert (begun.energy, begun.missing_reasons, begun.values) == (None, {}, {"burst": 1.0})
     write(tmp_path, before)
     watch = Monitor([Processor()], 2)
     counters = watch.counters("cpu")
