@@ -14,7 +14,7 @@ from dlbench.core.errors import OutputError, ResultFileError, UsageError
 from dlbench.core.measurement import Measurement, Memory, Samples, SpotCheck, Transfer, measurement_to_json
 from dlbench.core.model import Case, Status
 from dlbench.core.store import SCHEMA, LeftOut, load
-from dlbench.core.writer import ResultWriter
+from dlbench.core.writer import ResultWriter, as_line
 
 CASE = Case("matmul[n=4,dtype=fp32]@cuda:0", "mine", "matmul", {"n": 4, "dtype": "fp32"}, "cuda:0")
 COUNTS = {"items": 4, "flops": 1e9, "least_flops": 2.5e8, "bytes": 64, "least_bytes": 16, "threads": 2}
@@ -23,6 +23,7 @@ AROUND = {"throttling": Throttling(thermal=0.5, reasons=("hw_slowdown",), tries=
 SAID = {"values": {"loss": 0.5}, "math": {"deterministic": False}, "missing_reasons": {"memory": [{"reason": "no_proc"}]}}
 SAMPLES = Samples(7, [0.5, 0.25], 1.5, 0.75, steady=False)
 WHOLE = Measurement(CASE, 3, Status.OK, device_name="A card", samples=SAMPLES, **COUNTS, **READ, **AROUND, **SAID)
+TWO = {"cuda:0": {"other_processes": "two"}}
 ROWS = (WHOLE, Measurement(CASE, 0, Status.OOM, "it was too big"))
 STATE = RoundState(3, 5.0, 0.25, None, {"cpu": {"governor": "powersave"}}, {})
 
@@ -32,10 +33,9 @@ def line(measurement, kind="measurement"):
 
 
 def write(path, *records):
-    """Write a file of lines, or measurements; return its path."""
-    with closing(ResultWriter.create(path, {"seed": 1})) as writer:
-        for record in records:
-            writer.append(line(record))
+    """Write a file of lines, or measurements, at once; return its path."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"".join(map(as_line, [{"kind": "header", "schema": SCHEMA, "seed": 1}, *map(line, records)])))
     return path
 
 
@@ -46,7 +46,10 @@ def path(tmp_path):
 
 def test_what_is_written_is_read(path):
     again = replace(WHOLE, started="2026-01-31T11:00:00.000+00:00")
-    run = load(write(path, *ROWS, line(again, "discarded"), STATE.to_json(), {"kind": "footer", "rounds": 4}))
+    with closing(ResultWriter.create(path, {"seed": 1})) as writer:
+        for record in (*map(line, ROWS), line(again, "discarded"), STATE.to_json(), {"kind": "footer", "rounds": 4}):
+            writer.append(record)
+    run = load(path)
     assert run.header == {"kind": "header", "schema": SCHEMA, "seed": 1}
     assert (run.measurements, run.states, run.discarded) == (ROWS, (STATE,), (again,))
     assert (run.footer, run.torn, run.left_out) == ({"kind": "footer", "rounds": 4}, False, ())
@@ -140,10 +143,7 @@ def edited(change):
         (lambda row: row.update(kind="round", seconds=1, after={"cpu": []}), "`$.cpu`"),
         (lambda row: row.update(kind="round", seconds=1, after={"cpu": {"governor": 1}}), "`$.cpu.governor`"),
         (lambda row: row.update(kind="round", seconds=1, after={"accelerators": 1}), "`$.accelerators`"),
-        (
-            lambda row: row.update(kind="round", seconds=1, after={"accelerators": {"cuda:0": {"other_processes": "two"}}}),
-            "`$.accelerators[...].other_processes`",
-        ),
+        (lambda row: row.update(kind="round", seconds=1, after={"accelerators": TWO}), "`$.accelerators[...].other_processes`"),
     ],
 )
 def test_an_edited_line_is_left_out_with_its_number_and_what_is_wrong(path, change, why):
