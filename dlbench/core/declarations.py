@@ -86,14 +86,13 @@ class Role:
 
     name: ParameterRole
     text: str = ""
-    """The value that stands out: of a way the one that its others are held against, of a supply the one where samples come from storage
-    and not from memory, of a format of numbers the one that others are held against, of ``own_process`` the one whose cases share a
-    process on an accelerator with no others, as they leave something behind there. Of a switch and of copies the default, where none is
-    given. Of feeding the value with which a call copies nothing."""
+    """The special value of the parameter. In the roles ``way`` and ``format`` the others are compared with it. In ``supply`` samples come
+    from storage with it, else from memory. In ``own_process`` its cases share a process on an accelerator with no others, as they leave
+    something behind there. In ``feeding`` a call copies nothing with it. In ``switch`` and ``copies``, if none is given, the default."""
 
 
 def _misfit(record: Any) -> str | None:
-    """Say which field of a data class holds a value that is not of its type; None where none does."""
+    """Return a sentence on the first field of a data class whose value is not of its type; None if there is none."""
     for name, hint in get_type_hints(type(record)).items():
         if not _fits(hint, value := getattr(record, name)):
             return f"{name} must be {_words(hint)}, not {reprlib.repr(value)}"
@@ -256,7 +255,7 @@ class Declaration:
     values: tuple[Value, ...] = ()
     """All values that it reports."""
     parameters: Mapping[str, Mapping[ParameterRole, str]] = field(default_factory=dict)
-    """By name, those that have roles, each role with the value that stands out, if any: ``{"mode": {"switch": "eager"}}``."""
+    """By name, those that have roles, each role with its special value, if any: ``{"mode": {"switch": "eager"}}``."""
     ceiling: Ceiling | None = None
     """What its rows say the machine can do at most: others are held against the best of ``arithmetic``, by precision, and of ``memory``."""
     parallel: Parallel = Parallel()
@@ -291,7 +290,7 @@ class Declaration:
         return next(iter(self.having(role)), None)
 
     def stands_out(self, role: ParameterRole, params: Mapping[str, Any]) -> bool:
-        """Whether a case with these parameters has the value that stands out of one with this role."""
+        """Whether a case with these parameters has the special value of a parameter with this role."""
         return any(params.get(name) == self.parameters[name][role] for name in self.having(role))
 
     def value(self, role: ValueRole) -> Value | None:
@@ -314,10 +313,10 @@ class Declaration:
         return self.having("searched", "searched_last", "searched_cores")
 
     def searches(self, params: Mapping[str, Any]) -> bool:
-        """Whether a case with these parameters stands for a search, as none does for its cores alone."""
+        """Whether a case with these parameters is a search; one for its cores alone is none."""
         return any(params.get(name) is None for name in self.having("searched", "searched_last"))
 
     def plain_default(self, parameter: str) -> str | None:
-        """Return the text of a parameter that its others are held against, where one is declared."""
+        """Return the value of a parameter that its others are compared with; None where none is declared."""
         own = self.parameters.get(parameter, {})
         return own.get("switch", own.get("way"))

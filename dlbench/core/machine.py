@@ -71,7 +71,7 @@ _VARIABLES = "stack.environ."
 def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten the known entries of a fingerprint's machine, software and cards; empty where machine or software is missing.
 
-    A block of which only the hash is known has that as its one entry.
+    If only the hash of a block is known, that is its one entry.
     """
     identity = environment.get("identity") or environment.get("machine_key")
     stack = environment.get("stack") or environment.get("stack_key")

@@ -160,11 +160,11 @@ class Transfer:
 
     h2d_bytes: Count
     h2d_s: Quantity
-    """From pageable memory, blocking, as plain code does; the way back in the same way, into fresh memory each time."""
+    """From pageable memory, blocking, as plain code does; so is the copy back, into fresh memory each time."""
     d2h_bytes: Count
     d2h_s: Quantity
     pinned_h2d_s: Quantity | None = None
-    """From existing page-locked memory; the way back in the same way. None where not timed; ``missing_reasons`` says why."""
+    """From existing page-locked memory; so is the copy back. None where not timed; ``missing_reasons`` says why."""
     pinned_d2h_s: Quantity | None = None
 
 
@@ -210,7 +210,7 @@ class SpotCheck:
     follows_input: bool | None = None
     """Whether other numbers in the inputs gave another output."""
     error: Quantity | None = None
-    """Relative distance from the same in fp64, in the 2-norm; infinite where None stands beside a tolerance."""
+    """Relative distance from the same in fp64, in the 2-norm; infinite if it is None and there is a tolerance."""
     tolerance: Quantity | None = None
     """Error that rounding explains; a case beyond it has failed."""
     empty_call_s: Quantity | None = None

@@ -258,11 +258,11 @@ class Work:
     countable_operations: bool = True
     """Whether a call hands its operations to the device one by one, as no compiled step and no graph does."""
     joins_instances: bool = False
-    """Whether an ``observe`` may run in several instances at once, of which that of rank 0 reports for all."""
+    """Whether an ``observe`` may run in several instances at once; that of rank 0 then reports for all."""
     own_threads: bool = False
     """Whether a call starts threads, which wait for each other's CPUs as those of no other program."""
     set_up_memory_counts: bool = True
-    """Whether the peak of memory includes set-up, as it must not where that ran the step in a way that takes more than a call."""
+    """Whether the peak of memory includes set-up; it must not where set-up took more than a call, such as by an eager step."""
 
     def __post_init__(self) -> None:
         if (self.call is None) == (self.observe is None):

@@ -46,7 +46,7 @@ class Precision:
     amd_families: tuple[str, ...] = ("",)
     """What the names of AMD's architectures that have it begin with."""
     instructions: tuple[str, ...] | None = None
-    """Of a CPU, those of which one makes its arithmetic native, as Linux names them in /proc/cpuinfo; None: every CPU has it."""
+    """Instructions of a CPU by their names in /proc/cpuinfo, any of which makes its arithmetic native; None: it is native on every CPU."""
     missing_on: Mapping[str, str] = field(default_factory=dict)
     """Kinds of device that never have it, each with the reason."""
 
@@ -57,7 +57,7 @@ class Precision:
 
     @property
     def rounds_within(self) -> bool:
-        """Whether matrix units round the operands, which are stored in fp32, in a way of their own."""
+        """Whether matrix units round the operands themselves, which are stored in fp32."""
         return self.arithmetic == "tf32"
 
     def is_native(self, device: Mapping[str, Any], *, on_cpu: bool) -> bool | None:

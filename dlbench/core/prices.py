@@ -1,4 +1,4 @@
-"""Prices of devices and of electricity, and a training of one's own: what a user says beside results, never measured and never stored."""
+"""Prices of devices and of electricity, and a training of the user's own: given with results, never measured and never stored."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from dlbench.core.units import money, one_line
 DAYS_A_YEAR = 365
 """Days of use, each of as many hours as a user says."""
 KWH = "kwh"
-"""Stands for electricity where a device would stand."""
+"""Names electricity in place of a device."""
 _ALL = ""
 _SHOWN = 40
 """Characters that a sentence repeats of what makes no sense."""
@@ -78,7 +78,7 @@ class Prices:
     epochs: int = 1
     """How often that training passes over them."""
     cards: tuple[str, ...] = ()
-    """Cards that are not here, of which answers say what they would bring."""
+    """Cards that are not here; answers estimate what they would bring."""
 
     @property
     def has_amounts(self) -> bool:
@@ -87,7 +87,7 @@ class Prices:
 
     @property
     def heading(self) -> str:
-        """What stands behind the title of a table of amounts: ``, in EUR``."""
+        """End of the title of a table of amounts: ``, in EUR``."""
         return f", in {self.currency}" if self.currency else ""
 
     def money(self, value: float) -> str:
@@ -103,7 +103,7 @@ class Prices:
         return _total([self.price.of(each) for each in devices])
 
     def spread(self, devices: Sequence[str]) -> float | None:
-        """Return their price spread over the hours of their planned use, years × 365 × hours a day; None where a part is not said."""
+        """Return their price spread over the hours of their planned use, years × 365 × hours a day; None where a part is not given."""
         of_each = [(self.price.of(each), self.use_hours.of(each)) for each in devices]
         return _total([None if price is None or hours is None else price / hours for price, hours in of_each])
 

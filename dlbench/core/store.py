@@ -49,7 +49,7 @@ class RunFile:
     discarded: tuple[Measurement, ...] = ()
     """Measurements repeated because they, or the other side, were held back; no row counts them.
 
-    One whose repetition was never made counts: its line stands there once more as a measurement, and it is among those alone.
+    One whose repetition was never made counts: the file has it again as a measurement, and it is among those alone.
     """
     tries: tuple[Measurement, ...] = ()
     """Tries of searches, in their order: no planned cases."""

@@ -138,9 +138,9 @@ def _held(path: Path) -> OutputError:
 
 
 def _mend_end(descriptor: int, *, may_cut: bool) -> None:
-    """Cut off what stands behind the last newline; end it where it is the header, and damaged where nothing may be cut.
+    """Cut off the text behind the last newline. If it is the header, end it; if nothing may be cut, end it as a damaged line.
 
-    It was read as torn, so it must not count later on, even if all that it lacks is its newline.
+    It was read as torn, so it must not count later, even if it only lacks its newline.
     """
     size = os.fstat(descriptor).st_size
     end = os.pread(descriptor, size, 0).rfind(b"\n") + 1

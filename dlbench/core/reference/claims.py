@@ -1,4 +1,4 @@
-"""Claims of others: what a GPU, a precision or a batch is said to bring, who says so, and the rows that test it."""
+"""Claims of others on what a GPU, a precision or a batch brings: who makes them, and the rows that test them."""
 
 import math
 import tomllib
@@ -21,7 +21,7 @@ _UNITS: Mapping[str, tuple[str, float, Unit]] = {
     "points": (" points", 0.01, Unit.FRACTION),
     "share": (" %", 0.01, Unit.FRACTION),
 }
-"""What stands behind the number of a unit that has one, how many base units it is, and which these are."""
+"""Text behind the number of a unit, how many base units it is, and the base unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ClaimTest:
     command: str
     """That measures them."""
     rows: tuple[Mapping[str, tuple[ParamValue, ...]], ...] = field(hash=False)
-    """Of each alternative the values that a setting may have, by its name; none where a row may not have the setting."""
+    """Alternatives: the values that a setting may have, by its name; none where a row must not have the setting."""
     by: str | None = None
     """The setting in which two sides differ; None where one row is enough."""
     base: str | None = None
@@ -40,11 +40,11 @@ class ClaimTest:
     best: bool = False
     """Whether each side is taken at its own best batch and other settings."""
     split: str | None = None
-    """The setting whose values are told apart."""
+    """The setting whose values are shown apart."""
     items: int = 1
     """Of a pass: how many it is over."""
     largest: str | None = None
-    """The parameter of which the largest value counts, instead of the case in the middle."""
+    """The parameter whose largest value counts, instead of the median case."""
 
     def is_of(self, setting: Callable[[str], object]) -> bool:
         """Whether a row takes part that has these settings by their names."""

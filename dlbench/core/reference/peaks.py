@@ -27,7 +27,7 @@ _LANE_BYTES_PER_S = {
     5: 32e9 / 8 * 128 / 130,
     6: 64e9 / 8 * 242 / 256,
 }
-"""One lane of PCIe, each way, by generation: transfers a second, less the encoding."""
+"""One lane of PCIe, in one direction, by generation: transfers a second, less the encoding."""
 _MOST_LANES = 32
 OTHER_LINK = (
     "faster than the reported PCIe link ({rate}): the copies use another link, such as NVLink-C2C, or a virtual machine reports a false one"
@@ -114,7 +114,7 @@ def memory_share(device: DevicePeak, call_bytes: float, bytes_per_s: float) -> S
 
 
 def link_bytes_per_s(generation: int, lanes: int) -> float | None:
-    """Return what a PCIe link carries each way at most, before the headers of packets; None for a generation or a width that there is not.
+    """Return the most that a PCIe link carries in one direction, before the headers of packets; None for an unknown generation or width.
 
     PCI Express base specification, revisions 1.1 to 6.0: generations 1 and 2 send 10 bits for 8, 3 to 5 send 130 for 128, and 6 sends
     FLITs of 256 bytes, 14 of them checksum and error correction.

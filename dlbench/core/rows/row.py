@@ -82,12 +82,12 @@ class Row:
 
     @property
     def row(self) -> "Row":
-        """Itself: where records of a row do, a row does, too."""
+        """Itself, so that a row can be used in place of a record that has a row."""
         return self
 
     @property
     def file(self) -> str:
-        """The result file it stands in, and of an A/B the side."""
+        """The result file that has it, and the side of an A/B."""
         return self.case.file or self.case.run
 
     @property

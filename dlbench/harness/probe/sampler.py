@@ -263,8 +263,8 @@ class Window:
     def _end(self, items: float, seconds: float) -> None:
         """End the metered window, and keep one sample for each whole interval of its ``seconds``, as the worker's series have.
 
-        That is the first sample after the end of the interval, so that points keep their time even if a sample came late. There may be
-        none for the last interval, as the worker's clock began earlier: its message took a while. The last sample stands for it.
+        That is the first sample after the end of the interval, so that points keep their time even if a sample came late. The last interval
+        may have none, as the worker's clock began earlier: its message took a while. It gets the last sample.
         """
         self.read()
         last = self._samples[-1]
