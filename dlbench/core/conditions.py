@@ -25,7 +25,7 @@ UNDISTURBED_BLOCKS = 10
 SLOWDOWNS = frozenset(("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"))
 """NVML's reasons for a low clock that pass, so that measuring again helps."""
 POWER_CAPS = frozenset(("sw_power_cap",))
-"""Those that are the machine as it is: measured again it would be the same."""
+"""NVML's reasons for a low clock that stay: measured again the case would be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class RoundState:
 
     round: Count
     seconds: Quantity
-    """From before the round's processes started until they were gone."""
+    """Time from before the round's processes started until they were gone."""
     other_cpus: Quantity | None = None
     """CPUs that other processes kept busy, on average, of those that this process may run on; None where that is unknown."""
     stolen_cpus: Quantity | None = None
@@ -146,7 +146,7 @@ class RoundState:
     before: Mapping[str, Any] = field(default_factory=dict)
     """The state as in the header's ``environment``, what is unknown left out, before any case of the round."""
     after: Mapping[str, Any] = field(default_factory=dict)
-    """The same right after the last case, while its process still held the device."""
+    """The state right after the last case, while its process still held the device."""
 
     def other_processes(self, device: str) -> int | None:
         """Return the number of other processes on an accelerator, before or after; None where that is unknown."""

@@ -30,7 +30,7 @@ class Finding:
     found: str
     """In words, with the figures."""
     advice: str = ""
-    """What to do next; empty where there is nothing to do."""
+    """Next step for the user; empty where there is nothing to do."""
     values: Mapping[str, float] = field(default_factory=dict)
     """The figures in base units, by name."""
     case: str = ""

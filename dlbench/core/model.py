@@ -12,7 +12,7 @@ from dlbench.core.units import Json, Number, Unit
 ParamValue = str | bool | int | float
 """Type of a workload's parameters."""
 Params = Mapping[str, ParamValue]
-"""Their values by name."""
+"""Values of parameters by name."""
 Reported = Number | bool | Sequence[Number]
 """A value that a workload reports in addition to its time: a scalar or a series."""
 
@@ -221,7 +221,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a workload returns: set up and ready, to be timed by the harness. Counts are per call.
+    """Return value of a workload: work that is set up and ready for the harness to time. Counts are per call.
 
     Three forms: ``call`` alone, repeated; with a ``before`` that runs untimed ahead of every call; or ``observe``, one experiment a round.
     That gets a clock and returns the values which its workload declares; of a ``call``, ``report`` does, right after the timed blocks.
@@ -252,7 +252,7 @@ class Work:
     bytes: float | None = None
     """Least bytes to move through the device's memory: each operand once."""
     least_bytes: float | None = None
-    """Those of them that no cache can hold from one part of a call to the next."""
+    """Bytes of these that no cache can hold from one part of a call to the next."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Why ``flops`` or ``bytes`` are None, where that is not obvious: ``{"flops": "no formula for aten._fft_r2c"}``."""
     countable_operations: bool = True

@@ -35,7 +35,7 @@ class Price(NamedTuple):
     rent: bool
     """Whether for an hour, electricity in it; else to buy, or of a kWh."""
     use_hours: float | None
-    """Of what is bought, over which it is used."""
+    """Hours of use of a device that is bought."""
     currency: str
 
 
@@ -44,7 +44,7 @@ class PerDevice:
     """A figure for all devices, or for some of them."""
 
     figures: Mapping[str, float] = field(default_factory=dict)
-    """By device (``cuda:0``), by kind (``cuda``), and by an empty text for all."""
+    """Figures by device (``cuda:0``), by kind (``cuda``), and by an empty text for all."""
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -61,14 +61,14 @@ NONE = PerDevice()
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What devices and electricity cost, how long they are used, and a training that is asked for."""
+    """Prices of devices and electricity, hours of use, and a training of the user's own."""
 
     per_hour: PerDevice = NONE
     """Rent of a device for an hour."""
     per_kwh: float | None = None
     """Electricity."""
     price: PerDevice = NONE
-    """To buy a device."""
+    """Price to buy a device."""
     use_hours: PerDevice = NONE
     """Over which a device that was bought is used."""
     currency: str = ""

@@ -29,7 +29,7 @@ class LeftOut(NamedTuple):
     """A line that is not read."""
 
     number: int
-    """From 1 on, as editors count."""
+    """Number of the line, from 1 on as editors count."""
     why: str
 
 

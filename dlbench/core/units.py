@@ -184,7 +184,7 @@ PositiveCount = Annotated[int, Bounds(ge=1, le=_LARGEST)]
 Quantity = Annotated[float, Bounds(ge=0, le=MOST)]
 """Seconds, shares, and all else that can't be negative."""
 Amount = Count | Quantity
-"""The same; a whole number stays one."""
+"""A quantity in which a whole number stays one."""
 _Integer = Annotated[int, Bounds(ge=-_LARGEST, le=_LARGEST)]
 Number = _Integer | Annotated[float, Bounds(ge=-MOST, le=MOST)]
 BlockTimes = Annotated[Sequence[Quantity], Bounds(min_length=1)]
@@ -257,7 +257,7 @@ class Column:
     declared: bool = True
     """False for a value where only the name is known."""
     margin: float | None = None
-    """Of a value, the smallest change that matters, where it declares one."""
+    """The smallest change of a value that matters, if it declares one."""
     of: Callable[[Any], object] | None = field(default=None, compare=False, repr=False)
     """Returns the value of a record; None: the value is the property named after the last dot of its name."""
     heading: str = field(default="", compare=False)

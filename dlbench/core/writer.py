@@ -33,7 +33,7 @@ class ResultWriter:
     def __init__(self, path: Path, descriptor: int, advice: str, *, ends_torn: bool = False) -> None:
         self.path = path
         self._advice = advice
-        """What to do once there is room again."""
+        """Next step for the user once there is room again."""
         self._descriptor = descriptor
         self._ends_torn = ends_torn
         """Whether the last line may be torn, which the first append mends."""

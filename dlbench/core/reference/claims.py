@@ -30,19 +30,19 @@ class ClaimTest:
 
     measure: Literal["time", "throughput", "items_per_joule", "items_per_price", "training", "pass", "memory", "accuracy_gap", "products"]
     command: str
-    """That measures them."""
+    """The command that measures these rows."""
     rows: tuple[Mapping[str, tuple[ParamValue, ...]], ...] = field(hash=False)
     """Alternatives: the values that a setting may have, by its name; none where a row must not have the setting."""
     by: str | None = None
     """The setting in which two sides differ; None where one row is enough."""
     base: str | None = None
-    """What the one side has of it, as text."""
+    """Value of that setting on the base side, as text."""
     best: bool = False
     """Whether each side is taken at its own best batch and other settings."""
     split: str | None = None
     """The setting whose values are shown apart."""
     items: int = 1
-    """Of a pass: how many it is over."""
+    """Items of a pass."""
     largest: str | None = None
     """The parameter whose largest value counts, instead of the median case."""
 
@@ -53,7 +53,7 @@ class ClaimTest:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What somebody says, in our words, and how it is tested."""
+    """A claim in our words, who makes it, and how it is tested."""
 
     id: str
     says: str

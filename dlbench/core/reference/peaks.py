@@ -15,7 +15,7 @@ TABLE = "dlbench/core/reference/peaks.toml"
 """Name of the file for users, who may add to it."""
 _TABLE = Path(__file__).with_name("peaks.toml")
 _NEEDED = ("names", "flops", "bandwidth", "last_cache", "source")
-"""What an entry must have."""
+"""Keys that an entry must have."""
 _BRANDS = frozenset(("nvidia", "amd", "geforce", "tesla", "instinct", "r", "tm"))
 """Words to ignore in names: drivers added and dropped them over the years."""
 
@@ -32,9 +32,9 @@ _MOST_LANES = 32
 OTHER_LINK = (
     "faster than the reported PCIe link ({rate}): the copies use another link, such as NVLink-C2C, or a virtual machine reports a false one"
 )
-"""Of copies that are faster than their link can be, with its rate."""
+"""Reason for copies that are faster than their link can be, with its rate."""
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-"""By the gigatransfers a second of a lane."""
+"""Generation by the gigatransfers a second of a lane."""
 
 UNCACHED = 8
 """A working set that many times as large as the last cache finds an eighth of itself there at most, so it must come from memory."""
@@ -46,7 +46,7 @@ class DevicePeak:
 
     name: str
     flops_per_s: Mapping[str, float]
-    """By precision; dense. Of int8, operations on integers."""
+    """Dense operations a second by precision; those of int8 are on integers."""
     matrix: tuple[str, ...]
     """Precisions whose figure is that of the matrix units, and not of the ordinary cores."""
     bytes_per_s: float

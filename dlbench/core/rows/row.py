@@ -61,7 +61,7 @@ class Row:
 
     case: Identity
     params: Params
-    """Without precision and mode, which ``case`` has."""
+    """All parameters but precision and mode, which ``case`` has."""
     values: Mapping[str, Reported] = field(default_factory=dict)
     """Median over rounds of what the workload reported, of a series that of each point, cut to the shortest round."""
     time: Times = Times()
@@ -204,7 +204,7 @@ class Row:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Those of `MARKS` that apply: reasons why its times show nothing about the program."""
+        """The `MARKS` that apply: reasons why its times show nothing about the program."""
         shown = self.flag.not_steady, self.flag.throttled, self.flag.implausible, (self.time.lost_share or 0.0) > OVERRUN
         return tuple(compress(MARKS, shown))
 
@@ -240,7 +240,7 @@ class Row:
 
     @property
     def paid_rate(self) -> float:
-        """Their median; zero where it has none."""
+        """Median of `paid_rates`; zero without any."""
         return statistics.median(self.paid_rates or (0.0,))
 
     @property

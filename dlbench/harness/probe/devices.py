@@ -35,7 +35,7 @@ class Processor:
     isa: str | None = None
     """Instruction set that torch's kernels use: ``AVX512``."""
     instructions: tuple[str, ...] | None = None
-    """Those that make a precision's arithmetic native, of those that `core.precision` knows: ``avx512_bf16``."""
+    """Instructions that make a precision of `core.precision` native: ``avx512_bf16``."""
     l1d_bytes: int | None = None
     """All data caches of the first level together, as below."""
     l2_bytes: int | None = None

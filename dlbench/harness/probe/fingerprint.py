@@ -42,7 +42,7 @@ _CPU_IDENTITY = ("name", "sockets", "physical_cores", "threads", "isa", "numa_no
 _ACCELERATOR_IDENTITY = (
     "kind", "name", "compute_capability", "multiprocessors", "pcie_generation_max", "pcie_width_max", "nvlink_links", "mig",
 )  # fmt: skip
-"""Without the UUID's hash: two cards of one model in a pool of runners may be compared, and `provenance` has which one it was."""
+"""Fields that identify a card, without its UUID: two cards of one model may be compared, and `provenance` has which one it was."""
 
 
 def fingerprint(

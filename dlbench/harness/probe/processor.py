@@ -50,9 +50,9 @@ class CpuUse(NamedTuple):
     at_s: float
     machine: CpuTime | None
     own_s: float
-    """By this process and those that descend from it."""
+    """CPU time of this process and those that descend from it."""
     by_name: Mapping[str, float] = {}
-    """By each other program, where that was looked for."""
+    """CPU time of each other program, where it was looked for."""
 
     def others_since(self, before: Self) -> tuple[float, float] | None:
         """Return the CPUs that others took, and that a hypervisor gave away, since ``before``; None where the system does not count it."""

@@ -22,11 +22,11 @@ LEAST_S = 20.0
 """Shorter windows have no energy: a card's counter is refreshed up to ten times a second, and its readings lag as much
 (Yang, Adamek and Armour, Part-time Power Measurements, SC 2024)."""
 TIMED_S = 0.1
-"""Between two samples while blocks are timed: about as often as drivers refresh their readings."""
+"""Time between two samples while blocks are timed: about as long as drivers take to refresh their readings."""
 AT_POWER_LIMIT, SLOWED_DOWN = 1.0, 2.0
 """Points of the series of throttling; 0: nothing held the clock down."""
 IDLE_S = 10.0
-"""To meter an idle device for."""
+"""Time for which an idle device is metered."""
 _ZONES = "sys/class/powercap/intel-rapl:*"
 """AMD's processors have the same names (docs.kernel.org: power/powercap)."""
 _COUNTED = ("package", "dram")
@@ -120,7 +120,7 @@ class Monitor:
         self._threads = threads
         self._cards = {each.id: each for each in usable_accelerators(devices) if each.is_nvidia}
         self.ask = {device: card.nvml_reader() for device, card in self._cards.items()}
-        """By device, what asks NVML about it."""
+        """Reader of each card of NVIDIA."""
         self.idle: dict[str, float] = {}
         """Power of each device that was metered before the first round."""
 

@@ -20,7 +20,7 @@ from dlbench.harness.process.worker_process import IMPORT_S
 from dlbench.harness.ranks.placement import NodeCapacity
 
 _PATIENCE_S = 60.0
-"""For the other machines: torchrun starts dlbench everywhere at once, but one may be slower to import torch."""
+"""Longest wait for the other machines: torchrun starts dlbench everywhere at once, but one may be slower to import torch."""
 _STORE = """
 import sys
 from datetime import timedelta
@@ -32,7 +32,7 @@ if address:
 print(store.get("dlbench").decode())
 """
 _REPORT_S = 5.0
-"""For torchrun to notice that ranks are gone, and to report how they ended."""
+"""Longest wait for torchrun to notice that ranks are gone, and to report how they ended."""
 
 _LAUNCHER = """
 from dlbench.harness.worker.parent import die_with_parent

@@ -18,7 +18,7 @@ from dlbench.harness.process.worker_process import IMPORT_S, Channel, MeasuringP
 from dlbench.harness.ranks.machines import RankSpec, RemoteNode, Torchrun
 
 _HELLO_S = 10.0
-"""For a rank that has connected to send its number."""
+"""Longest wait for a rank that has connected to send its number."""
 
 
 class RankGroup(MeasuringProcess):
