@@ -13,8 +13,6 @@ DAYS_A_YEAR = 365
 KWH = "kwh"
 """Names electricity in place of a device."""
 _ALL = ""
-_SHOWN = 40
-"""Characters that a sentence repeats of what makes no sense."""
 _MOST = {"amount": 1e12, "years": 100.0, "hours": 24.0}
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _LABEL = r"[^\s\d./=+-]{0,8}"
@@ -122,7 +120,7 @@ def parse_price(text: str) -> Price:
     """
     found = _PRICE.fullmatch(text.strip())
     if not found or (found["before"] and found["after"]):
-        raise ValueError(f"'{_shown(text)}' is no price; {_LIKE}")
+        raise ValueError(f"'{one_line(text)}' is no price; {_LIKE}")
     for name, most in _MOST.items():
         if not found[name]:
             continue
@@ -130,17 +128,12 @@ def parse_price(text: str) -> Price:
         may_be_zero = name == "amount"
         if not 0 <= number <= most or (number == 0 and not may_be_zero):
             least = "from 0" if may_be_zero else "above 0,"
-            raise ValueError(f"'{_shown(text)}': {name} must be {least} up to {most:g}")
+            raise ValueError(f"'{one_line(text)}': {name} must be {least} up to {most:g}")
     device, years = found["of"] or _ALL, found["years"]
     if device.lower() == KWH and (years or found["rent"]):
-        raise ValueError(f"'{_shown(text)}': a kWh is neither rented nor used for years; write kwh=0.30")
+        raise ValueError(f"'{one_line(text)}': a kWh is neither rented nor used for years; write kwh=0.30")
     use_hours = float(years) * DAYS_A_YEAR * float(found["hours"]) if years else None
     return Price(device, float(found["amount"]), bool(found["rent"]), use_hours, found["before"] or found["after"])
-
-
-def _shown(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
 def _total(figures: Sequence[float | None]) -> float | None:

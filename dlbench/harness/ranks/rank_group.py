@@ -41,7 +41,8 @@ class RankGroup(MeasuringProcess):
         self._channels = self._ranks = list[Channel]()
         self._connections: list[socket.socket] = []
         """When one closes, its rank ends with its group."""
-        others = [(first, machine) for first, machine, count in zip(accumulate(counts), machines, counts[1:], strict=False) if count]
+        # The number of the first rank of each other machine that has any, their count, and the machine.
+        others = [each for each in zip(accumulate(counts), counts[1:], machines, strict=False) if each[1]]
         first = machines[0].first if others else None
         store = f"{first.host}:{first.port}/{uuid.uuid4().hex}" if first else ""
         self._folder = tempfile.TemporaryDirectory(prefix="dlbench-")
@@ -49,13 +50,14 @@ class RankGroup(MeasuringProcess):
             self._listener, address = self._listen(first.host if first else None)
             spec = RankSpec(counts[0], 0, self._size, address, store, threads, seed)
             self._torchrun = Torchrun(spec, interpreter, Path(self._folder.name))
-            self._machines: list[tuple[int, Torchrun | RemoteNode]] = [(0, self._torchrun), *others]
+            self._machines: list[tuple[int, Torchrun | RemoteNode]] = [(0, self._torchrun)]
             """The number of its first rank, and the machine."""
+            self._machines += [(number, machine) for number, _, machine in others]
         except BaseException:
             self._folder.cleanup()
             raise
         try:
-            for (number, machine), count in zip(others, filter(None, counts[1:]), strict=True):
+            for number, count, machine in others:
                 machine.start(replace(spec, count=count, first=number))
         except BaseException:
             self.end()
