@@ -146,8 +146,8 @@ def run_cases(
         signatures = {each["name"]: convert(Signature, each) for each in handshake(worker, plugins, (), threads)["signatures"]}
         planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
-        with Monitor([describe_cpu()], threads) as watch:
-            Runner(planned, settings, interruption, writer.append, timed, watch, first_workers={None: worker}).run()
+        watch = Monitor([describe_cpu()], threads)
+        Runner(planned, settings, interruption, writer.append, timed, watch, first_workers={None: worker}).run()
         writer.close()
         if interruption.requested:
             print("interrupted", file=sys.stderr)

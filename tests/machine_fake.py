@@ -30,7 +30,7 @@ def two_sockets(root: Path) -> Path:
         caches = (
             ("1", "Data", "48K", siblings),
             ("1", "Instruction", "32K", siblings),
-            ("2", "Unified", "2M", siblings),
+            ("2", "Unified", "2048K", siblings),
             ("3", "Unified", "32768K", package),
         )
         for index, values in enumerate(caches):

@@ -10,6 +10,10 @@ from typing import Any
 import pynvml as real
 import pytest
 
+from dlbench.harness.probe import nvml
+
+UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
+
 
 class NVMLLibraryMismatchError(Exception):
     """What the package raises where the driver lacks the form of a function that it calls; no NVMLError."""
@@ -52,26 +56,20 @@ class Load:
         return answer
 
 
-H200 = {
-    "nvmlDeviceGetCurrPcieLinkGeneration": 1,
-    "nvmlDeviceGetMaxPcieLinkGeneration": 5,
-    "nvmlDeviceGetCurrPcieLinkWidth": 8,
-    "nvmlDeviceGetMaxPcieLinkWidth": 16,
-    "nvmlDeviceGetNvLinkState": [1] * 18,
-    "nvmlDeviceGetEnforcedPowerLimit": 650_000,
-    "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
-    "nvmlDeviceGetPowerUsage": 120_500,
-    "nvmlDeviceGetClockInfo": {real.NVML_CLOCK_SM: 345, real.NVML_CLOCK_MEM: 3201},
-    "nvmlDeviceGetMaxClockInfo": {real.NVML_CLOCK_SM: 1980, real.NVML_CLOCK_MEM: 3202},
-    "nvmlDeviceGetEccMode": [1, 1],
-    "nvmlDeviceGetMigMode": [0, 0],
-    "nvmlDeviceGetPersistenceMode": 1,
-    "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 34},
-    "nvmlDeviceGetComputeMode": 0,
-    "nvmlDeviceGetCurrentClocksEventReasons": 0x24,
-    "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=71), SimpleNamespace(pid=72)],
-    "nvmlDeviceGetGraphicsRunningProcesses": [SimpleNamespace(pid=72)],
+_PCIE = {"CurrPcieLinkGeneration": 1, "MaxPcieLinkGeneration": 5, "CurrPcieLinkWidth": 8, "MaxPcieLinkWidth": 16}
+_POWER = {"EnforcedPowerLimit": 650_000, "PowerManagementDefaultLimit": 700_000, "PowerUsage": 120_500}
+_CLOCKS = {
+    "ClockInfo": {real.NVML_CLOCK_SM: 345, real.NVML_CLOCK_MEM: 3201},
+    "MaxClockInfo": {real.NVML_CLOCK_SM: 1980, real.NVML_CLOCK_MEM: 3202},
+    "CurrentClocksEventReasons": 0x24,
 }
+_MODES = {"EccMode": [1, 1], "MigMode": [0, 0], "PersistenceMode": 1, "ComputeMode": 0, "NvLinkState": [1] * 18}
+_OTHERS = {
+    "Temperature": {real.NVML_TEMPERATURE_GPU: 34},
+    "ComputeRunningProcesses": [SimpleNamespace(pid=71), SimpleNamespace(pid=72)],
+    "GraphicsRunningProcesses": [SimpleNamespace(pid=72)],
+}
+H200: dict[str, Any] = {f"nvmlDeviceGet{name}": each for name, each in (_PCIE | _POWER | _CLOCKS | _MODES | _OTHERS).items()}
 
 
 class FakeNvml:
@@ -81,58 +79,46 @@ class FakeNvml:
     NVMLLibraryMismatchError = NVMLLibraryMismatchError
 
     def __init__(self, *cards: Card, driver: str = "580.65.06", init_error: int | None = None, mig: dict[str, Card] | None = None) -> None:
-        self.cards, self.driver, self.init_error, self.mig = cards, driver, init_error, mig or {}
-        self.open = 0
+        self.cards, self.init_error, self.mig = cards, init_error, mig or {}
+        self.opened = 0
         self.without: set[str] = set()
+        self._answers: dict[str, Callable[..., Any]] = {
+            "nvmlInit": self._open,
+            "nvmlSystemGetDriverVersion": lambda: driver,
+            "nvmlSystemGetCudaDriverVersion": lambda: 13000,
+            "nvmlDeviceGetCount": lambda: len(cards),
+            "nvmlDeviceGetHandleByIndex": cards.__getitem__,
+            "nvmlDeviceGetHandleByUUID": lambda uuid: uuid if uuid in self.mig else self._found("uuid", uuid),
+            "nvmlDeviceGetHandleByPciBusId": lambda address: self._found("pci_bus_id", address),
+            "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": self.mig.__getitem__,
+        }
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get("without", ()) or not hasattr(real, name):
             raise AttributeError(name)
         if name.startswith("NVML_"):
             return getattr(real, name)
-        return lambda card, *which: self._answer(card, name, *which)
+        return self._answers.get(name) or (lambda card, *which: self._answer(card, name, *which))
 
     @contextmanager
     def imported(self) -> Iterator[None]:
         """Have ``import pynvml`` give this."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(sys.modules, "pynvml", self)
-            yield
+            nvml.library.cache_clear()
+            try:
+                yield
+            finally:
+                nvml.library.cache_clear()
 
-    def nvmlInit(self) -> None:  # noqa: N802  # pynvml's spelling, here and below
+    def _open(self) -> None:
         if self.init_error is not None:
             raise NVMLError(self.init_error)
-        self.open += 1
+        self.opened += 1
 
-    def nvmlShutdown(self) -> None:  # noqa: N802  # the name is pynvml's
-        self.open -= 1
-
-    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802  # the name is pynvml's
-        return self.driver
-
-    def nvmlSystemGetCudaDriverVersion(self) -> int:  # noqa: N802  # the name is pynvml's
-        return 13000
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802  # the name is pynvml's
-        return len(self.cards)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:  # noqa: N802  # the name is pynvml's
-        return self.cards[index]
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:  # noqa: N802  # the name is pynvml's
-        return self._found(uuid if uuid in self.mig else None, next((card for card in self.cards if card.uuid == uuid), None))
-
-    def nvmlDeviceGetHandleByPciBusId(self, address: str) -> Any:  # noqa: N802  # the name is pynvml's
-        return self._found(next((card for card in self.cards if card.pci_bus_id == address), None))
-
-    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: str) -> Card:  # noqa: N802  # the name is pynvml's
-        return self.mig[instance]
-
-    @staticmethod
-    def _found(*candidates: Any) -> Any:
-        for candidate in candidates:
-            if candidate is not None:
-                return candidate
+    def _found(self, name: str, value: str) -> Card:
+        if found := [card for card in self.cards if getattr(card, name) == value]:
+            return found[0]
         raise NVMLError(real.NVML_ERROR_NOT_FOUND)
 
     def _answer(self, card: Any, name: str, *which: int) -> Any:

@@ -95,10 +95,8 @@ class Recording:
         """
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
-        with (
-            screen(session, self.path, programs or OtherPrograms()) as observer,
-            Monitor(session.devices, session.settings.threads) as monitor,
-        ):
+        monitor = Monitor(session.devices, session.settings.threads)
+        with screen(session, self.path, programs or OtherPrograms()) as observer:
             outcome = Runner(
                 session.tasks,
                 session.settings,

@@ -25,7 +25,7 @@ UNDISTURBED_BLOCKS = 10
 SLOWDOWNS = frozenset(("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"))
 """NVML's reasons for a low clock that pass, so that measuring again helps."""
 POWER_CAPS = frozenset(("sw_power_cap",))
-"""Those that are the machine as it is: measured again it would be the same."""
+"""NVML's reasons for a low clock that stay: measured again the case would be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class RoundState:
 
     round: Count
     seconds: Quantity
-    """From before the round's processes started until they were gone."""
+    """Time from before the round's processes started until they were gone."""
     other_cpus: Quantity | None = None
     """CPUs that other processes kept busy, on average, of those that this process may run on; None where that is unknown."""
     stolen_cpus: Quantity | None = None
@@ -146,7 +146,7 @@ class RoundState:
     before: Mapping[str, Any] = field(default_factory=dict)
     """The state as in the header's ``environment``, what is unknown left out, before any case of the round."""
     after: Mapping[str, Any] = field(default_factory=dict)
-    """The same right after the last case, while its process still held the device."""
+    """The state right after the last case, while its process still held the device."""
 
     def other_processes(self, device: str) -> int | None:
         """Return the number of other processes on an accelerator, before or after; None where that is unknown."""
@@ -197,26 +197,17 @@ def summarise_conditions(
     if not throttlings and not around:
         return Circumstances()
 
-    reasons = _own_reasons(throttlings, len(rounds))
-    others = {each.round: each.other_cpus for each in around if threads and each.round not in undisturbed_rounds}
-    stolen = {each.round: each.stolen_cpus for each in around if threads}
+    counted, busy = around if threads else [], BUSY * (threads or 0)
+    others = {each.round: each.other_cpus for each in counted if each.round not in undisturbed_rounds}
+    stolen = {each.round: each.stolen_cpus for each in counted}
     processes = {each.round: each.other_processes(device) for each in around}
     plural = "" if max(known(processes.values()), default=0) == 1 else "es"
-    affected: list[set[int]] = []  # for each of these three, the numbers of the rounds in which it mattered
-    disturbances = [each.disturbed for each in throttlings]
-    for amounts, least, text in (
-        (others, BUSY * (threads or 0), "other processes took up to {:.2g} CPUs' time"),
-        (stolen, BUSY * (threads or 0), "the hypervisor took up to {:.2g} CPUs' time"),
-        (processes, 0.0, f"{{}} other process{plural} on {device}"),
-    ):
-        readings = {number: amount for number, amount in amounts.items() if amount is not None}
-        above = {number for number, amount in readings.items() if amount > least}
-        affected.append(above)
-        disturbances.append(bool(above) if readings else None)
-        if above:
-            reasons.append(f"{text.format(max(readings.values()))} in {len(above)} of {_count_of_rounds(len(readings))}")
-    on_cpus = affected[0] | affected[1]
-    on_device = affected[2]
+    found = [
+        _rounds_above(busy, others, "other processes took up to {:.2g} CPUs' time"),
+        _rounds_above(busy, stolen, "the hypervisor took up to {:.2g} CPUs' time"),
+        _rounds_above(0.0, processes, f"{{}} other process{plural} on {device}"),
+    ]
+    by_others, by_guests, on_device = (above or set() for above, _ in found)
 
     def matters(number: int, own: Throttling | None) -> bool:
         """Whether a round was throttled or disturbed.
@@ -226,16 +217,27 @@ def summarise_conditions(
         """
         if (own and own.held_back) or number in on_device:
             return True
-        return number in on_cpus and (own is None or own.waiting is None)
+        return number in by_others | by_guests and (own is None or own.waiting is None)
 
     return Circumstances(
         throttled=_any(each.throttled for each in throttlings),
         power_capped=_any(each.power_capped for each in throttlings),
-        disturbed=_any(disturbances),
-        reason="; ".join(reasons) or None,
+        disturbed=_any([*(each.disturbed for each in throttlings), *(above for above, _ in found)]),
+        reason="; ".join(filter(None, [*_own_reasons(throttlings, len(rounds)), *(sentence for _, sentence in found)])) or None,
         lost_share=max(known(each.lost for each in throttlings), default=None),
         rounds=sum(matters(number, each) for number, each in rounds),
     )
+
+
+def _rounds_above(least: float, amounts: Mapping[int, float | None], text: str) -> tuple[set[int] | None, str]:
+    """Return the numbers of the rounds with more than the least amount that matters, and a sentence with the largest amount.
+
+    None where no round has an amount; an empty sentence where none matters.
+    """
+    readings = {number: amount for number, amount in amounts.items() if amount is not None}
+    above = {number for number, amount in readings.items() if amount > least}
+    sentence = f"{text.format(max(readings.values()))} in {len(above)} of {_count_of_rounds(len(readings))}" if above else ""
+    return above if readings else None, sentence
 
 
 def _own_reasons(throttlings: Sequence[Throttling], rounds: int) -> list[str]:
@@ -257,7 +259,7 @@ def _own_reasons(throttlings: Sequence[Throttling], rounds: int) -> list[str]:
     return reasons
 
 
-def _any(values: Iterable[bool | None]) -> bool | None:
+def _any(values: Iterable[object]) -> bool | None:
     """Return whether any known value is true; None where none is known."""
     found = known(values)
     return any(found) if found else None

@@ -13,13 +13,13 @@ from dlbench.core.units import Column, Direction, Unit
 Part = Literal["input", "transfer", "host"]
 """Parts of the time of a call that workloads report: in which it waits for its batch, copies it, or runs code on the host."""
 OfRates = Literal["missed", "late", "backlog", "saturation", "highest_rate", "failing_rate", "rate_curve"]
-"""What an open loop tells of one rate of requests, and a search for the highest of all."""
+"""Values of an open loop at one rate of requests, and of a search for the highest rate."""
 Telemetry = Literal["clock", "temperature", "power", "throttle"]
 """Series that the parent process reads while a step is repeated without a pause, for a workload that declares them."""
 OfSeeds = Literal["seed_accuracy", "seed_loss", "seed_diverged"]
 """Series with a number for each seed of a training that is repeated by them."""
 Served = Literal["served", "p50", "p90", "p99", "within", "queries"]
-"""What requests tell of those who serve them."""
+"""Values of a server: its rate, latencies and share of requests within a bound."""
 ValueRole = Literal[
     Part,
     Served,
@@ -44,7 +44,7 @@ ValueRole = Literal[
     "efficiency",
     OfRates,
 ]
-"""What answers take a value for: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
+"""Roles of a value in answers: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
 a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found; of a
 step that a user's loader feeds the seconds of a batch where no step is made, and of the step on a batch that is there; of a sustained
 step its throughput as a series, at the beginning and at the end; how far a result is from fp64 with the rounding of its operands, and
@@ -53,7 +53,7 @@ step its throughput as a series, at the beginning and at the end; how far a resu
  how many a second were done, percentiles of their latency, the share done within a bound, and how many latencies these rest on."""
 OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
-"""What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""
+"""Limits of a machine that a workload measures, a highest rate or a lowest latency; rows of others are compared with them."""
 Bounded = Literal["rate.bytes_per_s"]
 """Columns of a row that a value may be the most of."""
 ParameterRole = Literal[
@@ -77,7 +77,7 @@ ParameterRole = Literal[
     "percentile",
     "pattern",
 ]
-"""What a parameter is for; `Role` says it in a signature."""
+"""Purpose of a parameter; `Role` gives it in a signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,13 @@ class Role:
 
     name: ParameterRole
     text: str = ""
-    """The value that stands out: of a way the one that its others are held against, of a supply the one where samples come from storage
-    and not from memory, of a format of numbers the one that others are held against, of ``own_process`` the one whose cases share a
-    process on an accelerator with no others, as they leave something behind there. Of a switch and of copies the default, where none is
-    given. Of feeding the value with which a call copies nothing."""
+    """The special value of the parameter. In the roles ``way`` and ``format`` the others are compared with it. In ``supply`` samples come
+    from storage with it, else from memory. In ``own_process`` its cases share a process on an accelerator with no others, as they leave
+    something behind there. In ``feeding`` a call copies nothing with it. In ``switch`` and ``copies``, if none is given, the default."""
 
 
 def _misfit(record: Any) -> str | None:
-    """Say which field of a data class holds a value that is not of its type; None where none does."""
+    """Return a sentence on the first field of a data class whose value is not of its type; None if there is none."""
     for name, hint in get_type_hints(type(record)).items():
         if not _fits(hint, value := getattr(record, name)):
             return f"{name} must be {_words(hint)}, not {reprlib.repr(value)}"
@@ -141,12 +140,13 @@ Switch = Annotated[T, Role("switch")]
 Feeding = Annotated[T, Role("feeding")]
 """How a step gets its batch; rows that differ in such parameters alone are held against the best of them."""
 Searched = Annotated[T | None, Role("searched")]
-"""What a case that leaves it open looks for: ``batch: Searched[Size] = None``. It is the largest that there is memory for where a value has
-the role ``largest``, the highest rate within a bound where one has ``highest_rate``, else the one of most throughput."""
+"""A parameter that a case may leave open, to be searched: ``batch: Searched[Size] = None``. The search is for the largest that there is
+memory for where a value has the role ``largest``, for the highest rate within a bound where one has ``highest_rate``, else for the most
+throughput."""
 SearchedLast = Annotated[T | None, Role("searched_last")]
-"""The same, varied only next to the fastest of all others, as each of its values costs much, such as a compilation."""
+"""A searched parameter that is varied only for the fastest of all others, as each of its values costs much, such as a compilation."""
 SearchedCores = Annotated[T | None, Role("searched_cores")]
-"""Of ``threads`` and ``instances``: varied on a CPU where a case leaves something else open, from all cores in one process on."""
+"""``threads`` or ``instances``: varied on a CPU if a case leaves another parameter open, beginning with all cores in one process."""
 Limit = Annotated[T | None, Role("limit")]
 """The memory that a case may take, in GiB, where a search for the largest has a limit: ``memory_gib: Limit[float] = None``."""
 Scratch = Annotated[T, Role("scratch")]
@@ -162,7 +162,7 @@ Spread = Annotated[T, Role("spread")]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a workload reports in addition to its time: ``Value("p99_s", Unit.SECONDS, "lower", "99th percentile of the latencies")``."""
+    """A number that a workload reports besides its time: ``Value("p99_s", Unit.SECONDS, "lower", "99th percentile of the latencies")``."""
 
     name: str
     """A name of Python; the column is ``value.NAME``."""
@@ -171,18 +171,18 @@ class Value:
     direction: Direction | None = None
     """Which change is an improvement; a value with a direction is judged in comparisons, one without is only shown."""
     meaning: str = ""
-    """What it is, in a few words; tables say it."""
+    """Meaning in a few words, for tables."""
     series: bool = False
     """Whether it is a list of numbers, such as a loss after each step: shown, by the median over rounds of each point, and judged
     only where it is ``paired``."""
     points: tuple[str, ...] = ()
-    """What the points of a series are called, if there are always as many, such as the bins of a histogram."""
+    """Names of the points of a series, if there are always as many, such as the bins of a histogram."""
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Reported only where each of these parameters is one of those texts: ``{"form": ("async", "hogwild")}``."""
     optional: bool = False
     """Whether a machine may not tell it; the row has none of it then."""
     role: ValueRole | None = None
-    """What answers take it for, one of `ValueRole`."""
+    """Its role in answers."""
     bounds: Bounded | None = None
     """The column that can't be more than it."""
     margin: float | None = None
@@ -246,19 +246,19 @@ SEARCH_RESOLUTION = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What a workload declares: in its signature the roles of its parameters, all else about the whole."""
+    """Declarations of a workload: the roles of its parameters, from its signature, and all else about the whole."""
 
     tags: tuple[str, ...] = ()
-    """What kind of work it is: ``training`` and ``inference`` mark steps, and the first imports what optimizers need once a round;
+    """Kinds of work: ``training`` and ``inference`` mark steps, and the first imports what optimizers need once a round;
     ``imagenet`` images of 3 x 224 x 224, or of a network's own size, and ``tokens`` items that are tokens: their rate with a ``model`` of
     dlbench's estimates the time to train it; ``supply`` samples, as items, for training steps that share another tag; ``memory`` work
     that moves each stated byte once a call, and may so raise that ceiling; ``self`` work that only tests dlbench."""
     values: tuple[Value, ...] = ()
     """All values that it reports."""
     parameters: Mapping[str, Mapping[ParameterRole, str]] = field(default_factory=dict)
-    """By name, those that have roles, each role with the value that stands out, if any: ``{"mode": {"switch": "eager"}}``."""
+    """Roles of each parameter that has any, with its special value, if any: ``{"mode": {"switch": "eager"}}``."""
     ceiling: Ceiling | None = None
-    """What its rows say the machine can do at most: others are held against the best of ``arithmetic``, by precision, and of ``memory``."""
+    """Limit of the machine that its rows show: others are compared with the best of ``arithmetic``, by precision, and of ``memory``."""
     parallel: Parallel = Parallel()
     """How it uses several devices."""
     writes_files: bool = False
@@ -291,7 +291,7 @@ class Declaration:
         return next(iter(self.having(role)), None)
 
     def stands_out(self, role: ParameterRole, params: Mapping[str, Any]) -> bool:
-        """Whether a case with these parameters has the value that stands out of one with this role."""
+        """Whether a case with these parameters has the special value of a parameter with this role."""
         return any(params.get(name) == self.parameters[name][role] for name in self.having(role))
 
     def value(self, role: ValueRole) -> Value | None:
@@ -314,10 +314,10 @@ class Declaration:
         return self.having("searched", "searched_last", "searched_cores")
 
     def searches(self, params: Mapping[str, Any]) -> bool:
-        """Whether a case with these parameters stands for a search, as none does for its cores alone."""
+        """Whether a case with these parameters is a search; one for its cores alone is none."""
         return any(params.get(name) is None for name in self.having("searched", "searched_last"))
 
     def plain_default(self, parameter: str) -> str | None:
-        """Return the text of a parameter that its others are held against, where one is declared."""
+        """Return the value of a parameter that its others are compared with; None where none is declared."""
         own = self.parameters.get(parameter, {})
         return own.get("switch", own.get("way"))

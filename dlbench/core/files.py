@@ -21,7 +21,7 @@ def packaged(name: str, checkout: str) -> Path:
 
 
 MAX_BYTES = 1 << 20
-"""Such a file is written by hand; a bigger one is something else."""
+"""Largest file that is read: it is written by hand, and a bigger one is something else."""
 
 
 def read_text(path: Path, origin: str) -> str:

@@ -30,7 +30,7 @@ class Finding:
     found: str
     """In words, with the figures."""
     advice: str = ""
-    """What to do next; empty where there is nothing to do."""
+    """Next step for the user; empty where there is nothing to do."""
     values: Mapping[str, float] = field(default_factory=dict)
     """The figures in base units, by name."""
     case: str = ""
@@ -71,7 +71,7 @@ _VARIABLES = "stack.environ."
 def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten the known entries of a fingerprint's machine, software and cards; empty where machine or software is missing.
 
-    A block of which only the hash is known has that as its one entry.
+    If only the hash of a block is known, that is its one entry.
     """
     identity = environment.get("identity") or environment.get("machine_key")
     stack = environment.get("stack") or environment.get("stack_key")

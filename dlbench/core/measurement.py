@@ -1,6 +1,5 @@
 """Data classes: what measuring a case gave in one round, and where the time of a step goes."""
 
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
@@ -19,7 +18,7 @@ class OperationKind(StrEnum):
     """Matrix products and convolutions."""
     ATTENTION = "attention"
     NORMALISATION = "normalisation"
-    """And whatever else does a few operations a number: activations, losses, sums."""
+    """Normalisation and all else that does a few operations a number: activations, losses, sums."""
     POOLING = "pooling"
     UPDATE = "update"
     """All that an optimizer does, `zero_grad` and the scaling of gradients included."""
@@ -46,7 +45,7 @@ class KindTime:
     bytes: Amount | None = None
     """Bytes that these read and write, each operand once; None where nothing counts them."""
     flops: Amount | None = None
-    """Of attention: its products, by shape. Of others None: a step states them for itself as a whole."""
+    """Products of attention, by their shapes; None of other kinds, as a step states them as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,9 @@ class LayerTime:
     """One layer in a step, without the layers within it."""
 
     name: str
-    """As the network calls it, such as ``layer1.0.conv1``; empty for the network itself."""
+    """Name in the network, such as ``layer1.0.conv1``; empty for the network itself."""
     kind: str
-    """Its class, such as ``Conv2d``."""
+    """Class of the layer, such as ``Conv2d``."""
     forward_s: Quantity
     backward_s: Quantity
 
@@ -109,10 +108,10 @@ class Samples:
     device_s: Quantity | None = None
     """Seconds a call by the device's own events, without the wait for launches; None where they were not read."""
     wait_s: BlockTimes | None = None
-    """Of each block the longest time that a thread of the process waited for a CPU; None on an accelerator, and where nothing tells or
+    """Longest time in each block that a thread of the process waited for a CPU; None on an accelerator, and where nothing tells or
     it tells nothing, as ``waiting`` in ``missing_reasons`` says."""
     min_blocks: PositiveCount | None = None
-    """Of a slow call, which has few blocks: the policy's least number of them."""
+    """The policy's least number of blocks, for a slow call, which has few."""
 
     def __post_init__(self) -> None:
         """Raise ValueError where the blocks and their waits are not as many."""
@@ -129,7 +128,7 @@ class Samples:
 
     @property
     def counted_s(self) -> Sequence[float]:
-        """Of the seconds a call those that count, in their order."""
+        """Seconds a call of the blocks that count, in their order."""
         places = self.undisturbed
         return self.block_s if places is None else [self.block_s[at] for at in places]
 
@@ -161,11 +160,11 @@ class Transfer:
 
     h2d_bytes: Count
     h2d_s: Quantity
-    """From pageable memory, blocking, as plain code does; the way back in the same way, into fresh memory each time."""
+    """From pageable memory, blocking, as plain code does; so is the copy back, into fresh memory each time."""
     d2h_bytes: Count
     d2h_s: Quantity
     pinned_h2d_s: Quantity | None = None
-    """From existing page-locked memory; the way back in the same way. None where not timed; ``missing_reasons`` says why."""
+    """From existing page-locked memory; so is the copy back. None where not timed; ``missing_reasons`` says why."""
     pinned_d2h_s: Quantity | None = None
 
 
@@ -174,18 +173,17 @@ class MeteredWindow:
     """Energy of the window of a case in which a step was repeated without a pause, as the parent process read it; set-up is not in it."""
 
     seconds: Quantity
-    """Between the two readings at its ends."""
+    """Time between the two readings at its ends."""
     items: Amount
-    """That were processed meanwhile."""
+    """Items that were processed meanwhile."""
     source: str | None = None
-    """What metered the device: ``nvml_counter``, ``nvml_power`` (integrated) or ``rapl``. Null as ``missing_reasons`` says."""
+    """Meter of the device: ``nvml_counter`` or ``rapl``. Null as ``missing_reasons`` says."""
     joules: Quantity | None = None
     """Energy of the device: of a processor that of its packages and, where it is metered apart, of their memory."""
     idle_watts: Quantity | None = None
     """Power of the device before the first round, while no worker was alive."""
     host_joules: Quantity | None = None
-    """Energy of the host's processors meanwhile, of a case on another device; the last two alike."""
-    host_idle_watts: Quantity | None = None
+    """Energy of the host's processors meanwhile, of a case on another device."""
 
 
 class Series(NamedTuple):
@@ -193,7 +191,7 @@ class Series(NamedTuple):
 
     side: str | None
     case: str
-    """Its id."""
+    """Id of the case."""
 
     def __str__(self) -> str:
         return self.case if self.side is None else f"{self.side}: {self.case}"
@@ -212,13 +210,13 @@ class SpotCheck:
     follows_input: bool | None = None
     """Whether other numbers in the inputs gave another output."""
     error: Quantity | None = None
-    """Relative distance from the same in fp64, in the 2-norm; infinite where None stands beside a tolerance."""
+    """Relative distance from the same in fp64, in the 2-norm; infinite if it is None and there is a tolerance."""
     tolerance: Quantity | None = None
     """Error that rounding explains; a case beyond it has failed."""
     empty_call_s: Quantity | None = None
     """Seconds of a call that does nothing."""
     operations: Count | None = None
-    """That one call hands to the device."""
+    """Operations that one call hands to the device."""
 
 
 @dataclass  # neither frozen nor with slots, which take longer to make, and a large file has hundreds of thousands
@@ -231,31 +229,31 @@ class Measurement:
     reason: str | None = None
     """The sentence that goes with any status but ``ok``."""
     side: str | None = None
-    """Of an A/B: ``a``, ``b``, or ``a-confirm`` and ``b-confirm`` where it was measured again; None in a plain run."""
+    """Side of an A/B: ``a``, ``b``, or ``a-confirm`` and ``b-confirm`` where it was measured again; None in a plain run."""
     device_name: str | None = None
     threads: Count | None = None
     samples: Samples | None = None
     memory: Memory = Memory()
     transfer: Transfer | None = None
     check: SpotCheck | None = None
-    """Of a case's first round only."""
+    """Check of a case's first round."""
     profile: StepProfile | None = None
-    """The same, and of steps alone."""
+    """Profile of a step's first round."""
     energy: MeteredWindow | None = None
-    """Of a sustained step."""
+    """Energy of a sustained step."""
     items: Amount | None = None
     flops: Amount | None = None
     least_flops: Amount | None = None
     bytes: Amount | None = None
     least_bytes: Amount | None = None
     values: Mapping[str, Reported] = field(default_factory=dict)
-    """What an ``observe`` returned."""
+    """Values that the workload reported."""
     found: Params = field(default_factory=dict)
-    """Of a search, the values that it found for the parameters that its case leaves open; of an unfinished one, the best ones so far."""
+    """Values that a search found for the parameters that its case leaves open; if it is unfinished, the best ones so far."""
     unfinished: bool | None = None
     """True of a search that was cut short with something found so far; None of all else."""
     limit_bytes: Count | None = None
-    """Of a search for the largest, the memory that its cases could take; None elsewhere, and where the device does not tell."""
+    """Memory that the cases of a search for the largest could take; None elsewhere, and where the device does not tell."""
     math: Params = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
     missing_reasons: Mapping[str, Reasons] = field(default_factory=dict)
@@ -288,10 +286,6 @@ def measurement_to_json(measurement: Measurement, kind: str = "measurement") -> 
     for each in fields(measurement):
         value = getattr(measurement, each.name)
         if value is not None and value != {}:
-            plain = asdict(value, dict_factory=_plain) if is_dataclass(type(value)) else value
+            plain = asdict(value) if is_dataclass(type(value)) else value
             data[each.name] = value.to_json() if isinstance(value, Throttling) else plain
     return data
-
-
-def _plain(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, array) else value for name, value in fields}

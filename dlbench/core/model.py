@@ -7,13 +7,12 @@ from enum import StrEnum
 from typing import Any, Literal, Protocol, Self
 
 from dlbench.core.declarations import Declaration
-from dlbench.core.errors import nearest
 from dlbench.core.units import Json, Number, Unit
 
 ParamValue = str | bool | int | float
 """Type of a workload's parameters."""
 Params = Mapping[str, ParamValue]
-"""Their values by name."""
+"""Values of parameters by name."""
 Reported = Number | bool | Sequence[Number]
 """A value that a workload reports in addition to its time: a scalar or a series."""
 
@@ -222,7 +221,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a workload returns: set up and ready, to be timed by the harness. Counts are per call.
+    """Return value of a workload: work that is set up and ready for the harness to time. Counts are per call.
 
     Three forms: ``call`` alone, repeated; with a ``before`` that runs untimed ahead of every call; or ``observe``, one experiment a round.
     That gets a clock and returns the values which its workload declares; of a ``call``, ``report`` does, right after the timed blocks.
@@ -253,33 +252,23 @@ class Work:
     bytes: float | None = None
     """Least bytes to move through the device's memory: each operand once."""
     least_bytes: float | None = None
-    """Those of them that no cache can hold from one part of a call to the next."""
+    """Bytes of these that no cache can hold from one part of a call to the next."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Why ``flops`` or ``bytes`` are None, where that is not obvious: ``{"flops": "no formula for aten._fft_r2c"}``."""
     countable_operations: bool = True
     """Whether a call hands its operations to the device one by one, as no compiled step and no graph does."""
     joins_instances: bool = False
-    """Whether an ``observe`` may run in several instances at once, of which that of rank 0 reports for all."""
+    """Whether an ``observe`` may run in several instances at once; that of rank 0 then reports for all."""
     own_threads: bool = False
     """Whether a call starts threads, which wait for each other's CPUs as those of no other program."""
     set_up_memory_counts: bool = True
-    """Whether the peak of memory includes set-up, as it must not where that ran the step in a way that takes more than a call."""
-
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """Make one. Raises TypeError with the nearest field for a name that is none of them."""
-        known = [each.name for each in fields(cls)]
-        for name in given:
-            if name not in known:
-                raise TypeError(f"a Work has no field '{name}'{nearest(name, known)}")
-        return object.__new__(cls)
+    """Whether the peak of memory includes set-up; it must not where set-up took more than a call, such as by an eager step."""
 
     def __post_init__(self) -> None:
         if (self.call is None) == (self.observe is None):
             raise ValueError("a Work has either a call or an observe")
         if self.call is None and (self.before is not None or self.report is not None):
             raise ValueError("a before, and a report, go with a call")
-        if wrong := [name for name in self.unknown if name not in ("flops", "bytes") or getattr(self, name) is not None]:
-            raise ValueError(f"unknown says why flops or bytes are None, not {wrong[0]}")
 
     def counts(self, case: Case) -> dict[str, Any]:
         """Return what a call handles, of all instances together, by the name of the count."""

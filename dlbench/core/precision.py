@@ -7,18 +7,17 @@ the package lists them.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
 """A precision: pure, except ``amp_*``, which are autocast (and gradient scaling where training in fp16 needs it)."""
 ProductDtype = Literal[Dtype, "fp8_e4m3", "fp8_e5m2", "int8", "binary"]
-"""Those of single matrix products: these, and types whose operands are rounded with a scale, down to one bit."""
+"""A precision of single matrix products: any `Dtype`, or a type whose operands are rounded with a scale, down to one bit."""
 
 TrainingDtype = Literal["fp32", "amp_bf16", "tf32", "amp_fp16"]
-"""Those that keep weights in fp32, so that no small update gets lost in training; the plain one first."""
+"""Precisions that keep weights in fp32, so that no small update gets lost in training; the plain one first."""
 InferenceDtype = Literal["fp32", "amp_bf16", "bf16", "tf32", "amp_fp16", "fp16"]
-"""Those no wider than the plain one, which comes first."""
+"""Precisions no wider than the plain one, which comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Precision:
     bytes: int
     """Bytes of one stored number; for ``binary``, of eight numbers."""
     arithmetic: str
-    """What products are computed in: the name of its column in `peaks.toml`."""
+    """Type in which products are computed: the name of its column in `peaks.toml`."""
     roundoff: float
     """Unit roundoff of operands and results: half the distance from 1 to the next number. Of integers, as a share of the largest."""
     sum_roundoff: float = 2.0**-24
@@ -45,9 +44,9 @@ class Precision:
     compute_capability: tuple[int, int] = (0, 0)
     """Least one of NVIDIA's devices that have it (CUDA C++ programming guide, table of compute capabilities)."""
     amd_families: tuple[str, ...] = ("",)
-    """What the names of AMD's architectures that have it begin with."""
+    """Beginnings of the names of AMD's architectures that have it."""
     instructions: tuple[str, ...] | None = None
-    """Of a CPU, those of which one makes its arithmetic native, as Linux names them in /proc/cpuinfo; None: every CPU has it."""
+    """Instructions of a CPU by their names in /proc/cpuinfo, any of which makes its arithmetic native; None: it is native on every CPU."""
     missing_on: Mapping[str, str] = field(default_factory=dict)
     """Kinds of device that never have it, each with the reason."""
 
@@ -58,7 +57,7 @@ class Precision:
 
     @property
     def rounds_within(self) -> bool:
-        """Whether matrix units round the operands, which are stored in fp32, in a way of their own."""
+        """Whether matrix units round the operands themselves, which are stored in fp32."""
         return self.arithmetic == "tf32"
 
     def is_native(self, device: Mapping[str, Any], *, on_cpu: bool) -> bool | None:
@@ -108,10 +107,10 @@ _TABLE = (
     Precision("binary",   "bool",     1,     "binary",   1.0,      0.0, scaled=True, instructions=_BITS),
 )  # fmt: skip
 
-PRECISIONS: Mapping[str, Precision] = MappingProxyType({each.name: each for each in _TABLE})
-"""By name, the widest first."""
+PRECISIONS: Mapping[str, Precision] = {each.name: each for each in _TABLE}
+"""Precisions by name, the widest first."""
 SCALED = tuple(each.name for each in _TABLE if each.scaled)
 """The names of those whose operands have a scale."""
 
-ARITHMETIC: Mapping[str, str] = MappingProxyType({each.name: each.arithmetic for each in _TABLE})
-"""What products are computed in, a column of `peaks.toml`, by the ``dtype`` of a case."""
+ARITHMETIC: Mapping[str, str] = {each.name: each.arithmetic for each in _TABLE}
+"""Type in which products are computed, a column of `peaks.toml`, by the ``dtype`` of a case."""

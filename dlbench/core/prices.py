@@ -1,4 +1,4 @@
-"""Prices of devices and of electricity, and a training of one's own: what a user says beside results, never measured and never stored."""
+"""Prices of devices and of electricity, and a training of the user's own: given with results, never measured and never stored."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,8 @@ from dlbench.core.units import money, one_line
 DAYS_A_YEAR = 365
 """Days of use, each of as many hours as a user says."""
 KWH = "kwh"
-"""Stands for electricity where a device would stand."""
+"""Names electricity in place of a device."""
 _ALL = ""
-_SHOWN = 40
-"""Characters that a sentence repeats of what makes no sense."""
 _MOST = {"amount": 1e12, "years": 100.0, "hours": 24.0}
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _LABEL = r"[^\s\d./=+-]{0,8}"
@@ -35,7 +33,7 @@ class Price(NamedTuple):
     rent: bool
     """Whether for an hour, electricity in it; else to buy, or of a kWh."""
     use_hours: float | None
-    """Of what is bought, over which it is used."""
+    """Hours of use of a device that is bought."""
     currency: str
 
 
@@ -44,7 +42,7 @@ class PerDevice:
     """A figure for all devices, or for some of them."""
 
     figures: Mapping[str, float] = field(default_factory=dict)
-    """By device (``cuda:0``), by kind (``cuda``), and by an empty text for all."""
+    """Figures by device (``cuda:0``), by kind (``cuda``), and by an empty text for all."""
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -61,14 +59,14 @@ NONE = PerDevice()
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What devices and electricity cost, how long they are used, and a training that is asked for."""
+    """Prices of devices and electricity, hours of use, and a training of the user's own."""
 
     per_hour: PerDevice = NONE
     """Rent of a device for an hour."""
     per_kwh: float | None = None
     """Electricity."""
     price: PerDevice = NONE
-    """To buy a device."""
+    """Price to buy a device."""
     use_hours: PerDevice = NONE
     """Over which a device that was bought is used."""
     currency: str = ""
@@ -78,7 +76,7 @@ class Prices:
     epochs: int = 1
     """How often that training passes over them."""
     cards: tuple[str, ...] = ()
-    """Cards that are not here, of which answers say what they would bring."""
+    """Cards that are not here; answers estimate what they would bring."""
 
     @property
     def has_amounts(self) -> bool:
@@ -87,7 +85,7 @@ class Prices:
 
     @property
     def heading(self) -> str:
-        """What stands behind the title of a table of amounts: ``, in EUR``."""
+        """End of the title of a table of amounts: ``, in EUR``."""
         return f", in {self.currency}" if self.currency else ""
 
     def money(self, value: float) -> str:
@@ -103,7 +101,7 @@ class Prices:
         return _total([self.price.of(each) for each in devices])
 
     def spread(self, devices: Sequence[str]) -> float | None:
-        """Return their price spread over the hours of their planned use, years × 365 × hours a day; None where a part is not said."""
+        """Return their price spread over the hours of their planned use, years × 365 × hours a day; None where a part is not given."""
         of_each = [(self.price.of(each), self.use_hours.of(each)) for each in devices]
         return _total([None if price is None or hours is None else price / hours for price, hours in of_each])
 
@@ -122,7 +120,7 @@ def parse_price(text: str) -> Price:
     """
     found = _PRICE.fullmatch(text.strip())
     if not found or (found["before"] and found["after"]):
-        raise ValueError(f"'{_shown(text)}' is no price; {_LIKE}")
+        raise ValueError(f"'{one_line(text)}' is no price; {_LIKE}")
     for name, most in _MOST.items():
         if not found[name]:
             continue
@@ -130,17 +128,12 @@ def parse_price(text: str) -> Price:
         may_be_zero = name == "amount"
         if not 0 <= number <= most or (number == 0 and not may_be_zero):
             least = "from 0" if may_be_zero else "above 0,"
-            raise ValueError(f"'{_shown(text)}': {name} must be {least} up to {most:g}")
+            raise ValueError(f"'{one_line(text)}': {name} must be {least} up to {most:g}")
     device, years = found["of"] or _ALL, found["years"]
     if device.lower() == KWH and (years or found["rent"]):
-        raise ValueError(f"'{_shown(text)}': a kWh is neither rented nor used for years; write kwh=0.30")
+        raise ValueError(f"'{one_line(text)}': a kWh is neither rented nor used for years; write kwh=0.30")
     use_hours = float(years) * DAYS_A_YEAR * float(found["hours"]) if years else None
     return Price(device, float(found["amount"]), bool(found["rent"]), use_hours, found["before"] or found["after"])
-
-
-def _shown(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
 def _total(figures: Sequence[float | None]) -> float | None:

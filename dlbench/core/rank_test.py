@@ -217,7 +217,7 @@ MEDIAN_WEIGHT, P10_WEIGHT, MEAN_WEIGHT, PAIRS_WEIGHT = 2, 3, 1, 1
 PAIRED_SHARES = MEDIAN_WEIGHT + P10_WEIGHT + MEAN_WEIGHT
 """Sum of these; the pairs need as many rounds as with so many tests a case."""
 TESTS_A_CASE = PAIRED_SHARES / P10_WEIGHT
-"""Of two files, or of rows of one: the p10 needs as many rounds as with so many tests a case that share the level equally."""
+"""Tests a case in a comparison of two files, or of rows of one: with so many that share the level equally, as many rounds are needed."""
 
 
 @cache

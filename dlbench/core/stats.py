@@ -235,7 +235,7 @@ def student_p(t: float, freedom: int) -> float:
 def student_quantile(confidence: float, freedom: int) -> float:
     """Return the t that encloses zero with that confidence: `student_p` of it is 1 - confidence."""
     high = 1.0
-    while high < 2**60 and student_p(high, freedom) > 1 - confidence:
+    while student_p(high, freedom) > 1 - confidence:
         high *= 2
     return crossing(lambda t: student_p(t, freedom) > 1 - confidence, high)
 
@@ -298,8 +298,8 @@ def verdict(runs: Sequence[OpenRun], allowed: float) -> RateVerdict:
 def overloaded(runs: Sequence[OpenRun]) -> bool:
     """Whether backlogs have grown beyond what a queue at capacity has.
 
-    That is a random walk of Poisson arrivals, reflected at zero: after n of them it has grown by as much as a standard normal number,
-    without its sign, times the root of n (Kingman's heavy traffic), of which the squares of several runs are chi-squared.
+    A queue at capacity is a random walk of Poisson arrivals, reflected at zero: after n of them its backlog is the size of a standard
+    normal number times the root of n (Kingman's heavy traffic), so the squares of several runs add up to a chi-squared number.
     """
     return sum(each.backlog**2 / each.requests for each in runs) > _GROWN[len(runs)]
 

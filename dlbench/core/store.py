@@ -5,8 +5,6 @@ Measurements that were repeated are kept as discarded, and what a search tried a
 A line that can't be decoded takes no other with it; a header does, as nothing tells what the lines are of.
 """
 
-import re
-from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +29,7 @@ class LeftOut(NamedTuple):
     """A line that is not read."""
 
     number: int
-    """From 1 on, as editors count."""
+    """Number of the line, from 1 on as editors count."""
     why: str
 
 
@@ -51,7 +49,7 @@ class RunFile:
     discarded: tuple[Measurement, ...] = ()
     """Measurements repeated because they, or the other side, were held back; no row counts them.
 
-    One whose repetition was never made counts: its line stands there once more as a measurement, and it is among those alone.
+    One whose repetition was never made counts: the file has it again as a measurement, and it is among those alone.
     """
     tries: tuple[Measurement, ...] = ()
     """Tries of searches, in their order: no planned cases."""
@@ -75,8 +73,7 @@ def load(path: Path) -> RunFile:
         if torn:
             break
         try:
-            found = _KIND_FIRST.match(text)
-            kind = found[1].decode() if found else decode(_Kind, text).kind
+            kind = decode(_Kind, text).kind
             if kind == "header":
                 raise ResultFileError(
                     f"{path}, line {number}: a second header, as where two files were joined; give each a file of its own"
@@ -85,14 +82,9 @@ def load(path: Path) -> RunFile:
         except ValueError as error:
             left_out.append(LeftOut(number, str(error)))
     measurements, discarded, tries = map(tuple, content.measured.values())
-    if discarded:
-        counted = {(each.series, each.round, each.started) for each in measurements if each.started}
-        discarded = tuple([each for each in discarded if (each.series, each.round, each.started) not in counted])
+    counted = {(each.series, each.round, each.started) for each in measurements if each.started}
+    discarded = tuple([each for each in discarded if (each.series, each.round, each.started) not in counted])
     return RunFile(path, header, measurements, content.footer, torn, tuple(content.states), discarded, tries, tuple(left_out))
-
-
-_KIND_FIRST = re.compile(rb'\{"kind": ?"([a-z]+)"[,}]')
-"""A line as a run writes it. To look for the kind anywhere in the line takes as long as half of its decoding."""
 
 
 class _Content:
@@ -102,7 +94,6 @@ class _Content:
         self.measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
         self.states: list[RoundState] = []
         self.footer: Record | None = None
-        self._first_of_case: dict[str, Measurement] = {}
         self._rounds = defaultdict[Series, set[int]](set)
 
     def add(self, kind: str, text: bytes) -> None:
@@ -128,8 +119,7 @@ class _Content:
             if measurement.round in rounds:
                 raise ValueError(f"round {measurement.round} of its case stands above already")
             rounds.add(measurement.round)
-        first = self._first_of_case.setdefault(measurement.case.id, measurement)
-        self.measured[kind].append(_compact(measurement, first))
+        self.measured[kind].append(measurement)
         self.footer = None  # the run went on behind it
 
 
@@ -200,21 +190,6 @@ _HEADER: Mapping[str, Any] = {
     "workloads": Json,
 }
 """Parts of a header that readers rely on; it may lack any. A file that no run wrote may only name its suites."""
-
-
-def _compact(found: Measurement, first: Measurement) -> Measurement:
-    """Let a round share equal fields with the first one of its case, which saves most of the memory of a large file."""
-    for name in _SHARED if found is not first else ():
-        value = getattr(first, name)
-        if value == getattr(found, name):
-            setattr(found, name, value)
-    if samples := found.samples:
-        samples.block_s = array("d", samples.block_s)
-        samples.wait_s = samples.wait_s and array("d", samples.wait_s)
-    return found
-
-
-_SHARED = ("case", "device_name", "memory", "values", "found", "math", "missing_reasons")
 
 
 def read_header(path: Path) -> Record:

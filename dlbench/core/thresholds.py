@@ -22,9 +22,9 @@ class Thresholds:
     time: float = 0.1
     memory: float = 0.05
     energy: float = 0.05
-    """Of the energy of an item, where it was metered."""
+    """Threshold of the energy of an item, where it was metered."""
     value: float | None = None
-    """Of the values that workloads declare with a direction; None: 10 %, and 1 % of what is one number in all rounds of each side."""
+    """Threshold of declared values with a direction; None: 10 %, and 1 % if each side has the same number in all of its rounds."""
     detect: float | None = None
     """Change of time that a comparison must be able to detect, or it decides nothing; None where not asked for."""
 

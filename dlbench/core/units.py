@@ -3,7 +3,6 @@
 import math
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -82,7 +81,7 @@ def _prefixed(value: float, step: float, prefixes: str, unit: str) -> str:
 
 
 def _decimal(unit: str) -> Callable[[float], str]:
-    """Return what writes a number of that unit with the prefix for it."""
+    """Return a function that writes a number of that unit with its prefix."""
     return partial(_prefixed, step=1e3, prefixes="kMGTPE", unit=unit)
 
 
@@ -116,11 +115,10 @@ def relative_change(value: float) -> str:
 
 
 def money(value: float) -> str:
-    """``1,234.50``, to the cent; three digits of what is less than a tenth, of which cents say nothing: ``0.00123``."""
+    """``1,234.50``, to the cent; three digits below a tenth, where cents say nothing: ``0.00123``."""
     if value >= 0.0995 or not value:
-        return f"{value:,.2f}" if value < 1e15 else f"{value:.3g}"
-    decimals = 2 - math.floor(math.log10(value))
-    return f"{value:.{decimals}f}" if decimals <= 9 else f"{value:.1e}"
+        return f"{value:,.2f}"
+    return f"{value:.{2 - math.floor(math.log10(value))}f}"
 
 
 def energy(value: float) -> str:
@@ -161,8 +159,6 @@ def fold(text: str, width: int, *, cell: bool = False) -> list[str]:
 
     A word that is wider, such as a path to be copied, stays whole; in a ``cell`` it is broken, and nothing is indented.
     """
-    if not text.isascii() and any(unicodedata.east_asian_width(sign) in "WF" for sign in text):
-        width //= 2  # as each of these takes two columns
     indent = "" if cell else " " * (len(text) - len(text.lstrip()) + 2)
     glued = _AMOUNT.sub("\\1\N{NO-BREAK SPACE}", text)
     lines = textwrap.wrap(glued, max(1, width), subsequent_indent=indent, break_long_words=cell, break_on_hyphens=False)
@@ -188,7 +184,7 @@ PositiveCount = Annotated[int, Bounds(ge=1, le=_LARGEST)]
 Quantity = Annotated[float, Bounds(ge=0, le=MOST)]
 """Seconds, shares, and all else that can't be negative."""
 Amount = Count | Quantity
-"""The same; a whole number stays one."""
+"""A quantity in which a whole number stays one."""
 _Integer = Annotated[int, Bounds(ge=-_LARGEST, le=_LARGEST)]
 Number = _Integer | Annotated[float, Bounds(ge=-MOST, le=MOST)]
 BlockTimes = Annotated[Sequence[Quantity], Bounds(min_length=1)]
@@ -261,18 +257,18 @@ class Column:
     declared: bool = True
     """False for a value where only the name is known."""
     margin: float | None = None
-    """Of a value, the smallest change that matters, where it declares one."""
+    """The smallest change of a value that matters, if it declares one."""
     of: Callable[[Any], object] | None = field(default=None, compare=False, repr=False)
-    """How a record has it; None: by the property that is called as what stands behind the last dot of its name."""
+    """Returns the value of a record; None: the value is the property named after the last dot of its name."""
     heading: str = field(default="", compare=False)
-    """What stands above it in a table, and along it in a figure."""
+    """Title of the column in a table, and of the axis in a figure."""
     priority: int = field(default=1, compare=False)
-    """The greatest goes first where a screen is too narrow. 0 is what a table is about: it stays, and sentences say it."""
+    """On a narrow screen the column with the greatest goes first. One of 0 is what the table is about: it stays, and sentences say it."""
     ends: tuple["Column", "Column"] | None = field(default=None, compare=False, repr=False)
     """The lower and the upper end of its interval, which files have as columns of their own."""
 
     def value(self, record: Any) -> object:
-        """Return what a record has of it."""
+        """Return the value that a record has in this column."""
         return self.of(record) if self.of else getattr(record, self.attribute)
 
     @property
@@ -281,16 +277,16 @@ class Column:
         return self.name.rpartition(".")[2]
 
     def by(self, of: Callable[[Any], object], heading: str = "") -> "Column":
-        """Return the same as a record has it in another way: ``CASE.by(lambda family: family.middle.case)``."""
+        """Return the same column with another function for its value: ``CASE.by(lambda family: family.middle.case)``."""
         return replace(self, of=of, heading=heading or self.heading)
 
     def on(self, part: Callable[[Any], Any]) -> "Column":
-        """Return the same of a part of a record: ``TIME.on(lambda pair: pair.base)``."""
+        """Return the same column for a part of a record: ``TIME.on(lambda pair: pair.base)``."""
         ends = self.ends and (self.ends[0].on(part), self.ends[1].on(part))
         return replace(self, of=lambda record: self.value(part(record)), ends=ends)
 
     def headed(self, heading: str, priority: int | None = None) -> "Column":
-        """Return the same under another heading, and with another priority where one is given."""
+        """Return the same column under another heading, and with another priority if one is given."""
         return replace(self, heading=heading, priority=self.priority if priority is None else priority)
 
 

@@ -1,5 +1,6 @@
 """Writing of a result file: by one process at a time, held by a lock, each line on the disk before the next case starts."""
 
+import fcntl
 import json
 import os
 import shlex
@@ -13,14 +14,10 @@ from dlbench.core.store import SCHEMA, Record
 
 
 def lock(descriptor: int) -> str | None:
-    """Lock an open file until its descriptor is closed; return None, or why the system or the file system has no locks.
+    """Lock an open file until its descriptor is closed; return None, or why the file system has no locks.
 
     Raises BlockingIOError if another process holds the lock.
     """
-    try:
-        import fcntl  # Windows has none
-    except ImportError:
-        return "this system has no flock"
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -36,7 +33,7 @@ class ResultWriter:
     def __init__(self, path: Path, descriptor: int, advice: str, *, ends_torn: bool = False) -> None:
         self.path = path
         self._advice = advice
-        """What to do once there is room again."""
+        """Next step for the user once there is room again."""
         self._descriptor = descriptor
         self._ends_torn = ends_torn
         """Whether the last line may be torn, which the first append mends."""
@@ -141,26 +138,15 @@ def _held(path: Path) -> OutputError:
 
 
 def _mend_end(descriptor: int, *, may_cut: bool) -> None:
-    """Cut off what stands behind the last newline; end it where it is the header, and damaged where nothing may be cut.
+    """Cut off the text behind the last newline. If it is the header, end it; if nothing may be cut, end it as a damaged line.
 
-    It was read as torn, so it must not count later on, even if all that it lacks is its newline.
+    It was read as torn, so it must not count later, even if it only lacks its newline.
     """
-    end = _end_of_last_line(descriptor)
-    if end == os.fstat(descriptor).st_size:
+    size = os.fstat(descriptor).st_size
+    end = os.pread(descriptor, size, 0).rfind(b"\n") + 1
+    if end == size:
         return
     if may_cut and end:
         os.ftruncate(descriptor, end)
     else:
         os.write(descriptor, b"#\n" if end else b"\n")
-
-
-def _end_of_last_line(descriptor: int) -> int:
-    """Return the offset just behind the last newline, reading backwards from the end."""
-    end = os.fstat(descriptor).st_size
-    while end > 0:
-        start = max(0, end - (1 << 16))
-        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0

@@ -285,12 +285,6 @@ def test_a_long_case_that_lost_time_is_told_from_the_calm_time_before_it(tmp_pat
             "other programs take 0.75 of 2 CPUs: sh; 0.75 of 2 CPUs are stolen time: somebody outside of this machine has them",
             id="another virtual machine",
         ),
-        pytest.param(
-            {"seconds": 4.0, "own": 0.5},
-            0.3,
-            "stolen time: a case waited for a CPU for 30.0 % of its time, and no program that can be seen had it",
-            id="nothing counts it",
-        ),
     ],
 )
 def test_stolen_time_is_what_no_program_that_can_be_seen_took(passed, lost, said):

@@ -27,10 +27,10 @@ def test_a_workload_stands_with_and_without_brackets(tmp_path, decorator):
     assert (done.code, row["case.id"], row["case.status"]) == (0, "mine[]@cpu", "ok"), done.err
 
 
-def test_a_field_that_work_lacks_is_named_with_the_nearest(tmp_path):
+def test_a_field_that_work_lacks_is_named(tmp_path):
     done, row = measured(tmp_path, "@workload", "Work(call=lambda: None, item=3)")
     assert (done.code, row["case.status"]) == (5, "failed")
-    assert row["case.reason"] == "TypeError: a Work has no field 'item'; did you mean 'items'?"
+    assert row["case.reason"].startswith("TypeError: Work.__init__() got an unexpected keyword argument 'item'")
 
 
 def test_a_declaration_that_does_not_exist_is_named_with_the_nearest(tmp_path):

@@ -93,7 +93,6 @@ def rows(folder):
 
 def test_energy_is_what_the_counter_gained_between_both_ends_of_the_window(tmp_path, monkeypatch):
     packages = Packages()
-    monkeypatch.setattr(sampler, "IDLE_READINGS", 2)
     monkeypatch.setattr(sampler, "LEAST_S", 0.1)
     monkeypatch.setattr(sampler, "IDLE_S", 0.05)
     monkeypatch.setattr(sampler, "processor_meter", packages.meter)

@@ -1,8 +1,6 @@
 """Modules that take part by being in a folder."""
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from front_door import ROOT
@@ -16,28 +14,18 @@ FOUND = sorted(
 )
 
 
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def test_modules_are_those_of_the_folder_and_imported_where_they_state_a_place(tmp_path, monkeypatch):
     (tmp_path / "found_here").mkdir()
     for name, text in (("__init__", ""), ("b", "ORDER = 10"), ("a", "ORDER = 20"), ("kit", ""), ("c", "ORDER = 5")):
         (tmp_path / "found_here" / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    yield "found_here"
-    for name in [name for name in sys.modules if name.startswith("found_here")]:
-        del sys.modules[name]
-
-
-def test_names_are_those_of_the_folder_and_nothing_is_imported(package: str) -> None:
-    assert files.names(package) == ["a", "b", "c", "kit"]
-    assert [name for name in sys.modules if name.startswith(f"{package}.")] == []
-
-
-def test_those_that_state_a_place_stand_by_it(package: str) -> None:
-    assert [each.__name__.rpartition(".")[2] for each in files.ordered(package)] == ["c", "b", "a"]
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    assert files.names("found_here") == ["a", "b", "c", "kit"]
+    assert [name for name in sys.modules if name.startswith("found_here.")] == []
+    assert [each.__name__ for each in files.ordered("found_here")] == ["found_here.c", "found_here.b", "found_here.a"]
 
 
 @pytest.mark.parametrize("found", FOUND)
-def test_no_two_have_one_place(found: str) -> None:
+def test_no_two_have_one_place(found):
     places = [each.ORDER for each in files.ordered(found)]
-    assert len(places) > 1
-    assert len({*places}) == len(places)
+    assert len(places) == len({*places}) > 1

@@ -11,6 +11,7 @@ from dlbench.core.stats import OpenRun, RateVerdict, crossing, overloaded, verdi
 from dlbench.workloads.serving import WARM, count_requests
 
 PARTS = 7
+ALLOWED = {"p90": 0.1, "p99": 0.01}
 
 
 def md1_over(load: float, bound: float) -> float:
@@ -46,19 +47,15 @@ def verdicts(load: float, bound: float, percentile: str, probes: int) -> list[Ra
     runs = simulated(load, bound, requests, 3 * probes)
     found = []
     for probe in zip(runs, runs, runs, strict=True):
-        first = verdict(probe[:1], allowed(percentile))
-        found.append(first if first is not RateVerdict.UNDECIDED else verdict(probe, allowed(percentile)))
+        first = verdict(probe[:1], ALLOWED[percentile])
+        found.append(first if first is not RateVerdict.UNDECIDED else verdict(probe, ALLOWED[percentile]))
     return found
-
-
-def allowed(percentile: str) -> float:
-    return {"p90": 0.1, "p99": 0.01}[percentile]
 
 
 @pytest.mark.parametrize("bound", [2.5, 4.27, 8.0])
 @pytest.mark.parametrize("percentile", ["p90", "p99"])
 def test_at_the_load_where_a_queue_just_keeps_its_bound_few_verdicts_say_that_it_holds(percentile: str, bound: float) -> None:
-    load = crossing(lambda load: load < 1e-6 or md1_over(load, bound) < allowed(percentile), 0.99)
+    load = crossing(lambda load: load < 1e-6 or md1_over(load, bound) < ALLOWED[percentile], 0.99)
     found = verdicts(load, bound, percentile, 400)
     assert found.count(RateVerdict.HOLDS) <= 0.05 * 400
     assert found.count(RateVerdict.OVERLOAD) == 0
@@ -100,5 +97,4 @@ def test_verdicts_on_made_up_runs(runs: list[OpenRun], came_to: RateVerdict) -> 
 
 
 def test_an_overload_of_one_run_is_told_without_the_others() -> None:
-    assert overloaded([OpenRun(KEPT, 100, 0.0, 23)])
-    assert not overloaded([OpenRun(KEPT, 100, 0.0, 22)])
+    assert [overloaded([OpenRun(KEPT, 100, 0.0, backlog)]) for backlog in (22, 23)] == [False, True]

@@ -1,5 +1,7 @@
 """Thresholds: what holds for a workload, and a sentence for what makes no sense."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,9 +16,7 @@ def test_what_is_set_for_a_workload_goes_before_what_is_set_for_all():
     assert default.for_workload("matmul", settings) == Thresholds(time=1.5, memory=0.1)
     assert default.for_workload("conv2d", settings) == Thresholds(time=pytest.approx(0.25), memory=0.1)
     assert default.for_workload("noop", {}) is default
-
-
-def test_a_workload_may_be_called_as_a_metric_is():
+    # A workload may be called as a metric is.
     assert Thresholds().for_workload("memory", {"memory": {"time": 0.5}}) == Thresholds(time=0.5)
 
 
@@ -26,19 +26,16 @@ def test_throughput_is_time_turned_over(lost: float):
     assert (1 - lost) * (1 + grown) == pytest.approx(1)
 
 
+NO_FRACTIONS = (5, 0.0, -0.1, math.nan, math.inf, True, [0.1])
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"tiem": 0.1}, "there is no metric 'tiem'; did you mean 'time'?"),
         ({"matmul": {"tiem": 0.1}}, "matmul: there is no metric 'tiem'; did you mean 'time'?"),
         ({"energy": "much"}, "'much' is not a fraction; write for example 5% or 0.05"),
-        ({"time": 5}, 'time must be a fraction such as 0.05 or "5%", not 5'),
-        ({"time": 0.0}, 'time must be a fraction such as 0.05 or "5%", not 0.0'),
-        ({"time": -0.1}, 'time must be a fraction such as 0.05 or "5%", not -0.1'),
-        ({"time": float("nan")}, 'time must be a fraction such as 0.05 or "5%", not nan'),
-        ({"time": float("inf")}, 'time must be a fraction such as 0.05 or "5%", not inf'),
-        ({"time": True}, 'time must be a fraction such as 0.05 or "5%", not True'),
-        ({"time": [0.1]}, 'time must be a fraction such as 0.05 or "5%", not [0.1]'),
+        *(({"time": each}, f'time must be a fraction such as 0.05 or "5%", not {each!r}') for each in NO_FRACTIONS),
         ({"time": "lots"}, "'lots' is not a fraction; write for example 5% or 0.05"),
         ({"memory": ""}, "'' is not a fraction; write for example 5% or 0.05"),
         ({"throughput": "100%"}, "throughput can't fall by 100.0 %; write for example 5% or 0.05"),

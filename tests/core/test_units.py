@@ -1,3 +1,5 @@
+"""Numbers as text and back, at the edge."""
+
 import math
 
 import pytest
@@ -9,17 +11,12 @@ from dlbench.core import units
 SCALE = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("500ms", 0.5), ("2h", 7200), (" 3s ", 3), ("0.25", 0.25)]
-)
-def test_durations_are_read(text: str, seconds: float) -> None:
-    assert units.parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "0", "0ms", "-1s", "1e3", "1 s", "s", "3 days", "nan", "inf", "9" * 400, ".5", "1.s"])
-def test_what_is_no_duration_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a duration; write for example 90s, 1.5m, 500ms or 2h"):
-        units.parse_duration(text)
+def test_durations_are_read_and_what_is_none_is_refused_by_name() -> None:
+    read = {"90": 90, "90s": 90, "1.5m": 90, "500ms": 0.5, "2h": 7200, " 3s ": 3, "0.25": 0.25}
+    assert {text: units.parse_duration(text) for text in read} == read
+    for text in ("", "0", "0ms", "-1s", "1e3", "1 s", "s", "3 days", "nan", "inf", "9" * 400, ".5", "1.s"):
+        with pytest.raises(ValueError, match=f"^'{text}' is not a duration; write for example 90s, 1.5m, 500ms or 2h"):
+            units.parse_duration(text)
 
 
 @given(st.text(max_size=12))
@@ -44,17 +41,6 @@ def test_three_digits_are_right_to_half_a_unit_of_the_third_and_have_no_exponent
     assert float(text) == pytest.approx(value, rel=0.00501)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        *((1.234, "1.23"), (12.34, "12.3"), (123.4, "123"), (1234, "1230"), (9.996, "10.0"), (0.01234, "0.0123"), (0.0, "0")),
-        (1.797e308, "inf"),
-    ],
-)
-def test_three_digits(value: float, text: str) -> None:
-    assert units.three_digits(value) == text
-
-
 @given(st.floats(1e-9, 1e6) | st.floats(1e6, 1e12))
 def test_seconds_read_back(value: float) -> None:
     words = units.seconds(value).split(" ")
@@ -64,31 +50,6 @@ def test_seconds_read_back(value: float) -> None:
     assert value >= 599.5 or len(numbers[0].replace(".", "").lstrip("0")) == 3
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0 ns"),
-        (41e-9, "41.0 ns"),
-        (999.4e-9, "999 ns"),
-        (999.6e-9, "1.00 µs"),
-        (12.34e-3, "12.3 ms"),
-        (-0.5, "-500 ms"),
-        (59.96, "60.0 s"),
-        (599, "599 s"),
-        (600, "10 min"),
-        (7169, "119 min"),
-        (7200, "2 h"),
-        (19_200, "5 h 20 min"),
-        (172_799, "2 days"),
-        (273_600, "3 days 4 h"),
-        (3_542_400, "41 days"),
-        (math.inf, "inf s"),
-    ],
-)
-def test_seconds(value: float, text: str) -> None:
-    assert units.seconds(value) == text
-
-
 @given(st.floats(1, 1e20))
 def test_rates_read_back(value: float) -> None:
     number, unit = units.flop_rate(value).split(" ")
@@ -96,49 +57,30 @@ def test_rates_read_back(value: float) -> None:
     assert float(number) * power == pytest.approx(value, rel=0.00501)
 
 
-def test_rates_and_counts() -> None:
-    assert units.flop_rate(340e9) == "340 GFLOP/s"
-    assert units.integer_rate(838e12) == "838 TOP/s"
-    assert units.byte_rate(12.5e9) == "12.5 GB/s"
-    assert units.item_rate(1234) == "1.23 k/s"
-    assert units.item_rate(0.5) == "0.500 /s"
-    assert units.hertz(1.98e9) == "1.98 GHz"
-    assert units.percent(0.1234) == "12.3 %"
-
-
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1023.6, "1.00 KiB"), (1024, "1.00 KiB"), (1.5 * 2**30, "1.50 GiB"), (1023.9 * 2**20, "1.00 GiB")],
-)
-def test_byte_counts(value: float, text: str) -> None:
-    assert units.byte_count(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
+    ("function", "texts"),
     [
-        (0.0, "0.0 %"),
-        (0.1234, "12.3 %"),
-        (0.00095, "0.1 %"),
-        (0.00094, "0.09 %"),
-        (-2.4e-4, "-0.02 %"),
-        (9.5e-5, "0.01 %"),
-        (9.4e-5, "9.4e-05"),
+        ("three_digits", "1.234: 1.23, 12.34: 12.3, 123.4: 123, 1234: 1230, 9.996: 10.0, 0.01234: 0.0123, 0: 0, 1.797e308: inf"),
+        ("seconds", "0: 0 ns, 41e-9: 41.0 ns, 999.4e-9: 999 ns, 999.6e-9: 1.00 µs, 12.34e-3: 12.3 ms, -0.5: -500 ms, 59.96: 60.0 s"),
+        ("seconds", "599: 599 s, 600: 10 min, 7169: 119 min, 7200: 2 h, 19200: 5 h 20 min, 172799: 2 days, 273600: 3 days 4 h"),
+        ("seconds", "3542400: 41 days, inf: inf s"),
+        ("flop_rate", "340e9: 340 GFLOP/s"),
+        ("integer_rate", "838e12: 838 TOP/s"),
+        ("byte_rate", "12.5e9: 12.5 GB/s"),
+        ("item_rate", "1234: 1.23 k/s, 0.5: 0.500 /s"),
+        ("hertz", "1.98e9: 1.98 GHz"),
+        ("percent", "0.1234: 12.3 %"),
+        ("byte_count", "0: 0 B, 1023: 1023 B, 1023.6: 1.00 KiB, 1024: 1.00 KiB, 1610612736: 1.50 GiB, 1073636966: 1.00 GiB"),
+        ("fraction", "0: 0.0 %, 0.1234: 12.3 %, 0.00095: 0.1 %, 0.00094: 0.09 %, -2.4e-4: -0.02 %, 9.5e-5: 0.01 %, 9.4e-5: 9.4e-05"),
+        ("clock_time", "65: 1:05, 3725: 1:02:05, -1: 0:00, 59.6: 1:00"),
     ],
 )
-def test_fractions(value: float, text: str) -> None:
-    assert units.fraction(value) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(65, "1:05"), (3725, "1:02:05"), (-1, "0:00"), (59.6, "1:00")])
-def test_clock_time(value: float, text: str) -> None:
-    assert units.clock_time(value) == text
+def test_numbers_as_text(function: str, texts: str) -> None:
+    pairs = [pair.partition(": ") for pair in texts.split(", ")]
+    assert [getattr(units, function)(float(value)) for value, _, _ in pairs] == [text for _, _, text in pairs]
 
 
 @given(st.text())
 def test_text_from_a_file_becomes_one_printable_line(text: str) -> None:
     assert units.one_line(text).isprintable()
-
-
-def test_one_line_takes_out_what_steers_a_terminal() -> None:
     assert units.one_line("red \x1b[31m\nnext\u202e line") == "red [31m next line"

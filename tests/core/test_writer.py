@@ -73,10 +73,9 @@ def killed_at_random(path: Path, processes: int, chance: random.Random) -> list[
     return acknowledged
 
 
-@pytest.mark.parametrize("processes", [2, 3, 5])
-def test_processes_that_go_on_with_one_file_and_are_killed_lose_no_line(tmp_path, processes):
-    path = tmp_path / "f.jsonl"
-    ResultWriter.create(path, {}).close()
+@pytest.mark.real
+@pytest.mark.parametrize("processes", [2, 5])
+def test_processes_that_go_on_with_one_file_and_are_killed_lose_no_line(path, processes):
     acknowledged = killed_at_random(path, processes, random.Random(processes))
     run = load(path)
     written = [(each.case.id, each.round) for each in run.discarded]
@@ -89,31 +88,28 @@ def test_processes_that_go_on_with_one_file_and_are_killed_lose_no_line(tmp_path
     assert len(set(names)) == sum(name != before for name, before in zip(names, ["", *names], strict=False))
 
 
-def made(path):
+@pytest.fixture
+def path(tmp_path):
+    """A result file with its header alone."""
+    path = tmp_path / "f.jsonl"
     ResultWriter.create(path, {}).close()
     return path
 
 
-def test_a_second_writer_is_told_what_to_do(tmp_path):
-    path = made(tmp_path / "f.jsonl")
-    with closing(ResultWriter.resume(path)), pytest.raises(OutputError) as refused:
-        ResultWriter.resume(path)
-    assert str(refused.value) == (
-        f"{path} is being written by another process, here or on a machine that shares the folder; wait until it ends, or end it. "
-        f"After a loss of power its lock may last: go on with a copy (cp {path} COPY.jsonl). What is there so far: dlbench show {path}"
-    )
-    ResultWriter.resume(path).close()
+HELD = (
+    "{0} is being written by another process, here or on a machine that shares the folder; wait until it ends, or end it. "
+    "After a loss of power its lock may last: go on with a copy (cp {0} COPY.jsonl). What is there so far: dlbench show {0}"
+)
 
 
-def test_a_new_file_is_locked_until_it_is_closed(tmp_path):
-    path = tmp_path / "f.jsonl"
-    with closing(ResultWriter.create(path, {})):
-        with pytest.raises(OutputError, match="is being written by another process"):
-            ResultWriter.resume(path)
-        assert load(path).measurements == ()  # a reader needs no lock, and takes none away
-        with pytest.raises(OutputError, match="is being written by another process"):
-            ResultWriter.resume(path)
-    ResultWriter.resume(path).close()
+@pytest.mark.parametrize("first", [ResultWriter.resume, lambda path: ResultWriter.create(path.with_name("g.jsonl"), {})])
+def test_a_second_writer_is_refused_until_the_first_closes_its_file(path, first):
+    with closing(first(path)) as writer:
+        assert load(writer.path).measurements == ()  # a reader needs no lock, and takes none away
+        with pytest.raises(OutputError) as refused:
+            ResultWriter.resume(writer.path)
+        assert str(refused.value) == HELD.format(writer.path)
+    ResultWriter.resume(writer.path).close()
 
 
 def refuse(number):
@@ -137,10 +133,9 @@ def full_after(written, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
-def test_where_there_are_no_locks_it_is_written_all_the_same(tmp_path, monkeypatch, number):
+def test_where_there_are_no_locks_it_is_written_all_the_same(path, monkeypatch, number):
     monkeypatch.setattr(fcntl, "flock", refuse(number))
-    path = tmp_path / "f.jsonl"
-    with closing(ResultWriter.create(path, {})) as one, closing(ResultWriter.resume(path)) as other:
+    with closing(ResultWriter.resume(path)) as one, closing(ResultWriter.resume(path)) as other:
         assert one.unlocked == other.unlocked == os.strerror(number)
         one.append({"kind": "footer", "of": 1})
         other.append({"kind": "footer", "of": 2})  # behind it, not over it
@@ -148,25 +143,7 @@ def test_where_there_are_no_locks_it_is_written_all_the_same(tmp_path, monkeypat
     assert [json.loads(line).get("of") for line in path.read_text().splitlines()] == [None, 1, 2, 3]
 
 
-def test_a_system_without_flock_has_no_locks(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    with closing(ResultWriter.create(tmp_path / "f.jsonl", {})) as writer:
-        assert writer.unlocked == "this system has no flock"
-
-
-def test_a_torn_line_is_cut_by_the_first_new_one_and_not_before(tmp_path):
-    path = made(tmp_path / "f.jsonl")
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"kind":"meas')
-    ResultWriter.resume(path).close()
-    assert path.read_bytes() == whole + b'{"kind":"meas'
-    with closing(ResultWriter.resume(path)) as writer:
-        writer.append({"kind": "footer"})
-    assert path.read_bytes() == whole + b'{"kind":"footer"}\n'
-
-
-def test_without_a_lock_nothing_is_cut_as_another_process_may_have_written_it(tmp_path, monkeypatch):
-    path = made(tmp_path / "f.jsonl")
+def test_without_a_lock_nothing_is_cut_as_another_process_may_have_written_it(path, monkeypatch):
     torn = path.read_bytes() + b'{"kind":"meas'
     path.write_bytes(torn)
     monkeypatch.setattr(fcntl, "flock", refuse(errno.ENOLCK))
@@ -181,8 +158,7 @@ def test_without_a_lock_nothing_is_cut_as_another_process_may_have_written_it(tm
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["cut back", "which fails, too"])
-def test_a_disk_that_is_full_is_told_whether_or_not_the_file_can_be_cut_back(tmp_path, monkeypatch, cut):
-    path = made(tmp_path / "f.jsonl")
+def test_a_disk_that_is_full_is_told_whether_or_not_the_file_can_be_cut_back(path, monkeypatch, cut):
     whole = path.read_bytes()
     if not cut:
         monkeypatch.setattr(os, "ftruncate", refuse(errno.EIO))
@@ -204,7 +180,7 @@ def test_a_new_file_whose_header_finds_no_room_is_not_left_behind(tmp_path, monk
     assert str(told.value) == f"cannot write {path}: No space left on device"
     assert not path.exists()
     monkeypatch.undo()
-    made(path)  # nothing stands in its way
+    ResultWriter.create(path, {}).close()  # nothing stands in its way
 
 
 def test_a_new_file_that_another_process_locked_before_its_header_is_not_left_behind(tmp_path, monkeypatch):
@@ -222,18 +198,17 @@ def test_a_new_file_that_another_process_locked_before_its_header_is_not_left_be
     assert not path.exists()
 
 
-def test_what_cannot_be_gone_on_with_is_told_apart(tmp_path, monkeypatch):
-    os.mkfifo(tmp_path / "pipe")
-    for path, error, sentence in (
-        (tmp_path / "none", ResultFileError, "cannot read {}: No such file or directory"),
-        (tmp_path, ResultFileError, "cannot read {}: Is a directory"),
-        (tmp_path / "pipe", UsageError, "{} is a pipe or a device, and a run goes on in a file; give one that dlbench run wrote"),
-    ):
-        with pytest.raises(error) as refused:
+def test_what_cannot_be_gone_on_with_is_told_apart(path, monkeypatch):
+    def refusal(path):
+        with pytest.raises((OutputError, ResultFileError, UsageError)) as refused:
             ResultWriter.resume(path)
-        assert str(refused.value) == sentence.format(path)
-    path = made(tmp_path / "f.jsonl")
+        return type(refused.value), str(refused.value).replace(f"{path}", "IT")
+
+    os.mkfifo(path.with_name("pipe"))
+    pipe = "IT is a pipe or a device, and a run goes on in a file; give one that dlbench run wrote"
+    assert refusal(path.with_name("none")) == (ResultFileError, "cannot read IT: No such file or directory")
+    assert refusal(path.parent) == (ResultFileError, "cannot read IT: Is a directory")
+    assert refusal(path.with_name("pipe")) == (UsageError, pipe)
     monkeypatch.setattr(os, "open", refuse(errno.EROFS))
-    with pytest.raises(OutputError) as unwritable:
-        ResultWriter.resume(path)
-    assert str(unwritable.value) == f"cannot write {path}: Read-only file system; copy it to where you may write, and go on with the copy"
+    read_only = "cannot write IT: Read-only file system; copy it to where you may write, and go on with the copy"
+    assert refusal(path) == (OutputError, read_only)

@@ -313,9 +313,8 @@ def test_nvml_finds_by_uuid_the_card_that_torch_means(cuda, driver):
     if cuda.device["mig"]:
         pytest.skip("a MIG instance has another name and memory than its card")
     torch_says = next(device for device in ask_hello()["devices"] if device["id"] == cuda.device["id"])
-    with nvml.session() as session:
-        handle = session.find(nvml.Address(uuid=torch_says["uuid"]))
-        name, total = driver.nvmlDeviceGetName(handle), driver.nvmlDeviceGetMemoryInfo(handle).total
+    handle = nvml._find(driver, torch_says["uuid"], None)
+    name, total = driver.nvmlDeviceGetName(handle), driver.nvmlDeviceGetMemoryInfo(handle).total
     assert (name.decode() if isinstance(name, bytes) else name) == torch_says["name"]
     assert total == pytest.approx(torch_says["memory_bytes"], rel=0.05)  # the driver keeps a little to itself
 
@@ -329,7 +328,7 @@ def test_the_energy_of_a_card_lies_by_its_power(cuda, driver, tmp_path):
         assert found["missing_reasons"]["energy"][0]["reason"] == "no_meter_of_instance"
         return
     energy, values = found["energy"], found["values"]
-    assert energy["source"] == ("nvml_counter" if tuple(map(int, cuda.device["compute_capability"].split("."))) >= (7, 0) else "nvml_power")
+    assert energy["source"] == "nvml_counter"
     assert {len(values[name]) for name in ("clock_hz", "temperature_c", "power_w", "throttle")} == {len(values["items_per_s"])}
     integral = sum(values["power_w"]) / len(values["power_w"]) * energy["seconds"]
     assert energy["joules"] == pytest.approx(integral, rel=0.25)  # NVML's power is an average over the last second, and lags

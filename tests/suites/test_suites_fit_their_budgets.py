@@ -93,8 +93,8 @@ def measured(monkeypatch, name, devices, cpu_s=None):
     monkeypatch.setattr(linux, "ROOT", front_door.ROOT / "nowhere")
     saved, began = [], time.monotonic()  # a runner reads its start from the real clock
     monkeypatch.setattr(measurer, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
-    with Interruption() as interruption, Monitor([describe_cpu()], 1) as watch:
-        settings = RunSettings(policy, 1, "fork", threads=64)
+    with Interruption() as interruption:
+        settings, watch = RunSettings(policy, 1, "fork", threads=64), Monitor([describe_cpu()], 1)
         Runner(tasks, settings, interruption, saved.append, Observer(), watch, signatures=signatures).run()
     return machine.now_s, policy.budget_s, [line for line in saved if line["kind"] == "measurement"]
 

@@ -1,4 +1,4 @@
-"""Claims of others: what a GPU, a precision or a batch is said to bring, who says so, and the rows that test it."""
+"""Claims of others on what a GPU, a precision or a batch brings: who makes them, and the rows that test them."""
 
 import math
 import tomllib
@@ -21,7 +21,7 @@ _UNITS: Mapping[str, tuple[str, float, Unit]] = {
     "points": (" points", 0.01, Unit.FRACTION),
     "share": (" %", 0.01, Unit.FRACTION),
 }
-"""What stands behind the number of a unit that has one, how many base units it is, and which these are."""
+"""Text behind the number of a unit, how many base units it is, and the base unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,21 @@ class ClaimTest:
 
     measure: Literal["time", "throughput", "items_per_joule", "items_per_price", "training", "pass", "memory", "accuracy_gap", "products"]
     command: str
-    """That measures them."""
+    """The command that measures these rows."""
     rows: tuple[Mapping[str, tuple[ParamValue, ...]], ...] = field(hash=False)
-    """Of each alternative the values that a setting may have, by its name; none where a row may not have the setting."""
+    """Alternatives: the values that a setting may have, by its name; none where a row must not have the setting."""
     by: str | None = None
     """The setting in which two sides differ; None where one row is enough."""
     base: str | None = None
-    """What the one side has of it, as text."""
+    """Value of that setting on the base side, as text."""
     best: bool = False
     """Whether each side is taken at its own best batch and other settings."""
     split: str | None = None
-    """The setting whose values are told apart."""
+    """The setting whose values are shown apart."""
     items: int = 1
-    """Of a pass: how many it is over."""
+    """Items of a pass."""
     largest: str | None = None
-    """The parameter of which the largest value counts, instead of the case in the middle."""
+    """The parameter whose largest value counts, instead of the median case."""
 
     def is_of(self, setting: Callable[[str], object]) -> bool:
         """Whether a row takes part that has these settings by their names."""
@@ -53,7 +53,7 @@ class ClaimTest:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What somebody says, in our words, and how it is tested."""
+    """A claim in our words, who makes it, and how it is tested."""
 
     id: str
     says: str

@@ -23,9 +23,9 @@ PARAMETERS: Mapping[str, int] = {
     "bert_base": 110_106_428,
     "gpt2": 124_439_808,
 }
-"""By the name that a case gives them, as they are trained; a test counts those of `dlbench.models`."""
+"""Parameters of a network by its name in a case, as it is trained; a test counts those of `dlbench.models`."""
 _FAMILIAR = ("resnet50", "resnet18")
-"""What is most trained among those that suites have."""
+"""The most trained networks of suites."""
 
 
 def familiarity(model: object) -> int:
@@ -50,7 +50,7 @@ class Schedule:
     """How long a network was trained, and what that took its authors."""
 
     model: str
-    """By the name that a case gives it."""
+    """Its name in a case."""
     images: int
     """In the training set, or other items."""
     epochs: int
@@ -59,7 +59,7 @@ class Schedule:
     """In words, with the devices; None where its authors do not say."""
     took_source: str | None
     of: str = "ImageNet"
-    """What it was trained on."""
+    """Data set of the training."""
     items: str = "images"
 
     def seconds(self, images_per_s: float) -> float:

@@ -26,7 +26,7 @@ class PublishedFigure:
 
     value: float
     device: str
-    """By its maker's name."""
+    """The maker's name of the device."""
     source: str
     date: str
     tags: frozenset[str]
@@ -82,15 +82,15 @@ class BytesLine:
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
-    """What a step of a network takes."""
+    """Operations, bytes and operators of a step of a network."""
 
     flops: float
-    """Of a sample."""
+    """Operations of a sample."""
     fp32: BytesLine
     half: BytesLine | None = None
     """Where activations have 16 bits; None where nobody counted them."""
     operators: int | None = None
-    """That are started for a step, with those of the update; None where nobody counted them."""
+    """Operators that are started for a step, the update's included; None where nobody counted them."""
 
 
 class Guess(NamedTuple):

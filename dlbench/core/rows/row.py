@@ -61,7 +61,7 @@ class Row:
 
     case: Identity
     params: Params
-    """Without precision and mode, which ``case`` has."""
+    """All parameters but precision and mode, which ``case`` has."""
     values: Mapping[str, Reported] = field(default_factory=dict)
     """Median over rounds of what the workload reported, of a series that of each point, cut to the shortest round."""
     time: Times = Times()
@@ -82,12 +82,12 @@ class Row:
 
     @property
     def row(self) -> "Row":
-        """Itself: where records of a row do, a row does, too."""
+        """Itself, so that a row can be used in place of a record that has a row."""
         return self
 
     @property
     def file(self) -> str:
-        """The result file it stands in, and of an A/B the side."""
+        """The result file that has it, and the side of an A/B."""
         return self.case.file or self.case.run
 
     @property
@@ -204,7 +204,7 @@ class Row:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Those of `MARKS` that apply: reasons why its times show nothing about the program."""
+        """The `MARKS` that apply: reasons why its times show nothing about the program."""
         shown = self.flag.not_steady, self.flag.throttled, self.flag.implausible, (self.time.lost_share or 0.0) > OVERRUN
         return tuple(compress(MARKS, shown))
 
@@ -240,7 +240,7 @@ class Row:
 
     @property
     def paid_rate(self) -> float:
-        """Their median; zero where it has none."""
+        """Median of `paid_rates`; zero without any."""
         return statistics.median(self.paid_rates or (0.0,))
 
     @property

@@ -25,7 +25,7 @@ from dlbench.core.units import Json, byte_rate
 T = TypeVar("T")
 
 _SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
-"""From the least severe on. A skipped round says nothing of the case, so any other counts before it."""
+"""Statuses, the least severe first. A skipped round says nothing of the case, so any other counts before it."""
 
 
 _PEAKS = ("peak_bytes", "reserved_bytes", "host_peak_bytes")

@@ -7,18 +7,17 @@ import hashlib
 import importlib.util
 import os
 import re
+import runpy
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from dlbench.core.errors import DeviceAbsent, UsageError, nearest
 from dlbench.core.model import DEVICE_KINDS
 from dlbench.harness.probe import linux, nvml, processor
-
-_NOT_NVIDIA = "NVML reads NVIDIA devices only"
-_UNUSABLE = "it can't be used"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,7 @@ class Processor:
     isa: str | None = None
     """Instruction set that torch's kernels use: ``AVX512``."""
     instructions: tuple[str, ...] | None = None
-    """Those that make a precision's arithmetic native, of those that `core.precision` knows: ``avx512_bf16``."""
+    """Instructions that make a precision of `core.precision` native: ``avx512_bf16``."""
     l1d_bytes: int | None = None
     """All data caches of the first level together, as below."""
     l2_bytes: int | None = None
@@ -69,9 +68,7 @@ class Processor:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data in base units."""
-        data = asdict(self)
-        reasons = data.pop("reasons")
-        return {**data, "usable_threads": self.usable_threads(), "reasons": reasons}
+        return {**asdict(self), "usable_threads": self.usable_threads()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +125,9 @@ class Accelerator:
         """Whether NVML can know it: ROCm calls its devices ``cuda`` too."""
         return self.kind == "cuda" and self.vendor != "amd"
 
-    @property
-    def is_unknown(self) -> bool:
-        """Whether it can't be used, nor be found in any other way."""
-        return bool(self.unusable) and self.uuid is None and self.pci_bus_id is None
+    def nvml_reader(self) -> nvml.Reader:
+        """Return what asks NVML about it, which for a device of another maker has a reason for every field."""
+        return nvml.reader(self.uuid, self.pci_bus_id) if self.is_nvidia else partial(nvml.without_values, "NVML reads NVIDIA devices only")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data in base units, the UUID as its hash; ``unusable`` only where it is."""
@@ -171,14 +167,22 @@ def describe(hello: Mapping[str, Any]) -> tuple[Device, ...]:
     A field that is unknown is None and has a sentence in ``reasons``; a machine without GPU, driver or NVML is normal.
     """
     isa = (hello.get("parallel") or {}).get("isa")
-    named = {device["id"]: _from_torch(device) for device in hello["devices"] if device["kind"] != "cpu"}
-    accelerators = {}
-    for key, found in read_accelerators([*named.values()], nvml.FACTS).items():
-        values: dict[str, Any] = {**found.values, "numa_node": processor.numa_node_of(named[key].pci_bus_id)}
-        why = _UNUSABLE if named[key].is_unknown else "the system does not tell"
-        unknown = {"numa_node": why} if values["numa_node"] is None else {}
-        accelerators[key] = replace(named[key], **values, reasons={**named[key].reasons, **found.reasons, **unknown})
-    return tuple(accelerators.get(device["id"]) or describe_cpu(isa) for device in hello["devices"])
+    return tuple(describe_cpu(isa) if device["kind"] == "cpu" else _describe_accelerator(device) for device in hello["devices"])
+
+
+def _describe_accelerator(hello: Mapping[str, Any]) -> Accelerator:
+    """Describe an accelerator by what torch tells (``hello``), and by NVML and the operating system."""
+    facts: dict[str, Any] = {name: hello.get(name) for name in _FROM_TORCH}
+    if facts["vendor"] == "apple":  # its GPU is a part of the chip, whose name torch does not know
+        chip, cores = processor.model_name() or "Apple silicon", facts["multiprocessors"]
+        facts["name"] = f"{chip}, {cores} GPU cores" if cores else f"{chip} GPU"
+    reasons = {"uuid_hash" if name == "uuid" else name: "torch does not tell" for name, value in facts.items() if value is None}
+    numa_node = processor.numa_node_of(facts["pci_bus_id"])
+    if numa_node is None:
+        reasons["numa_node"] = "the system does not tell"
+    device = Accelerator(id=hello["id"], kind=hello["kind"], **facts, numa_node=numa_node, unusable=hello.get("unusable"))
+    found = device.nvml_reader()(nvml.FACTS)
+    return replace(device, **found.values, reasons={**reasons, **found.reasons})
 
 
 def describe_cpu(isa: str | None = None) -> Processor:
@@ -190,14 +194,14 @@ def describe_cpu(isa: str | None = None) -> Processor:
         "name": processor.model_name(),
         "sockets": processor.socket_count(),
         "physical_cores": processor.core_count(),
-        "threads": processor.thread_count(),
-        # torch names the vector units only; two processors of one name may differ in having matrix units.
-        "isa": f"{isa}, AMX" if isa and processor.has_amx() else isa,
+        "threads": os.cpu_count(),
+        # torch names the vector units only. Matrix units multiply in bf16 and int8 many times as fast, and not all of a name have them.
+        "isa": f"{isa}, AMX" if isa and "amx_tile" in processor.flags() else isa,
         "instructions": processor.instructions(),
         "l1d_bytes": caches.get("l1d"),
         "l2_bytes": caches.get("l2"),
         "l3_bytes": caches.get("l3"),
-        "numa_nodes": processor.numa_node_count(),
+        "numa_nodes": len(linux.cpus_of_nodes()) or None,
         "memory_bytes": processor.memory_bytes(),
         "cgroup_quota_cores": linux.cpu_quota_cores(),
         "affinity": len(allowed) if allowed else None,
@@ -207,17 +211,6 @@ def describe_cpu(isa: str | None = None) -> Processor:
         **facts,
         reasons={name: _CPU_REASONS.get(name, "the operating system does not tell") for name, value in facts.items() if value is None},
     )
-
-
-def read_accelerators(accelerators: Sequence[Accelerator], wanted: Sequence[str]) -> dict[str, nvml.Readings]:
-    """Return the readings of NVML's ``wanted`` fields for each accelerator, by id; for those of other makers a reason for every field."""
-    addresses = {each.id: nvml.Address(each.uuid, each.pci_bus_id) for each in accelerators if each.is_nvidia and not each.is_unknown}
-    readings = nvml.read_devices(addresses, wanted)
-    for each in accelerators:
-        if not readings.get(each.id):
-            reason = _UNUSABLE if each.is_unknown else _NOT_NVIDIA
-            readings[each.id] = nvml.Readings(reasons=dict.fromkeys(wanted, reason))
-    return {each.id: readings[each.id] for each in accelerators}
 
 
 _GPUS = "cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple)"
@@ -250,38 +243,8 @@ def select(devices: Devices, wanted: Sequence[str], why_no_gpu: str | None = Non
     return tuple(device for device in devices if device.id in chosen)
 
 
-_CPU_REASONS = {
-    "name": "the operating system does not name it",
-    "sockets": "neither /sys nor /proc/cpuinfo tells",
-    "physical_cores": "neither /sys, /proc/cpuinfo nor psutil tells",
-    "isa": "torch does not tell",
-    "l1d_bytes": "/sys/devices/system/cpu shows no such cache",
-    "l2_bytes": "/sys/devices/system/cpu shows no such cache",
-    "l3_bytes": "/sys/devices/system/cpu shows no such cache",
-    "numa_nodes": "/sys/devices/system/node shows none",
-    "cgroup_quota_cores": "no quota is set",
-    "affinity_cores": "neither /sys nor /proc/cpuinfo tells which logical CPUs share a core",
-}
-
-
-def _from_torch(device: Mapping[str, Any]) -> Accelerator:
-    facts = {name: device.get(name) for name in _FROM_TORCH}
-    unusable = device.get("unusable")
-    if facts["vendor"] == "apple":  # its GPU is a part of the chip, whose name torch does not know
-        chip, cores = processor.model_name() or "Apple silicon", facts["multiprocessors"]
-        facts["name"] = f"{chip}, {cores} GPU cores" if cores else f"{chip} GPU"
-    why = _UNUSABLE if unusable else "torch does not tell"
-    reasons = {name: why for name, value in facts.items() if value is None}
-    if "uuid" in reasons:
-        reasons["uuid_hash"] = reasons.pop("uuid")
-    return Accelerator(id=device["id"], kind=device["kind"], **facts, unusable=unusable, reasons=reasons)
-
-
+_CPU_REASONS = {"isa": "torch does not tell", "cgroup_quota_cores": "no quota is set"}
 _FROM_TORCH = ("name", "vendor", "uuid", "pci_bus_id", "memory_bytes", "compute_capability", "multiprocessors", "l2_bytes")
-
-
-_HIDDEN = ("", "-1")
-"""Values of CUDA_VISIBLE_DEVICES that leave no card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +268,7 @@ class Gpus:
         if why := why_gpu_unusable(versions):
             return cls(why_none=why)
         try:
-            with nvml.session() as session:
-                driver, cuda, cards = session.cards()
+            driver, cuda, cards = nvml.cards()
         except nvml.NvmlUnavailable:
             return cls()
         built_for = versions.get("cuda") or ""
@@ -322,9 +284,7 @@ class Gpus:
 def versions() -> dict[str, str | None]:
     """Return the version of the installed torch and what it was built for, by the names of a hello; all None where there is no torch."""
     spec = importlib.util.find_spec("torch")
-    file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
-    text = file.read_text() if file and file.is_file() else ""
-    stated = dict(re.findall(r"""^(\w+)[^=\n]* = ['"]([^'"]*)['"]""", text, re.MULTILINE))
+    stated = runpy.run_path(str(Path(spec.origin).with_name("version.py"))) if spec and spec.origin else {}
     return {"torch": stated.get("__version__"), **{name: stated.get(name) for name in ("cuda", "hip", "xpu")}}
 
 
@@ -336,7 +296,7 @@ def why_gpu_unusable(versions: Mapping[str, Any]) -> str | None:
     has_driver = bool(shutil.which("nvidia-smi")) or Path("/proc/driver/nvidia/version").exists()
     if not (cuda or hip or "xpu" in torch or Path("/System/Library").exists()):  # on a Mac any build has Metal
         return f"torch {torch} is built for CPUs alone" + ("; install one for CUDA" if has_driver else ", and there is no NVIDIA driver")
-    if cuda and os.environ.get("CUDA_VISIBLE_DEVICES", "0") in _HIDDEN:
+    if cuda and os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
         return "CUDA_VISIBLE_DEVICES hides them all"
     if cuda and not has_driver:
         return f"there is no NVIDIA driver for torch {torch}"

@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence, Set
@@ -21,7 +20,7 @@ import psutil
 
 from dlbench.core.files import PACKAGE, __version__
 from dlbench.harness.probe import linux, nvml, processor
-from dlbench.harness.probe.devices import Accelerator, Device, Devices, Processor, read_accelerators, usable_accelerators
+from dlbench.harness.probe.devices import Accelerator, Device, Devices, Processor, usable_accelerators
 
 _ENVIRON = re.compile(
     "(OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|CUDNN|NCCL|HIP|ROCR|HSA|PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO)_[A-Z0-9_]+|NVIDIA_TF32_OVERRIDE"
@@ -43,7 +42,7 @@ _CPU_IDENTITY = ("name", "sockets", "physical_cores", "threads", "isa", "numa_no
 _ACCELERATOR_IDENTITY = (
     "kind", "name", "compute_capability", "multiprocessors", "pcie_generation_max", "pcie_width_max", "nvlink_links", "mig",
 )  # fmt: skip
-"""Without the UUID's hash: two cards of one model in a pool of runners may be compared, and `provenance` has which one it was."""
+"""Fields that identify a card, without its UUID: two cards of one model may be compared, and `provenance` has which one it was."""
 
 
 def fingerprint(
@@ -85,23 +84,21 @@ def fingerprint(
 def read_state(devices: Devices) -> Block:
     """Return the state, which may change from one minute to the next: load, clocks, temperature, throttling, other processes."""
     accelerators = usable_accelerators(devices)
-    readings = read_accelerators(accelerators, nvml.STATE)
     me = psutil.Process()
     own = {me.pid, *(child.pid for child in me.children(recursive=True))} if accelerators else set()
     cpu = next((device for device in devices if isinstance(device, Processor)), None)
     return {
         "cpu": {
-            "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # absent on Windows
+            "load_1min": os.getloadavg()[0],
             "memory_available_bytes": processor.available_memory_bytes(),
             "clock_hz": processor.clock_hz(),
             "governor": ", ".join(processor.governors()) or None,
-            "boost": processor.boost(),
             "affinity": cpu.affinity if cpu else None,
             "measured_on": len(processor.cpus_to_measure_on() or ()) or None,
             "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
             "cgroup_throttling": linux.cpu_throttling(),
         },
-        "accelerators": {device_id: _accelerator_state(each, own) for device_id, each in readings.items()},
+        "accelerators": {each.id: _accelerator_state(each.nvml_reader()(nvml.STATE), own) for each in accelerators},
     }
 
 
@@ -139,9 +136,9 @@ def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> Block:
     # A count and no process ids, for privacy.
     for users, others in (("process_ids", "other_processes"), ("graphics_process_ids", "graphics_processes")):
         ids = state.pop(users, None)
-        if not isinstance(ids, list):
+        if ids is None:
             reasons[others] = reasons.pop(users)
-        elif len(own) > 1 and not all(psutil.pid_exists(int(each)) for each in ids):
+        elif len(own) > 1 and not all(psutil.pid_exists(each) for each in ids):
             # In a container the driver may give the host's ids, and one of those may be a child of ours.
             reasons[others] = "the driver gives process ids of another namespace, and measuring processes are at work"
         else:
@@ -162,22 +159,15 @@ def without_folders(argument: str) -> str:
 
 def _checkout(folder: Path) -> Block | None:
     """Return the commit that dlbench itself runs from, and whether files were changed since; None if it is installed, or git fails."""
-    git = shutil.which("git")
-    if git is None or not (folder / ".git").exists():
+    if not (folder / ".git").exists():
         return None
-
-    def ask(*words: str) -> str | None:
-        try:
-            answer = subprocess.run([git, "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=5)
-        except (OSError, subprocess.SubprocessError):  # a checkout of another user, a broken or a very slow one: not worth a run
-            return None
-        return answer.stdout.strip()
-
-    sha = ask("rev-parse", "HEAD")
-    if not sha:
+    command = ["git", "--no-optional-locks", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout
+    except (OSError, subprocess.SubprocessError):  # there is no git, or a checkout of another user, a broken or a very slow one
         return None
-    changed = ask("--no-optional-locks", "status", "--porcelain", "--untracked-files=no")
-    return {"sha": sha, "dirty": None if changed is None else bool(changed)}
+    sha, _, changed = found.strip().partition("-")
+    return {"sha": sha, "dirty": bool(changed)}
 
 
 def key_of(block: Mapping[str, Any]) -> str:

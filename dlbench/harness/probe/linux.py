@@ -42,15 +42,13 @@ def cpu_quota_cores() -> float | None:
 
 
 def cpu_throttling() -> dict[str, float] | None:
-    """Return how often and for how many seconds the quota stopped this process's groups so far; None if nothing counts it."""
-    periods, seconds, counted = 0, 0.0, False
+    """Return the seconds for which the quota stopped this process's groups so far, as ``throttled_s``; None if nothing counts them."""
+    seconds = []
     for group in _groups("cpu"):
         counters = dict(re.findall(r"^(\w+) (\d+)$", read_text(group / "cpu.stat") or "", re.MULTILINE))
         if "nr_throttled" in counters:
-            counted = True
-            periods += int(counters["nr_throttled"])
-            seconds += int(counters.get("throttled_usec", 0)) / 1e6 + int(counters.get("throttled_time", 0)) / 1e9  # version 2; 1
-    return {"throttled_periods": periods, "throttled_s": seconds} if counted else None
+            seconds.append(int(counters.get("throttled_usec", 0)) / 1e6 + int(counters.get("throttled_time", 0)) / 1e9)  # version 2; 1
+    return {"throttled_s": sum(seconds)} if seconds else None
 
 
 def memory_left() -> int | None:
@@ -74,7 +72,7 @@ def _groups(controller: str) -> Iterator[Path]:
     for line in (read_text("proc/self/mountinfo") or "").splitlines():
         mount, _, filesystem = line.partition(" - ")
         kind, _, options = filesystem.split(" ", 2)
-        _, _, _, mounted, folder, *_ = (re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), word) for word in mount.split(" "))
+        _, _, _, mounted, folder, *_ = mount.split(" ")
         if kind == "cgroup2":
             path = path_of.get("", "/")
         elif kind == "cgroup" and controller in options.split(","):
@@ -92,7 +90,7 @@ def _groups(controller: str) -> Iterator[Path]:
             yield group
 
 
-TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01  # absent on Windows, as is /proc
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 """Unit of /proc/stat."""
 
 
@@ -168,9 +166,6 @@ def cpu_times() -> dict[int, CpuTime]:
     }
 
 
-_SIZE = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-
-
 class CpuCache(NamedTuple):
     """One cache of a CPU that holds data."""
 
@@ -187,20 +182,14 @@ def parse_cpu_list(text: str) -> frozenset[int]:
     return frozenset(cpu for first, last in spans for cpu in range(int(first), int(last or first) + 1))
 
 
-def parse_size(text: str) -> int | None:
-    """Read the kernel's ``48K`` or ``32M`` as bytes."""
-    match = re.fullmatch(r"(\d+)([KMG]?)", text)
-    return int(match[1]) * _SIZE[match[2]] if match else None
-
-
 def caches_of(cpu: int) -> list[CpuCache]:
     """Return the caches of a CPU that hold data and whose level and size are known."""
     found = []
     for folder in matching(f"sys/devices/system/cpu/cpu{cpu}/cache/index[0-9]*"):
         level, kind, size, shared_by = (read_text(folder / name) or "" for name in ("level", "type", "size", "shared_cpu_list"))
-        count = parse_size(size)
-        if level.isdecimal() and count is not None and kind != "Instruction":
-            found.append(CpuCache(int(level), count, parse_cpu_list(shared_by) or frozenset({cpu})))
+        kib = size.removesuffix("K")  # as the kernel writes all of them
+        if level.isdecimal() and kib.isdecimal() and kind != "Instruction":
+            found.append(CpuCache(int(level), int(kib) << 10, parse_cpu_list(shared_by) or frozenset({cpu})))
     return found
 
 

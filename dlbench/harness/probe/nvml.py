@@ -3,57 +3,37 @@
 A device is found by its UUID or PCI address, never by index: CUDA_VISIBLE_DEVICES reorders torch's devices and not NVML's.
 """
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
-Value = int | float | str | bool | list[str] | list[int]
 Pynvml = Any
 """The module ``pynvml``, which carries no types."""
 Handle = Any
 """An opaque pointer of NVML to one device."""
-Query = Callable[[Pynvml, Handle], Value]
+Query = Callable[[Pynvml, Handle], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a device is found; at least one of the two is needed."""
-
-    uuid: str | None = None
-    """``GPU-…`` or ``MIG-…``, or as torch writes it, without the prefix."""
-    pci_bus_id: str | None = None
-    """Domain, bus, device and function: ``0000:3b:00.0``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(NamedTuple):
     """A value, or the reason why there is none, for every field that a device was asked for."""
 
-    values: Mapping[str, Value] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Any]
+    reasons: Mapping[str, str]
+
+
+Reader = Callable[[Collection[str]], Readings]
+"""Asks one device for the fields with these names."""
 
 
 class NvmlUnavailable(Exception):
     """NVML can't be asked, or not about this device; ``str()`` of it is the reason."""
 
 
-def read_devices(addresses: Mapping[str, Address], wanted: Collection[str]) -> dict[str, Readings]:
-    """Ask each device for the ``wanted`` fields; where NVML or the device is missing, each field has the reason."""
-    if not addresses:
-        return {}
-    try:
-        with session() as nvml:
-            return {key: _read_one(nvml, address, wanted) for key, address in addresses.items()}
-    except NvmlUnavailable as reason:
-        return {key: Readings(reasons=dict.fromkeys(wanted, str(reason))) for key in addresses}
-
-
-@contextmanager
-def session() -> Iterator["Nvml"]:
-    """Open NVML and close it again. Raises NvmlUnavailable, with the reason, where there is none."""
+@cache
+def library() -> Pynvml:
+    """Open NVML, once for as long as this process lives. Raises NvmlUnavailable, with the reason, where there is none."""
     try:
         pynvml: Pynvml = import_module("pynvml")
     except ImportError as error:
@@ -62,90 +42,78 @@ def session() -> Iterator["Nvml"]:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         raise NvmlUnavailable(_reason(pynvml, error, "NVML did not start")) from error
+    return pynvml
+
+
+def reader(uuid: str | None, pci_bus_id: str | None) -> Reader:
+    """Return the reader of the device with that UUID or PCI address (``0000:3b:00.0``).
+
+    Where NVML or the device is missing, its readings have that reason for each field.
+    """
     try:
-        yield Nvml(pynvml)
-    finally:
-        with suppress(pynvml.NVMLError):  # a lost GPU may refuse even that, and everything was read
-            pynvml.nvmlShutdown()
+        nvml = library()
+        return partial(_read, nvml, _find(nvml, uuid, pci_bus_id))
+    except NvmlUnavailable as unavailable:
+        return partial(without_values, str(unavailable))
 
 
-class Nvml:
-    """NVML, open: finds devices and reads them."""
-
-    def __init__(self, pynvml: Pynvml) -> None:
-        self._pynvml = pynvml
-
-    def find(self, address: Address) -> Handle:
-        """Return the handle of a device; for a MIG instance that of its GPU, which has the clocks, the power and the PCIe link.
-
-        Raises NvmlUnavailable, with the reason, if NVML does not know the device.
-        """
-        nvml = self._pynvml
-        lookups = []
-        if address.uuid:
-            lookups += [(nvml.nvmlDeviceGetHandleByUUID, name) for name in uuid_names(address.uuid)]
-        if address.pci_bus_id:
-            lookups.append((nvml.nvmlDeviceGetHandleByPciBusId, address.pci_bus_id))
-        refusal = "torch tells neither"
-        for look_up, name in lookups:
-            try:
-                handle = look_up(name)
-                return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if name.startswith("MIG-") else handle
-            except nvml.NVMLError as error:
-                refusal = f"NVML: {error}"
-        raise NvmlUnavailable(f"NVML does not find this device by its UUID or PCI address ({refusal})")
-
-    def cards(self) -> tuple[str, tuple[int, int], list[tuple[str, int]]]:
-        """Return the versions of the driver and of its CUDA, and each card's name and bytes of memory. Raises NvmlUnavailable."""
-        nvml = self._pynvml
-        try:
-            handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-            cards = [(nvml.nvmlDeviceGetName(each), int(nvml.nvmlDeviceGetMemoryInfo(each).total)) for each in handles]
-            cuda = nvml.nvmlSystemGetCudaDriverVersion()
-            return nvml.nvmlSystemGetDriverVersion(), (cuda // 1000, cuda % 1000 // 10), cards
-        except nvml.NVMLError as error:
-            raise NvmlUnavailable(f"NVML: {error}") from error
-
-    def read(self, handle: Handle, wanted: Collection[str]) -> Readings:
-        """Return the fields of a device. Each is asked for on its own, so that a refusal costs one field."""
-        values: dict[str, Value] = {}
-        reasons: dict[str, str] = {}
-        # Raised if the package calls the newest form of a function and the driver has an older one. It is no NVMLError, and not every
-        # package has it.
-        mismatch = getattr(self._pynvml, "NVMLLibraryMismatchError", ())
-        for name in wanted:
-            try:
-                values[name] = _QUERIES[name](self._pynvml, handle)
-            except self._pynvml.NVMLError as error:
-                reasons[name] = _reason(self._pynvml, error, "NVML refused")
-            except mismatch:
-                reasons[name] = _OLDER_DRIVER
-            except AttributeError:  # the function is younger than the package
-                reasons[name] = "the installed nvidia-ml-py is too old to ask for it; pip install -U nvidia-ml-py"
-        return Readings(values, reasons)
-
-
-_UUID = re.compile(r"(GPU-|MIG-|)([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})", re.IGNORECASE)
+def without_values(reason: str, wanted: Collection[str]) -> Readings:
+    """Return readings that have the same reason for each field."""
+    return Readings({}, dict.fromkeys(wanted, reason))
 
 
 def uuid_names(uuid: str) -> tuple[str, ...]:
-    """Return the names under which NVML may know a device, however its UUID is spelled.
+    """Return the names under which NVML may know a device: torch writes the UUID of a GPU, or of a MIG instance, without the prefix."""
+    return (uuid,) if uuid.startswith(("GPU-", "MIG-")) else (f"GPU-{uuid}", f"MIG-{uuid}")
 
-    Without a prefix, as torch writes it, it may be a GPU's or a MIG instance's.
+
+def _find(nvml: Pynvml, uuid: str | None, pci_bus_id: str | None) -> Handle:
+    """Return the handle of a device; for a MIG instance that of its GPU, which has the clocks, the power and the PCIe link.
+
+    Raises NvmlUnavailable, with the reason, if NVML does not know the device.
     """
-    match = _UUID.fullmatch(uuid)
-    if not match:
-        return (uuid,)  # MIG-GPU-…/1/0: how drivers before R470 call an instance
-    prefix, *digits = match.groups()
-    prefixes = (prefix.upper(),) if prefix else ("GPU-", "MIG-")
-    return tuple(each + "-".join(digits).lower() for each in prefixes)
+    lookups = [(nvml.nvmlDeviceGetHandleByUUID, name) for name in uuid_names(uuid)] if uuid else []
+    if pci_bus_id:
+        lookups.append((nvml.nvmlDeviceGetHandleByPciBusId, pci_bus_id))
+    refusal = "torch tells neither"
+    for look_up, name in lookups:
+        try:
+            handle = look_up(name)
+            return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if name.startswith("MIG-") else handle
+        except nvml.NVMLError as error:
+            refusal = f"NVML: {error}"
+    raise NvmlUnavailable(f"NVML does not find this device by its UUID or PCI address ({refusal})")
 
 
-def _read_one(nvml: Nvml, address: Address, wanted: Collection[str]) -> Readings:
+def _read(nvml: Pynvml, device: Handle, wanted: Collection[str]) -> Readings:
+    """Ask a device for fields, each on its own, so that a refusal costs one field."""
+    values = dict[str, Any]()
+    reasons = dict[str, str]()
+    # Raised if the package calls the newest form of a function and the driver has an older one. It is no NVMLError, and not every
+    # package has it.
+    mismatch = getattr(nvml, "NVMLLibraryMismatchError", ())
+    for name in wanted:
+        try:
+            values[name] = _QUERIES[name](nvml, device)
+        except nvml.NVMLError as error:
+            reasons[name] = _reason(nvml, error, "NVML refused")
+        except mismatch:
+            reasons[name] = _OLDER_DRIVER
+        except AttributeError:  # the function is younger than the package
+            reasons[name] = "the installed nvidia-ml-py is too old to ask for it; pip install -U nvidia-ml-py"
+    return Readings(values, reasons)
+
+
+def cards() -> tuple[str, tuple[int, int], list[tuple[str, int]]]:
+    """Return the versions of the driver and of its CUDA, and each card's name and bytes of memory. Raises NvmlUnavailable."""
+    nvml = library()
     try:
-        return nvml.read(nvml.find(address), wanted)
-    except NvmlUnavailable as reason:
-        return Readings(reasons=dict.fromkeys(wanted, str(reason)))
+        handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+        found = [(nvml.nvmlDeviceGetName(each), int(nvml.nvmlDeviceGetMemoryInfo(each).total)) for each in handles]
+        cuda = nvml.nvmlSystemGetCudaDriverVersion()
+        return nvml.nvmlSystemGetDriverVersion(), (cuda // 1000, cuda % 1000 // 10), found
+    except nvml.NVMLError as error:
+        raise NvmlUnavailable(f"NVML: {error}") from error
 
 
 _OLDER_DRIVER = "the NVIDIA driver is too old to tell it"
@@ -170,11 +138,11 @@ _MILLI, _MEGA, _NANO = 1e-3, 1e6, 1e-9  # NVML counts milliwatts, megahertz and 
 
 def _active_nvlinks(nvml: Pynvml, gpu: Handle) -> int:
     """Count the active links. Raises NVMLError if no link at all answers: the device has none."""
-    states: list[int] = []
+    states = []
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         with suppress(nvml.NVMLError):  # each device has fewer links than the most there can be
             states.append(nvml.nvmlDeviceGetNvLinkState(gpu, link))
-    return sum(states) if states else int(nvml.nvmlDeviceGetNvLinkState(gpu, 0))
+    return sum(states or [nvml.nvmlDeviceGetNvLinkState(gpu, 0)])
 
 
 # Bits of nvmlClocksEventReasons in nvml.h, under the names that nvidia-smi gives them.
@@ -192,33 +160,20 @@ _CLOCK_REASONS = {
 
 
 def _throttle_reasons(nvml: Pynvml, gpu: Handle) -> list[str]:
-    # Renamed in CUDA 12.2, with driver 535; the old name is gone from CUDA 14 on.
-    try:
-        bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
-    except (AttributeError, nvml.NVMLError) as error:  # an older package, or an older driver
-        if getattr(error, "value", nvml.NVML_ERROR_FUNCTION_NOT_FOUND) != nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
-            raise
-        bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
+    bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)  # from driver 535 on
     return [name for bit, name in _CLOCK_REASONS.items() if bits & bit]
 
 
 def _slowdown_c(nvml: Pynvml, gpu: Handle) -> int:
-    """Return the temperature at which it slows down; from Ada on NVML may tell only how far off that is."""
+    """Return the temperature at which a card slows down; from Ada on NVML may tell only how far off that is."""
     try:
         return int(nvml.nvmlDeviceGetTemperatureThreshold(gpu, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN))
     except nvml.NVMLError:
-        if not hasattr(nvml, "nvmlDeviceGetMarginTemperature"):
-            raise
         return int(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU) + nvml.nvmlDeviceGetMarginTemperature(gpu))
 
 
-_COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
-"""nvmlComputeMode_t of nvml.h, from 0; the second is of old drivers."""
-
-
-def _compute_mode(nvml: Pynvml, gpu: Handle) -> str:
-    mode = int(nvml.nvmlDeviceGetComputeMode(gpu))
-    return _COMPUTE_MODES[mode] if mode < len(_COMPUTE_MODES) else str(mode)
+_COMPUTE_MODES = {0: "default", 2: "prohibited", 3: "exclusive_process"}
+"""nvmlComputeMode_t of nvml.h."""
 
 
 def _compute_process_ids(nvml: Pynvml, gpu: Handle) -> list[int]:
@@ -256,11 +211,11 @@ _QUERIES: Mapping[str, Query] = {
     "throttle_reasons": _throttle_reasons,
     "process_ids": _compute_process_ids,
     "graphics_process_ids": _graphics_process_ids,
-    # Of these the seconds since the driver was loaded for which they held the clock down.
+    # Seconds since the driver was loaded in which heat, or the power limit, held the clock down.
     "thermal_violation_s": lambda nvml, gpu: nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_THERMAL).violationTime * _NANO,
     "power_violation_s": lambda nvml, gpu: nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_POWER).violationTime * _NANO,
     "temperature_slowdown_c": _slowdown_c,
-    "compute_mode": _compute_mode,
+    "compute_mode": lambda nvml, gpu: _COMPUTE_MODES.get(nvml.nvmlDeviceGetComputeMode(gpu), "another"),
     "memory_free_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).free),
 }
 
@@ -276,8 +231,8 @@ STATE = (
 )  # fmt: skip
 """Fields that may change from one minute to the next, or by an administrator's command."""
 SLOWDOWN = ("thermal_violation_s", "power_violation_s")
-"""Counters of how long a device was held back; read around every case, so no more than these."""
+"""Counters of how long a device was held back: the only fields that are read around every case."""
 TELEMETRY = ("clock_sm_hz", "temperature_c", "power_w", "throttle_reasons")
 """Fields that are read again and again under load."""
-HEALTH = (*STATE, "temperature_slowdown_c", "memory_free_bytes")
-"""Fields that may make a device unfit to measure on."""
+HEALTH = ("temperature_c", "temperature_slowdown_c", "memory_free_bytes")
+"""Further fields that may make a device unfit to measure on."""

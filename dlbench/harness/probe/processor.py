@@ -4,7 +4,6 @@ Each function answers None where nothing is known.
 """
 
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -51,9 +50,9 @@ class CpuUse(NamedTuple):
     at_s: float
     machine: CpuTime | None
     own_s: float
-    """By this process and those that descend from it."""
+    """CPU time of this process and those that descend from it."""
     by_name: Mapping[str, float] = {}
-    """By each other program, where that was looked for."""
+    """CPU time of each other program, where it was looked for."""
 
     def others_since(self, before: Self) -> tuple[float, float] | None:
         """Return the CPUs that others took, and that a hypervisor gave away, since ``before``; None where the system does not count it."""
@@ -66,47 +65,29 @@ class CpuUse(NamedTuple):
 
 def model_name() -> str | None:
     """Return the maker's name of the CPU; None where it is unknown."""
-    for block in _cpuinfo()[:1]:
-        for key in ("model name", "cpu model", "cpu", "Model"):  # x86, MIPS, POWER, some Arm boards
-            name = block.get(key)
-            if name and name != "unknown":  # a sandbox's kernel may give that
-                return name
-        implementer, part = block.get("CPU implementer"), block.get("CPU part")
-        if implementer and part:
-            return _ARM_CORES.get((implementer, part), f"Arm core, implementer {implementer}, part {part}")
     if sys.platform == "darwin":
         asked = subprocess.run(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False)
         return asked.stdout.strip() or None
-    if sys.platform == "win32":
-        return platform.processor() or None
-    return None
+    block = next(iter(_cpuinfo()), {})
+    name = block.get("model name")
+    if name and name != "unknown":  # a sandbox's kernel may give that
+        return name
+    implementer, part = block.get("CPU implementer"), block.get("CPU part")
+    if not implementer or not part:
+        return None
+    return _ARM_CORES.get((implementer, part), f"Arm core, implementer {implementer}, part {part}")
 
 
 def socket_count() -> int | None:
     """Return the number of processor packages."""
-    packages = {read_text(cpu / "topology/physical_package_id") for cpu in matching(_CPUS)} - {None, "-1"}
-    packages = packages or {block["physical id"] for block in _cpuinfo() if "physical id" in block}
-    return len(packages) or None
-
-
-def thread_count() -> int | None:
-    """Return the number of logical CPUs that are online."""
-    online = read_text("sys/devices/system/cpu/online")
-    return len(parse_cpu_list(online)) if online else len(_cpuinfo()) or os.cpu_count()
+    return len({read_text(cpu / "topology/physical_package_id") for cpu in matching(_CPUS)} - {None, "-1"}) or None
 
 
 def cores() -> frozenset[frozenset[int]]:
     """Return each physical core as the set of its logical CPUs; empty where the topology is not known."""
     files = ("topology/core_cpus_list", "topology/thread_siblings_list")  # the second is the name before Linux 5.1
     lists = (read_text(cpu / files[0]) or read_text(cpu / files[1]) for cpu in matching(_CPUS))
-    if known := frozenset(parse_cpu_list(each) for each in lists if each):
-        return known
-    # Some sandboxes show no /sys.
-    siblings: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for block in _cpuinfo():
-        if {"physical id", "core id"} <= block.keys() and block.get("processor", "").isdecimal():
-            siblings[block["physical id"], block["core id"]].add(int(block["processor"]))
-    return frozenset(map(frozenset, siblings.values()))
+    return frozenset(parse_cpu_list(each) for each in lists if each)
 
 
 def core_count() -> int | None:
@@ -115,11 +96,8 @@ def core_count() -> int | None:
 
 
 def affinity() -> frozenset[int] | None:
-    """Return the logical CPUs that this process may run on: what taskset, a cpuset or a batch system left it."""
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(0))
-    ask = getattr(psutil.Process(), "cpu_affinity", None)  # absent on macOS
-    return frozenset(ask()) if ask else None
+    """Return the logical CPUs that this process may run on, by taskset, a cpuset or a batch system; None on macOS, which has no such."""
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 def cpus_to_measure_on() -> frozenset[int] | None:
@@ -151,7 +129,7 @@ def cpus_of(processes: int, threads: int) -> tuple[tuple[int, ...], ...]:
 
 def _one_of_each_core() -> frozenset[int]:
     allowed = affinity()
-    if allowed is None or not hasattr(os, "sched_setaffinity") or any(name in os.environ for name in _PLACING):
+    if allowed is None or any(name in os.environ for name in _PLACING):
         return frozenset()
     return frozenset(min(core & allowed) for core in cores() if core & allowed)
 
@@ -164,11 +142,6 @@ def cache_bytes() -> dict[str, int]:
     for (level, _), size in sizes.items():
         totals["l1d" if level == 1 else f"l{level}"] += size
     return dict(totals)
-
-
-def numa_node_count() -> int | None:
-    """Return the number of memory nodes that have processors."""
-    return len(cpus_of_nodes()) or None
 
 
 def numa_node_of(pci_bus_id: str | None) -> int | None:
@@ -190,20 +163,15 @@ def available_memory_bytes() -> int:
 
 def is_virtual() -> bool | None:
     """Whether a hypervisor runs below the operating system; None where it is unknown, as only x86 processors show it."""
-    flags = _flags()
-    return "hypervisor" in flags if flags else None
-
-
-def has_amx() -> bool:
-    """Whether it has Intel's matrix units, which multiply in bf16 and int8 many times as fast as its vector units."""
-    return "amx_tile" in _flags()
+    found = flags()
+    return "hypervisor" in found if found else None
 
 
 def instructions() -> tuple[str, ...] | None:
     """Return its instructions for products of narrow types, of those that the table of precisions names; None where they are unknown."""
-    flags = _flags() or _flags("Features")  # Linux's word on Arm
+    found = flags() or flags("Features")
     known = dict.fromkeys(each for precision in PRECISIONS.values() for each in precision.instructions or ())
-    return tuple(each for each in known if each in flags) if flags else None
+    return tuple(each for each in known if each in found) if found else None
 
 
 def clock_hz() -> float | None:
@@ -222,14 +190,6 @@ def temperature_c() -> float | None:
 def governors() -> tuple[str, ...]:
     """Return the frequency governors in force, most often one; empty where the frequency is not ours to govern."""
     return tuple(sorted({text for cpu in matching(_CPUS) if (text := read_text(cpu / "cpufreq/scaling_governor"))}))
-
-
-def boost() -> bool | None:
-    """Whether the processors may run above their nominal clock."""
-    if no_turbo := read_text("sys/devices/system/cpu/intel_pstate/no_turbo"):
-        return no_turbo == "0"
-    allowed = read_text("sys/devices/system/cpu/cpufreq/boost")
-    return allowed == "1" if allowed else None
 
 
 def cpu_time() -> CpuTime | None:
@@ -260,7 +220,8 @@ def thermal_throttle_s() -> dict[str, float]:
     return {name: int(text) / 1e3 for name, text in texts.items() if text and text.isdecimal()}
 
 
-def _flags(key: str = "flags") -> list[str]:
+def flags(key: str = "flags") -> list[str]:
+    """Return the features of the processor by Linux's names, which Arm has under ``Features``; empty where they are unknown."""
     return next((block[key].split() for block in _cpuinfo()[:1] if key in block), [])
 
 

@@ -1,6 +1,5 @@
 """Programs of others that take the CPUs, by name: for who starts a run to read, and never for a result file."""
 
-import heapq
 import os
 import time
 from collections import defaultdict
@@ -9,7 +8,6 @@ from collections.abc import Callable, Mapping
 import psutil
 
 from dlbench.core.conditions import BUSY, OVERRUN
-from dlbench.core.units import percent
 from dlbench.harness.probe import processor
 from dlbench.harness.probe.linux import CpuTime
 from dlbench.harness.probe.processor import TICKS_S, CpuUse
@@ -81,10 +79,9 @@ class OtherPrograms:
         others, stolen = after.others_since(before) or (sum(taken.values()), 0.0)
         least, parts = (BUSY if lost > BUSY else OVERRUN) * self._cpus, list[str]()
         if others > least:
-            named = [name for name in heapq.nlargest(_NAMED, taken, key=taken.__getitem__) if taken[name] >= _LEAST_NAMED]
-            parts.append(f"other programs take {others:.2g} of {self._cpus} CPUs: {', '.join(named) or 'none that can be seen from here'}")
+            busiest = sorted(taken, key=taken.__getitem__, reverse=True)[:_NAMED]
+            named = ", ".join(name for name in busiest if taken[name] >= _LEAST_NAMED)
+            parts.append(f"other programs take {others:.2g} of {self._cpus} CPUs: {named or 'none that can be seen from here'}")
         if stolen > least:
             parts.append(f"{stolen:.2g} of {self._cpus} CPUs are stolen time: somebody outside of this machine has them")
-        if not parts and lost > OVERRUN and (after.own_s - before.own_s) / seconds < (1 - OVERRUN) * self._cpus:
-            parts.append(f"stolen time: a case waited for a CPU for {percent(lost)} of its time, and no program that can be seen had it")
         return "; ".join(parts)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from dlbench.harness.process.worker_process import IMPORT_S
 from dlbench.harness.ranks.placement import NodeCapacity
 
 _PATIENCE_S = 60.0
-"""For the other machines: torchrun starts dlbench everywhere at once, but one may be slower to import torch."""
+"""Longest wait for the other machines: torchrun starts dlbench everywhere at once, but one may be slower to import torch."""
 _STORE = """
 import sys
 from datetime import timedelta
@@ -33,9 +32,7 @@ if address:
 print(store.get("dlbench").decode())
 """
 _REPORT_S = 5.0
-"""For torchrun to notice that ranks are gone, and to report how they ended."""
-_DUMP_S = 1.0
-"""For ranks that are out of time to dump their tracebacks."""
+"""Longest wait for torchrun to notice that ranks are gone, and to report how they ended."""
 
 _LAUNCHER = """
 from dlbench.harness.worker.parent import die_with_parent
@@ -74,18 +71,17 @@ class Torchrun:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         # torchrun takes a port that is free. It looks after its ranks once a second, which should not show in what they measure.
         options = ["--standalone", f"--nproc-per-node={spec.count}", "--max-restarts=0", "--monitor-interval=1"]
-        # Without --log-dir torchrun makes a folder and leaves it behind.
-        self._logs = tempfile.TemporaryDirectory(prefix="dlbench-")
         rank_arguments = [spec.address, str(folder), f"{spec.first}", f"{spec.size}", spec.store]
         rank = [interpreter.python, "-c", start_code(_RANK, interpreter), *rank_arguments]
         # On several machines another torchrun started dlbench itself; its variables are not meant for these ranks.
         variables = {name: value for name, value in interpreter.environment().items() if not name.startswith("TORCHELASTIC_")}
-        arguments = [*options, f"--log-dir={self._logs.name}", "--no-python", *rank]
+        # Without --log-dir torchrun makes a folder and leaves it behind.
+        arguments = [*options, f"--log-dir={folder}", "--no-python", *rank]
         environ = {**variables, **own_variables(spec.threads, spec.seed)}
         try:
             self._process = start(interpreter, _LAUNCHER, arguments, environ, self._output)
         except WorkerError:
-            self._free()
+            self._output.close()
             raise
 
     def exit_description(self) -> str | None:
@@ -99,23 +95,7 @@ class Torchrun:
         found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self._text())
         return exit_description(int(found[1]), self._printed(rank, since)) if found else "died"
 
-    def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
-        """Return the function that each rank is in, by number, from the tracebacks that they dump; a rank that can't is left out."""
-        # JSON from another machine has the numbers as text.
-        pids = {int(rank): pid for rank, pid in pids.items()}
-        before = {rank: len(self._printed(rank)) for rank in pids}
-        for pid in pids.values():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR1)
-        deadline = time.monotonic() + _DUMP_S
-        found: dict[int, str] = {}
-        while len(found) < len(pids) and time.monotonic() < deadline:
-            time.sleep(0.02)
-            dumps = {rank: re.search(r"^  File .* in (\w+)$", self._printed(rank, since), re.MULTILINE) for rank, since in before.items()}
-            found = {rank: dump[1] for rank, dump in dumps.items() if dump}
-        return found
-
-    def _printed(self, rank: int, since: int = 0) -> str:
+    def _printed(self, rank: int, since: int) -> str:
         """Return what a rank has printed after so many bytes."""
         try:
             return (self._folder / str(rank)).read_bytes()[since:].decode(errors="replace")
@@ -136,11 +116,7 @@ class Torchrun:
         self._wait()
         kill_group(self._process.pid)
         self._wait()
-        self._free()
-
-    def _free(self) -> None:
         self._output.close()
-        self._logs.cleanup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +166,10 @@ class RemoteNode:
 
     def exit_description_of(self, rank: int, pid: int, since: int = 0) -> str:
         """Return how a rank there ended: see `Torchrun.exit_description_of`. Raises DeviceFault if the machine is gone."""
-        return str(self._ask("exit_description_of", rank, pid, since) or "died")
-
-    def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
-        """Return the function that each rank there is in: see `Torchrun.running_functions`. Raises DeviceFault if the machine is gone."""
-        functions = self._ask("running_functions", pids) or {}
-        return {int(rank): str(function) for rank, function in functions.items()}
+        self._send({"ended": [rank, pid, since]})
+        with suppress(EOFError, ForeignLine, TimeoutError):
+            return str(self._answers.read(time.monotonic() + _PATIENCE_S)["how"])
+        return "died"
 
     def end(self) -> None:
         """End its ranks. If the machine is gone, so are they."""
@@ -205,13 +179,6 @@ class RemoteNode:
     def close(self) -> None:
         """Disconnect, which ends the dlbench there."""
         self._connection.close()
-
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        """Return the result of a method of its `Torchrun`; None if the machine does not answer."""
-        self._send({"ask": method, "arguments": arguments})
-        with suppress(EOFError, ForeignLine, TimeoutError):
-            return self._answers.read(time.monotonic() + _PATIENCE_S)["answer"]
-        return None
 
     def _send(self, message: Message) -> None:
         try:
@@ -259,8 +226,8 @@ def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], in
         with suppress(EOFError, ForeignLine, Interrupted):
             while True:
                 match messages.read(wake=interruption.fileno()):
-                    case {"ask": "exit_description_of" | "running_functions" as method, "arguments": arguments}:
-                        send(connection.fileno(), {"answer": getattr(torchrun, method)(*arguments) if torchrun else None})
+                    case {"ended": rank}:
+                        send(connection.fileno(), {"how": torchrun.exit_description_of(*rank) if torchrun else "died"})
                     case {"start": ranks}:
                         if torchrun:
                             torchrun.end()

@@ -46,7 +46,7 @@ def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
         own = free[: case.ranks - len(devices)]
         counts.append(len(own))
         devices += own
-        names |= dict.fromkeys(name for each in own if (name := node.devices.get(each)))
+        names |= dict.fromkeys(filter(None, map(node.devices.get, own)))
         if own:
             shares.append(max(1, node.cores // len(own)))
     return Placement(tuple(counts), tuple(devices), " + ".join(names) or None, min(shares, default=1))

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import accumulate
 from pathlib import Path
 
 from dlbench.core.errors import Interrupted, WorkerError
@@ -18,7 +18,7 @@ from dlbench.harness.process.worker_process import IMPORT_S, Channel, MeasuringP
 from dlbench.harness.ranks.machines import RankSpec, RemoteNode, Torchrun
 
 _HELLO_S = 10.0
-"""For a rank that has connected to send its number."""
+"""Longest wait for a rank that has connected to send its number."""
 
 
 class RankGroup(MeasuringProcess):
@@ -41,7 +41,8 @@ class RankGroup(MeasuringProcess):
         self._channels = self._ranks = list[Channel]()
         self._connections: list[socket.socket] = []
         """When one closes, its rank ends with its group."""
-        others = [(first, machine) for first, machine, count in zip(accumulate(counts), machines, counts[1:], strict=False) if count]
+        # The number of the first rank of each other machine that has any, their count, and the machine.
+        others = [each for each in zip(accumulate(counts), counts[1:], machines, strict=False) if each[1]]
         first = machines[0].first if others else None
         store = f"{first.host}:{first.port}/{uuid.uuid4().hex}" if first else ""
         self._folder = tempfile.TemporaryDirectory(prefix="dlbench-")
@@ -49,13 +50,14 @@ class RankGroup(MeasuringProcess):
             self._listener, address = self._listen(first.host if first else None)
             spec = RankSpec(counts[0], 0, self._size, address, store, threads, seed)
             self._torchrun = Torchrun(spec, interpreter, Path(self._folder.name))
-            self._machines: list[tuple[int, Torchrun | RemoteNode]] = [(0, self._torchrun), *others]
+            self._machines: list[tuple[int, Torchrun | RemoteNode]] = [(0, self._torchrun)]
             """The number of its first rank, and the machine."""
+            self._machines += [(number, machine) for number, _, machine in others]
         except BaseException:
             self._folder.cleanup()
             raise
         try:
-            for (number, machine), count in zip(others, filter(None, counts[1:]), strict=True):
+            for number, count, machine in others:
                 machine.start(replace(spec, count=count, first=number))
         except BaseException:
             self.end()
@@ -132,10 +134,4 @@ class RankGroup(MeasuringProcess):
         return RequestOutcome("died", sentence=sentence, who=channel.who)
 
     def _stop(self) -> str:
-        """Return a sentence with the function that each rank is in: a collective if it waits, another one if it hangs."""
-        found: dict[int, str] = {}
-        for machine, ranks in groupby(self._ranks, self._machine_of):
-            found |= machine.running_functions({rank.number: rank.pid for rank in ranks})
-        known = sorted(found, key=lambda number: (found[number], number))
-        together = [(function, [f"{number}" for number in numbers]) for function, numbers in groupby(known, found.__getitem__)]
-        return ", ".join(f"rank{'s' * (len(numbers) > 1)} {' and '.join(numbers)} in {function}()" for function, numbers in together)
+        return self._ranks[0].stage

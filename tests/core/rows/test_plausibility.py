@@ -17,35 +17,33 @@ def row(device="cuda:0", seconds=1.0, params=None, **fields):
     return summarise(made_up.rounds_of(made_up.case("matmul", device, **params), made_up.flat([seconds] * 7), **stated))
 
 
-def test_the_share_is_of_whichever_peak_is_nearer():
-    arithmetic = row(flops=33.5e12, bytes=0.48e12)
-    assert (arithmetic.rate.peak_fraction, arithmetic.rate.reason) == (pytest.approx(0.5), None)
-    assert str(arithmetic.rate.peak) == "arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200"
-    memory = row(flops=6.7e12, bytes=2.4e12)
-    assert (memory.rate.peak_fraction, memory.rate.reason) == (pytest.approx(0.5), None)
-    assert str(memory.rate.peak) == "memory: 4.80 TB/s, the bandwidth of NVIDIA H200"
-    assert [each.flag.implausible for each in (arithmetic, memory)] == [False, False]
-
-
 @pytest.mark.parametrize(
-    ("dtype", "peak"),
+    ("options", "peak"),
     [
-        ("int8", "1.98 POP/s, dense int8"),
-        ("fp8", "1.98 PFLOP/s, dense fp8"),
-        ("fp8_e4m3", "1.98 PFLOP/s, dense fp8"),
-        ("fp8_e5m2", "1.98 PFLOP/s, dense fp8"),
+        ({"flops": 33.5e12, "bytes": 0.48e12}, "arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores"),
+        ({"flops": 6.7e12, "bytes": 2.4e12}, "memory: 4.80 TB/s, the bandwidth"),
+        ({"flops": 989.5e12, "params": {"dtype": "int8"}}, "arithmetic: 1.98 POP/s, dense int8 on the matrix units"),
+        ({"flops": 989.5e12, "params": {"dtype": "fp8"}}, "arithmetic: 1.98 PFLOP/s, dense fp8 on the matrix units"),
+        ({"flops": 989.5e12, "params": {"dtype": "fp8_e4m3"}}, "arithmetic: 1.98 PFLOP/s, dense fp8 on the matrix units"),
+        ({"flops": 989.5e12, "params": {"dtype": "fp8_e5m2"}}, "arithmetic: 1.98 PFLOP/s, dense fp8 on the matrix units"),
     ],
 )
-def test_products_of_eight_bits_are_set_against_their_own_peak(dtype, peak):
-    found = row(flops=989.5e12, params={"n": 8, "dtype": dtype})
-    assert (found.rate.peak_fraction, found.rate.reason) == (pytest.approx(0.5), None)
-    assert str(found.rate.peak) == f"arithmetic: {peak} on the matrix units of NVIDIA H200"
+def test_the_share_is_of_whichever_peak_is_nearer(options, peak):
+    rate, flag = row(**options).rate, row(**options).flag
+    assert (rate.peak_fraction, rate.reason, flag.implausible) == (pytest.approx(0.5), None, False)
+    assert str(rate.peak) == f"{peak} of NVIDIA H200"
+
+
+NO_PEAK = "a CPU's peak takes its multiply-add units and its highest clock, which no file has"
+NO_FORMULA = {"bytes": [Unknown.BYTES_NOT_COUNTED.reason(text="no formula for Layer")]}
+BOTH = {name: [each.reason(text="not on shapes alone")] for name, each in
+        (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED))}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"flops": 1e9, "device": "cpu"}, "a CPU's peak takes its multiply-add units and its highest clock, which no file has"),
+        ({"flops": 1e9, "device": "cpu"}, NO_PEAK),
         (
             {"flops": 1e9, "device_name": "NVIDIA B300"},
             "NVIDIA B300 is not in dlbench's table of published peaks; add it with its source to dlbench/core/reference/peaks.toml",
@@ -59,40 +57,15 @@ def test_products_of_eight_bits_are_set_against_their_own_peak(dtype, peak):
         ({"flops": 1e9, "params": {}}, "the case names no precision"),
         ({"bytes": 1e6}, "what a call moves may come from a cache, so the bandwidth of memory does not bound it"),
         ({}, "the workload states neither operations nor bytes"),
+        # A workload may say why it does not state a count; one reason for both counts is told once.
+        ({"flops": 1e9, "device": "cpu", "missing_reasons": NO_FORMULA}, f"{NO_PEAK}; also, its bytes are unknown: no formula for Layer"),
+        ({"missing_reasons": NO_FORMULA}, "its bytes are unknown: no formula for Layer"),
+        ({"missing_reasons": BOTH}, "its operations and bytes are unknown: not on shapes alone"),
     ],
 )
 def test_where_there_is_no_share_the_row_says_why(options, reason):
     found = row(**options)
-    assert (found.rate.peak_fraction, found.rate.peak, found.rate.reason) == (None, None, reason)
-    assert found.flag.implausible is False
-
-
-NULLS = {"bytes": [Unknown.BYTES_NOT_COUNTED.reason(text="no formula for Layer")]}
-NO_PEAK = "a CPU's peak takes its multiply-add units and its highest clock, which no file has"
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"flops": 1e9, "device": "cpu"}, f"{NO_PEAK}; also, its bytes are unknown: no formula for Layer"),
-        ({}, "its bytes are unknown: no formula for Layer"),
-        ({"flops": 33.5e12}, None),
-    ],
-)
-def test_a_workload_may_say_why_it_does_not_state_a_count(options, reason):
-    assert row(missing_reasons=NULLS, **options).rate.reason == reason
-
-
-def test_one_reason_for_both_counts_is_told_once():
-    text = "its forward pass does not run on shapes alone"
-    missing_reasons = {"flops": [Unknown.OPERATIONS_NOT_COUNTED.reason(text=text)], "bytes": [Unknown.BYTES_NOT_COUNTED.reason(text=text)]}
-    assert row(missing_reasons=missing_reasons).rate.reason == f"its operations and bytes are unknown: {text}"
-
-
-@pytest.mark.parametrize("unknown", [{"items": "no images"}, {"flops": "no formula", "bytes": "no formula"}])
-def test_only_a_count_that_is_not_stated_is_unknown(unknown):
-    with pytest.raises(ValueError, match=r"unknown says why flops or bytes are None, not (items|bytes)"):
-        Work(call=lambda: None, items=1, bytes=8, unknown=unknown)
+    assert (found.rate.peak_fraction, found.rate.peak, found.rate.reason, found.flag.implausible) == (None, None, reason, False)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +90,9 @@ def test_only_a_count_that_is_not_stated_is_unknown(unknown):
             "see that its call does the work and does not only prepare it",
         ),
         (
-            {"check": SpotCheck(follows_input=False)},
-            "its output stayed the same on other inputs; see that its call computes, and that Work.inputs are the tensors it reads",
+            {"items": 0, "check": SpotCheck(follows_input=False)},
+            "it states 0 items; leave a count out where it means nothing; also, its output stayed the same on other inputs; "
+            "see that its call computes, and that Work.inputs are the tensors it reads",
         ),
     ],
 )
@@ -152,23 +126,22 @@ def test_published_times_of_a_titan_x_pass_its_peak_and_are_believed():
     # jcjohnson/cnn-benchmarks: VGG-16, batch 16, forward and backward in 128.62 ms. Winograd's algorithm makes it 1.05 times 11 TFLOP/s.
     flops = 16 * 3 * 30.96e9
     found = row(seconds=0.12862, flops=flops, least_flops=flops / 4, device_name="NVIDIA TITAN X (Pascal)")
-    assert found.rate.peak_fraction == pytest.approx(1.05, abs=0.005)
-    assert found.flag.implausible is False
-
-
-def test_several_doubts_are_all_said():
-    found = row(flops=0, check=SpotCheck(follows_input=False))
-    assert found.flag.implausible_reason.count("; also, ") == 1
+    assert (found.rate.peak_fraction, found.flag.implausible) == (pytest.approx(1.05, abs=0.005), False)
 
 
 def test_what_was_not_timed_has_no_flag_and_no_share():
     found = summarise([made_up.with_values(made_up.without_rounds(each), loss=1.0) for each in made_up.rounds_of(made_up.case(), [[1.0]])])
-    assert (found.rate.peak_fraction, found.rate.reason) == (None, None)
-    assert (found.flag.implausible, found.flag.implausible_reason) == (None, None)
+    assert (found.rate.peak_fraction, found.rate.reason, found.flag.implausible, found.flag.implausible_reason) == (None,) * 4
 
 
 def test_checks_are_read_from_the_round_that_made_them():
     rounds = made_up.rounds_of(made_up.case(), made_up.flat([1.0] * 3))
     first = made_up.checked(rounds[0], SpotCheck(True, 1e-7, 1e-5, 4e-8), "fp64: because")
-    found = summarise([first, *rounds[1:]])
-    assert found.check == Checks(True, 1e-7, 1e-5, 4e-8, reason="fp64: because")
+    assert summarise([first, *rounds[1:]]).check == Checks(True, 1e-7, 1e-5, 4e-8, reason="fp64: because")
+
+
+def test_instances_handle_what_one_does_as_many_times():
+    three = made_up.case("w", instances=3, threads=2)
+    assert (three.ranks, three.instances, three.threads) == (3, 3, 2)
+    found = Work(call=list, items=4, flops=10.0, bytes=0).counts(three)
+    assert found == {"items": 12, "flops": 30.0, "least_flops": None, "bytes": 0, "least_bytes": None}

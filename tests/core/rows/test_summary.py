@@ -1,5 +1,7 @@
-from collections.abc import Sequence
-from dataclasses import astuple, replace
+"""Rows of cases, from rounds that are made up and from those of committed files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from dlbench.core.errors import Unknown
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Status
 from dlbench.core.rows.columns import BY_NAME, CaseRounds
-from dlbench.core.rows.row import cells
+from dlbench.core.rows.row import Row, cells
 from dlbench.core.rows.summary import per_round, summarise
 
 CASE = made_up.case(model="resnet18", batch=8, dtype="bf16")
@@ -22,73 +24,69 @@ COMMITTED = sorted((*front_door.FILES.glob("*/*.jsonl"), *(front_door.ROOT / "re
 GPU_CASE = made_up.case(device="cuda:0", model="resnet18", batch=8, dtype="bf16")
 
 
-def test_a_row_has_every_column_of_the_schema_first_and_in_order() -> None:
-    row = summarise(made_up.rounds_of(CASE, [[1.0]]))
-    assert list(cells(row)) == [*BY_NAME, "param.model", "param.batch"]
+def rounds(blocks: Sequence[Sequence[float]] = ([1.0],), case: Any = CASE, **fields: Any) -> list[Measurement]:
+    return made_up.rounds_of(case, blocks, **fields)
+
+
+def holds(measurements: Sequence[Measurement] | Row, expected: Mapping[str, Any], **options: Any) -> None:
+    """Assert what some cells of the row of these measurements are."""
+    found = cells(measurements if isinstance(measurements, Row) else summarise(measurements, **options))
+    assert {name: found[name] for name in expected} == expected
 
 
 def test_times_over_rounds() -> None:
-    rounds = [[2.0, 1.0, 3.0], [4.0, 4.0, 4.0], [1.0, 1.0, 7.0]]
-    row = summarise(made_up.rounds_of(CASE, rounds))
-    assert row.time.median_s == 2.0  # of 2, 4 and 1
-    assert (row.time.rounds, row.time.blocks) == (3, 9)
-    assert (row.time.min_s, row.time.p10_s, row.time.p90_s) == (1.0, 1.0, pytest.approx(4.6))
-    assert row.time.cv_within == 0.5  # of 0.5, 0 and 1.15
-    assert row.time.sd_between == pytest.approx((7 / 3) ** 0.5 / (7 / 3))
-    assert row.time.first_call_s == 9.0
-    assert (row.time.ci_low_s, row.time.ci_high_s, row.flag.noisy) == (None, None, None)
-
-
-def test_six_rounds_have_an_interval_and_are_noisy_or_not() -> None:
-    row = summarise(made_up.rounds_of(CASE, made_up.flat(made_up.SEVEN)), target=0.02)
-    assert (row.time.ci_low_s, row.time.ci_high_s, row.flag.noisy) == (0.97, 1.03, True)
-    assert summarise(made_up.rounds_of(CASE, made_up.flat(made_up.SEVEN)), target=0.031).flag.noisy is False
+    assert list(cells(summarise(rounds()))) == [*BY_NAME, "param.model", "param.batch"]
+    three = rounds([[2.0, 1.0, 3.0], [4.0, 4.0, 4.0], [1.0, 1.0, 7.0]])
+    holds(three, {"time.median_s": 2.0, "time.rounds": 3, "time.blocks": 9, "time.first_call_s": 9.0})  # of 2, 4 and 1
+    holds(three, {"time.min_s": 1.0, "time.p10_s": 1.0, "time.p90_s": pytest.approx(4.6)})
+    holds(three, {"time.cv_within": 0.5, "time.sd_between": pytest.approx((7 / 3) ** 0.5 / (7 / 3))})  # of 0.5, 0 and 1.15
+    holds(three, {"time.ci_low_s": None, "time.ci_high_s": None, "flag.noisy": None})
+    seven = rounds(made_up.flat(made_up.SEVEN))
+    holds(seven, {"time.ci_low_s": 0.97, "time.ci_high_s": 1.03, "flag.noisy": True}, target=0.02)
+    holds(seven, {"flag.noisy": False}, target=0.031)
+    usual = [1.0, 1.1, 1.2, 1.3, 1.4]
+    holds(rounds([usual, [*usual, 9.0], [10 * each for each in usual]]), {"time.outliers": 1, "time.blocks": 16})
 
 
 def test_rates_are_those_of_the_time_beside_them_however_many_blocks_a_round_has() -> None:
-    one = made_up.rounds_of(CASE, [[1.0] * 50], calls=10, items=8, flops=100.0, bytes=None)
-    others = made_up.rounds_of(CASE, [[4.0] * 3, [2.0, 2.0, 9.0]], calls=5, items=8, flops=100.0, bytes=None)
-    row = summarise([*one, *others])
-    assert (row.time.median_s, row.rate.flops_per_s, row.rate.bytes_per_s) == (2.0, 50.0, None)
-    assert (row.rate.items_per_s, row.rounds.items_per_s) == (4.0, (8.0, 2.0, 4.0))
-    assert (row.rate.items_per_s_low, row.rate.items_per_s_high) == (None, None)
+    one = rounds([[1.0] * 50], calls=10, items=8, flops=100.0, bytes=None)
+    row = summarise([*one, *rounds([[4.0] * 3, [2.0, 2.0, 9.0]], calls=5, items=8, flops=100.0, bytes=None)])
+    holds(row, {"time.median_s": 2.0, "rate.flops_per_s": 50.0, "rate.bytes_per_s": None, "rate.items_per_s": 4.0})
+    holds(row, {"rate.items_per_s_low": None, "rate.items_per_s_high": None, "time.mean_s": 4.0})
     # What is paid for counts all the time: the last round took 13 s for its three calls.
-    assert (row.time.mean_s, row.paid_rate) == (4.0, 2.0)
+    assert (row.rounds.items_per_s, row.paid_rate) == ((8.0, 2.0, 4.0), 2.0)
     assert row.paid_rates == pytest.approx((8.0, 2.0, 8 * 3 / 13))
+    uneven = [*rounds(items=8), *rounds(items=None)]
+    holds(uneven, {"rate.items_per_s": None})
+    assert per_round(uneven).items_per_s == ()
+    holds(rounds([[0.0, 0.0]]), {"time.median_s": 0.0, "rate.items_per_s": None})  # a clock that reads zero
 
 
 def test_the_interval_of_throughput_is_that_of_the_time_turned_over() -> None:
-    row = summarise(made_up.rounds_of(CASE, [[each, each, 9.0] for each in (4.0, 1.0, 2.0, 7.0, 6.0, 2.5, 3.0)], items=6))
-    assert (row.time.ci_low_s, row.time.ci_high_s, row.rate.items_per_s) == (1.0, 7.0, 6 / 3)
-    assert (row.rate.items_per_s_low, row.rate.items_per_s_high) == pytest.approx((6 / 7, 6 / 1))
+    turned = rounds([[each, each, 9.0] for each in (4.0, 1.0, 2.0, 7.0, 6.0, 2.5, 3.0)], items=6)
+    ends = {"rate.items_per_s_low": pytest.approx(6 / 7), "rate.items_per_s_high": pytest.approx(6 / 1)}
+    holds(turned, {"time.ci_low_s": 1.0, "time.ci_high_s": 7.0, "rate.items_per_s": 6 / 3, **ends})
 
 
 @pytest.mark.parametrize(
-    ("last", "rounds", "tail"),
-    [(3.0, 7, True), (1.2, 7, True), (1.05, 7, False), (0.1, 7, False), (3.0, 5, None)],
+    ("blocks", "tail"),
+    [
+        *(([[each, each, last] for each in made_up.SEVEN], tail) for last, tail in ((3.0, True), (1.2, True), (1.05, False), (0.1, False))),
+        ([[each, each, 3.0] for each in made_up.SEVEN[:5]], None),
+        ([[1.0, 1.0, 1.08]] * 7, False),  # a few percent, however many rounds there are
+        ([[1.0, 1.0, 1.1]] * 7, True),
+    ],
 )
-def test_slow_calls_are_flagged_where_they_make_a_difference(last: float, rounds: int, tail: bool | None) -> None:
-    row = summarise(made_up.rounds_of(CASE, [[each, each, last] for each in made_up.SEVEN[:rounds]]))
-    assert row.flag.tail is tail
-
-
-def test_a_few_percent_of_slow_calls_are_not_flagged_however_many_rounds_there_are() -> None:
-    assert summarise(made_up.rounds_of(CASE, [[1.0, 1.0, 1.08]] * 7)).flag.tail is False
-    assert summarise(made_up.rounds_of(CASE, [[1.0, 1.0, 1.1]] * 7)).flag.tail is True
-
-
-def test_a_round_without_a_count_leaves_no_rate() -> None:
-    rounds = [*made_up.rounds_of(CASE, [[1.0]], items=8), *made_up.rounds_of(CASE, [[1.0]], items=None)]
-    assert summarise(rounds).rate.items_per_s is None
-    assert per_round(rounds).items_per_s == ()
+def test_slow_calls_are_flagged_where_they_make_a_difference(blocks: list[list[float]], tail: bool | None) -> None:
+    holds(rounds(blocks), {"flag.tail": tail})
 
 
 @pytest.mark.parametrize("file", COMMITTED, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_every_row_of_a_committed_file_agrees_with_itself(file: Path) -> None:
-    rounds: dict[str, list[Measurement]] = {}
+    measured: dict[str, list[Measurement]] = {}
     for each in store.load(file).measurements:
-        rounds.setdefault(each.case.id, []).append(each)
-    for measurements in rounds.values():
+        measured.setdefault(each.case.id, []).append(each)
+    for measurements in measured.values():
         row, stated = summarise(measurements), measurements[-1]
         time, rate = row.time, row.rate
         if not time.median_s:  # an experiment, whose throughput, if any, is what it reports
@@ -104,100 +102,60 @@ def test_every_row_of_a_committed_file_agrees_with_itself(file: Path) -> None:
 
 
 def test_a_cpu_has_a_reason_in_place_of_copies() -> None:
-    row = summarise(made_up.rounds_of(CASE, [[1.0]]))
-    assert set(astuple(row.transfer)) == {None, made_up.NO_COPY}
-    assert row.transfer.reason == made_up.NO_COPY
-    assert row.memory.host_peak_bytes == 3 << 20
-    assert row.memory.peak_bytes is None
+    nulls = dict.fromkeys((name for name in BY_NAME if name.startswith("transfer.")), None)
+    memory = {"memory.host_peak_bytes": 3 << 20, "memory.peak_bytes": None}
+    holds(rounds(), {**nulls, "transfer.reason": made_up.NO_COPY, **memory})
 
 
 def test_copies_are_medians_and_their_share_is_of_copy_call_copy() -> None:
-    rounds = [
-        made_up.rounds_of(GPU_CASE, [[0.5]], transfer=Transfer(1000, h2d_s, 10, 0.125), memory=Memory(peak, 2 * peak, None))[0]
+    copied = [
+        rounds([[0.5]], GPU_CASE, transfer=Transfer(1000, h2d_s, 10, 0.125, 2 * h2d_s, h2d_s / 2), memory=Memory(peak, 2 * peak, None))[0]
         for h2d_s, peak in ((0.25, 5), (0.5, 7), (0.125, 6))
     ]
-    row = summarise(rounds)
-    assert (row.transfer.h2d_bytes, row.transfer.h2d_s, row.transfer.h2d_bytes_per_s) == (1000, 0.25, 4000.0)
-    assert (row.transfer.d2h_bytes, row.transfer.d2h_s, row.transfer.d2h_bytes_per_s) == (10, 0.125, 80.0)
-    assert row.transfer.share == 0.375 / 0.875
-    assert (row.memory.peak_bytes, row.memory.reserved_bytes, row.memory.host_peak_bytes) == (7, 14, None)
+    holds(copied, {"transfer.h2d_bytes": 1000, "transfer.h2d_s": 0.25, "transfer.h2d_bytes_per_s": 4000.0})
+    holds(copied, {"transfer.d2h_bytes": 10, "transfer.d2h_s": 0.125, "transfer.d2h_bytes_per_s": 80.0})
+    holds(copied, {"transfer.pinned_h2d_s": 0.5, "transfer.pinned_h2d_bytes_per_s": 2000.0})
+    holds(copied, {"transfer.pinned_d2h_s": 0.125, "transfer.pinned_d2h_bytes_per_s": 80.0, "transfer.share": 0.375 / 0.875})
+    holds(copied, {"transfer.link_bytes_per_s": None, "transfer.reason": None})  # a measurement does not know its file's header
+    holds(copied, {"memory.peak_bytes": 7, "memory.reserved_bytes": 14, "memory.host_peak_bytes": None})
+    why = {"transfer": made_up.why("pinned: a limit")}
+    holds(
+        rounds([[0.5]], GPU_CASE, transfer=Transfer(8, 0.25, 8, 0.25), missing_reasons=why),
+        {"transfer.h2d_s": 0.25, "transfer.pinned_h2d_s": None, "transfer.reason": "pinned: a limit"},
+    )
+    nothing = {"transfer.h2d_bytes_per_s": None, "transfer.d2h_bytes_per_s": None, "transfer.share": 0.0}
+    holds(rounds([[1.0]], GPU_CASE, transfer=Transfer(0, 0.0, 0, 0.0)), nothing)
 
 
 def test_clock_and_power_under_load_are_medians_of_the_rounds_that_tell() -> None:
-    told = [
-        Throttling(waiting=0.0),
-        *(Throttling(clock_hz=each * 1e9, power_w=power) for each, power in ((1.5, 690.0), (1.98, None), (1.6, 650.0))),
-    ]
-    row = summarise([made_up.rounds_of(GPU_CASE, [[0.5]], throttling=each)[0] for each in told])
-    assert (row.time.clock_hz, row.time.power_w) == (1.6e9, 670.0)
+    read = [Throttling(clock_hz=each * 1e9, power_w=power) for each, power in ((1.5, 690.0), (1.98, None), (1.6, 650.0))]
+    measured = [rounds([[0.5]], GPU_CASE, throttling=each)[0] for each in (Throttling(waiting=0.0), *read)]
+    holds(measured, {"time.clock_hz": 1.6e9, "time.power_w": 670.0})
 
 
-def test_pinned_copies_stand_beside_the_pageable_ones_and_out_of_the_share() -> None:
-    pinned = [Transfer(1000, 0.25, 10, 0.125, seconds, seconds / 4) for seconds in (0.5, 0.125, 0.0625)]
-    row = summarise([made_up.rounds_of(GPU_CASE, [[0.5]], transfer=each)[0] for each in pinned])
-    assert (row.transfer.pinned_h2d_s, row.transfer.pinned_h2d_bytes_per_s) == (0.125, 8000.0)
-    assert (row.transfer.pinned_d2h_s, row.transfer.pinned_d2h_bytes_per_s) == (0.03125, 320.0)
-    assert row.transfer.share == 0.375 / 0.875
-    assert (row.transfer.link_bytes_per_s, row.transfer.reason) == (None, None)  # a measurement does not know its file's header
+SKIPPED = made_up.ended(CASE, Status.SKIPPED, "no time was left")
+TIMEOUTS = [made_up.ended(CASE, Status.TIMEOUT, reason, number) for number, reason in enumerate(("first", "second"))]
 
 
-def test_where_no_memory_was_locked_the_pageable_copies_stay_and_the_reason_is_told() -> None:
-    row = summarise(
-        made_up.rounds_of(
-            GPU_CASE, [[0.5]], transfer=Transfer(8, 0.25, 8, 0.25), missing_reasons={"transfer": made_up.why("pinned: a limit")}
-        )
-    )
-    assert (row.transfer.h2d_s, row.transfer.pinned_h2d_s, row.transfer.pinned_h2d_bytes_per_s) == (0.25, None, None)
-    assert row.transfer.reason == "pinned: a limit"
-
-
-def test_nothing_to_copy_has_no_bandwidth() -> None:
-    row = summarise(made_up.rounds_of(GPU_CASE, [[1.0]], transfer=Transfer(0, 0.0, 0, 0.0)))
-    assert (row.transfer.h2d_bytes_per_s, row.transfer.d2h_bytes_per_s, row.transfer.share) == (None, None, 0.0)
-
-
-def test_a_clock_that_reads_zero_gives_no_rate() -> None:
-    row = summarise(made_up.rounds_of(CASE, [[0.0, 0.0]]))
-    assert (row.time.median_s, row.rate.items_per_s) == (0.0, None)
-
-
-def test_a_case_that_crashed_later_is_crashed_and_keeps_its_times() -> None:
-    ok = made_up.rounds_of(CASE, [[1.0], [2.0], [3.0]])
-    row = summarise([*ok, made_up.ended(CASE, Status.CRASHED, "its process was killed", 3)])
-    assert (row.case.status, row.case.reason) == ("crashed", "its process was killed")
-    assert (row.time.median_s, row.time.rounds) == (2.0, 3)
-
-
-def test_the_gravest_ending_wins_and_of_equal_ones_the_last() -> None:
-    endings = [
-        made_up.ended(CASE, Status.TIMEOUT, "first"),
-        made_up.ended(CASE, Status.TIMEOUT, "second", 1),
-        made_up.ended(CASE, Status.UNSUPPORTED, "third", 2),
-    ]
-    assert summarise(endings).case.reason == "second"
-
-
-def test_a_case_that_got_its_chance_later_is_no_longer_skipped() -> None:
-    row = summarise([made_up.ended(CASE, Status.SKIPPED, "no time was left"), *made_up.rounds_of(CASE, [[1.0]])])
-    assert (row.case.status, row.case.reason) == ("ok", None)
-    assert summarise([made_up.ended(CASE, Status.SKIPPED, "no time was left")]).case.status == "skipped"
-
-
-def test_a_case_without_times_has_nulls_and_counts_of_zero() -> None:
-    row = summarise([made_up.ended(CASE, Status.OOM, "too large")])
-    assert (row.time.rounds, row.time.blocks) == (0, 0)
-    assert (row.time.median_s, row.rate.items_per_s, row.flag.not_steady, row.flag.noisy) == (None, None, None, None)
-
-
-def test_outliers_are_those_of_each_round() -> None:
-    usual = [1.0, 1.1, 1.2, 1.3, 1.4]
-    row = summarise(made_up.rounds_of(CASE, [usual, [*usual, 9.0], [10 * each for each in usual]]))
-    assert (row.time.outliers, row.time.blocks) == (1, 16)
-
-
-def test_one_unsteady_round_makes_the_case_unsteady() -> None:
-    row = summarise([*made_up.rounds_of(CASE, [[1.0]]), *made_up.rounds_of(CASE, [[1.0]], steady=False)])
-    assert row.flag.not_steady is True
+@pytest.mark.parametrize(
+    ("measurements", "expected"),
+    [
+        (
+            [*rounds([[1.0], [2.0], [3.0]]), made_up.ended(CASE, Status.CRASHED, "its process was killed", 3)],
+            {"case.status": "crashed", "case.reason": "its process was killed", "time.median_s": 2.0, "time.rounds": 3},
+        ),
+        ([*TIMEOUTS, made_up.ended(CASE, Status.UNSUPPORTED, "third", 2)], {"case.status": "timeout", "case.reason": "second"}),
+        ([SKIPPED, *rounds()], {"case.status": "ok", "case.reason": None}),  # it got its chance later
+        ([SKIPPED], {"case.status": "skipped"}),
+        (
+            [made_up.ended(CASE, Status.OOM, "too large")],
+            {"time.rounds": 0, "time.blocks": 0, "time.median_s": None, "rate.items_per_s": None}
+            | {"flag.not_steady": None, "flag.noisy": None},
+        ),
+    ],
+)
+def test_the_gravest_ending_counts_and_of_equal_ones_the_last(measurements: list[Measurement], expected: dict[str, Any]) -> None:
+    holds(measurements, expected)
 
 
 @pytest.mark.parametrize(
@@ -211,40 +169,34 @@ def test_one_unsteady_round_makes_the_case_unsteady() -> None:
     ],
 )
 def test_slow_calls_are_steady_if_the_rounds_do_not_all_move_one_way(last: list[float], unsteady: bool | None) -> None:
-    row = summarise(made_up.rounds_of(CASE, [[1.0, 1.3, each] for each in last], steady=None))
-    assert row.flag.not_steady is unsteady
-
-
-def test_one_slow_call_a_round_tells_nothing_of_steadiness() -> None:
-    assert summarise(made_up.rounds_of(CASE, [[1.0]] * 7, steady=None)).flag.not_steady is None
+    holds(rounds([[1.0, 1.3, each] for each in last], steady=None), {"flag.not_steady": unsteady})
+    holds(rounds([[1.0]] * 7, steady=None), {"flag.not_steady": None})  # one slow call a round tells nothing
+    holds([*rounds(), *rounds(steady=False)], {"flag.not_steady": True})
 
 
 def test_identity() -> None:
-    plain = summarise(made_up.rounds_of(made_up.case("noop"), [[1.0]], math={"tf32": False, "cudnn": "auto"}))
-    assert (plain.case.dtype, plain.case.mode, plain.case.math) == (None, "eager", {"cudnn": "auto", "tf32": False})
-    assert cells(plain)["case.math"] == "cudnn=auto, tf32=false"
-    compiled = summarise(made_up.rounds_of(made_up.case(dtype="bf16", mode="compile", n=3), [[1.0]]))
-    assert (compiled.case.dtype, compiled.case.mode, compiled.params["n"]) == ("bf16", "compile", 3)
+    plain = summarise(rounds(case=made_up.case("noop"), math={"tf32": False, "cudnn": "auto"}))
+    assert plain.case.math == {"cudnn": "auto", "tf32": False}
+    holds(plain, {"case.dtype": None, "case.mode": "eager", "case.math": "cudnn=auto, tf32=false"})
+    compiled = summarise(rounds(case=made_up.case(dtype="bf16", mode="compile", n=3)))
+    holds(compiled, {"case.dtype": "bf16", "case.mode": "compile", "param.n": 3})
     assert list(compiled.params) == ["n"]
 
 
 def test_an_observation_has_values_and_no_times() -> None:
-    rounds = [made_up.without_rounds(each) for each in made_up.rounds_of(CASE, [[1.0]] * 3)]
-    rounds = [made_up.with_values(each, accuracy=value) for each, value in zip(rounds, (0.5, 0.9, 0.7), strict=True)]
-    row = summarise(rounds)
-    assert (row.values["accuracy"], row.time.rounds, row.time.median_s) == (0.7, 3, None)
-    assert per_round(rounds) == CaseRounds(host_peak_bytes=(3 << 20,) * 3, values={"accuracy": (0.5, 0.9, 0.7)})
+    observed = [
+        made_up.with_values(made_up.without_rounds(each), accuracy=value)
+        for each, value in zip(rounds([[1.0]] * 3), (0.5, 0.9, 0.7), strict=True)
+    ]
+    holds(observed, {"value.accuracy": 0.7, "time.rounds": 3, "time.median_s": None})
+    assert per_round(observed) == CaseRounds(host_peak_bytes=(3 << 20,) * 3, values={"accuracy": (0.5, 0.9, 0.7)})
 
 
 def test_what_each_round_gave() -> None:
-    measurements = [
-        *made_up.rounds_of(CASE, [[1.0, 1.0, 4.0], [2.0]], items=8, flops=None),
-        made_up.ended(CASE, Status.OOM, "too large", 2),
-    ]
-    assert per_round(measurements) == CaseRounds(
-        (1.0, 2.0),
-        (8, 8),
-        (),
+    timed = rounds([[1.0, 1.0, 4.0], [2.0]], items=8, flops=None)
+    assert per_round([*timed, made_up.ended(CASE, Status.OOM, "too large", 2)]) == CaseRounds(
+        median_s=(1.0, 2.0),
+        items=(8, 8),
         p10_s=(1.0, 2.0),
         mean_s=(2.0, 2.0),
         blocks=((1.0, 1.0, 4.0), (2.0,)),
@@ -254,18 +206,15 @@ def test_what_each_round_gave() -> None:
     )
 
 
-def in_file(path: Path, rounds: Sequence[Sequence[tuple[float, float]]], **fields: Any) -> Any:
+def in_file(path: Path, blocks: Sequence[Sequence[tuple[float, float]]], least: int | None = None, **fields: Any) -> Row:
     """Return the row of a file whose rounds have these blocks, each with the share of it that a thread waited."""
-    measured = made_up.rounds_of(
-        made_up.case(batch=8), [[seconds for seconds, _ in blocks] for blocks in rounds], steady=fields.pop("steady", True)
-    )
-    least = fields.pop("min_blocks", None)
-    for each, blocks in zip(measured, rounds, strict=True):
+    timed = rounds([[seconds for seconds, _ in each] for each in blocks], made_up.case(batch=8), **fields)
+    for each, own in zip(timed, blocks, strict=True):
         each.throttling = Throttling(waiting=0.669, stolen=0.0)
         assert each.samples
-        each.samples = replace(each.samples, wait_s=tuple(seconds * share for seconds, share in blocks), min_blocks=least)
-    states = [RoundState(number, 10.0, 0.9, 0.0) for number in range(len(rounds))]
-    (row,) = collect([made_up.write(path, measured, states=states)]).rows
+        each.samples = replace(each.samples, wait_s=tuple(seconds * share for seconds, share in own), min_blocks=least)
+    states = [RoundState(number, 10.0, 0.9, 0.0) for number in range(len(blocks))]
+    (row,) = collect([made_up.write(path, timed, states=states)]).rows
     return row
 
 
@@ -274,33 +223,30 @@ CLEAN, TAKEN = [(0.0094, 0.0)] * 10, [(0.172, 0.669)] * 40
 
 def test_a_round_rests_on_the_blocks_that_nobody_disturbed(tmp_path: Path) -> None:
     row = in_file(tmp_path / "a.jsonl", [[*TAKEN, *CLEAN], [*CLEAN, *TAKEN], CLEAN])
-    assert (row.time.median_s, row.time.mean_s, row.time.p90_s) == (0.0094, pytest.approx(0.0094), 0.0094)
-    assert (row.time.blocks, row.time.left_out, row.time.reason) == (30, 80, None)
-    assert (row.flag.disturbed, row.flag.reason, row.time.disturbed_rounds, row.time.lost_share) == (False, None, 0, 0.0)
+    holds(row, {"time.median_s": 0.0094, "time.mean_s": pytest.approx(0.0094), "time.p90_s": 0.0094, "time.blocks": 30})
+    holds(row, {"time.left_out": 80, "time.reason": None, "time.disturbed_rounds": 0, "time.lost_share": 0.0})
+    holds(row, {"flag.disturbed": False, "flag.reason": None})
     assert (row.rounds.left_out, [*map(list, row.rounds.blocks)]) == ((40, 40, 0), [[0.0094] * 10] * 3)
 
 
 def test_a_round_with_nine_undisturbed_blocks_rests_on_all_and_is_flagged(tmp_path: Path) -> None:
     row = in_file(tmp_path / "a.jsonl", [[*TAKEN, *CLEAN[1:]], CLEAN])
-    assert row.time.median_s == pytest.approx((0.172 + 0.0094) / 2)
-    assert (row.time.blocks, row.time.left_out) == (59, 0)
-    assert row.time.reason == "in 1 of 2 rounds too few blocks were undisturbed, so all of them count"
-    assert (row.flag.disturbed, row.time.disturbed_rounds, row.time.lost_share) == (True, 1, 0.669)
+    holds(row, {"time.median_s": pytest.approx((0.172 + 0.0094) / 2), "time.blocks": 59, "time.left_out": 0, "flag.disturbed": True})
+    holds(row, {"time.reason": "in 1 of 2 rounds too few blocks were undisturbed, so all of them count"})
+    holds(row, {"time.disturbed_rounds": 1, "time.lost_share": 0.669})
     row = in_file(tmp_path / "b.jsonl", [TAKEN[:1]])
-    assert (row.time.median_s, row.time.blocks, row.time.left_out, row.flag.disturbed) == (0.172, 1, None, True)
+    holds(row, {"time.median_s": 0.172, "time.blocks": 1, "time.left_out": None, "flag.disturbed": True})
 
 
 def test_of_slow_calls_the_least_blocks_of_the_policy_are_enough(tmp_path: Path) -> None:
-    blocks = [(0.9, 0.5), (0.2, 0.0), (0.2, 0.01)]
-    row = in_file(tmp_path / "a.jsonl", [blocks], steady=None, min_blocks=2)
-    assert (row.time.median_s, row.time.blocks, row.time.left_out) == (0.2, 2, 1)
-    row = in_file(tmp_path / "b.jsonl", [blocks], steady=None, min_blocks=3)
-    assert (row.time.mean_s, row.time.blocks, row.time.left_out) == (pytest.approx(1.3 / 3), 3, None)
+    blocks = [[(0.9, 0.5), (0.2, 0.0), (0.2, 0.01)]]
+    holds(in_file(tmp_path / "a.jsonl", blocks, 2, steady=None), {"time.median_s": 0.2, "time.blocks": 2, "time.left_out": 1})
+    all_count = {"time.mean_s": pytest.approx(1.3 / 3), "time.blocks": 3, "time.left_out": None}
+    holds(in_file(tmp_path / "b.jsonl", blocks, 3, steady=None), all_count)
 
 
-def test_a_row_says_why_all_blocks_count_where_nothing_tells_who_waited() -> None:
-    for unknown in (Unknown.WAITING, Unknown.WAITING_OF_RANKS, Unknown.WAITING_OF_CHILDREN):
-        row = summarise(made_up.rounds_of(CASE, [[1.0]], missing_reasons={"waiting": [unknown.reason()]}))
-        assert (row.time.left_out, row.time.reason) == (None, unknown.value)
-    on_card = summarise(made_up.rounds_of(GPU_CASE, [[1.0]], missing_reasons={"waiting": [Unknown.WAITING.reason()]}))
-    assert (on_card.time.left_out, on_card.time.reason) == (None, None)
+@pytest.mark.parametrize("unknown", [Unknown.WAITING, Unknown.WAITING_OF_RANKS, Unknown.WAITING_OF_CHILDREN])
+def test_a_row_says_why_all_blocks_count_where_nothing_tells_who_waited(unknown: Unknown) -> None:
+    why = {"waiting": [unknown.reason()]}
+    holds(rounds(missing_reasons=why), {"time.left_out": None, "time.reason": unknown.value})
+    holds(rounds(case=GPU_CASE, missing_reasons=why), {"time.left_out": None, "time.reason": None})

@@ -7,7 +7,7 @@ import pytest
 from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
-from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
+from dlbench.core.errors import DeviceAbsent, UsageError
 from dlbench.harness.probe import nvml
 from dlbench.harness.probe.devices import Accelerator, Processor, describe, describe_cpu, select, unusable, usable
 
@@ -15,24 +15,12 @@ FIRST, SECOND = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000
 
 
 def gpu(index, uuid, **more):
-    return {
-        "id": f"cuda:{index}",
-        "kind": "cuda",
-        "name": "NVIDIA H200",
-        "vendor": "nvidia",
-        "uuid": uuid,
-        "memory_bytes": 150 * 10**9,
-        **more,
-    }
+    known = {"name": "NVIDIA H200", "vendor": "nvidia", "uuid": uuid, "memory_bytes": 150 * 10**9}
+    return {"id": f"cuda:{index}", "kind": "cuda", **known, **more}
 
 
 def hello(*devices):
     return {"parallel": {"threads": 2, "isa": "AVX512"}, "devices": [{"id": "cpu", "kind": "cpu", "name": None}, *devices]}
-
-
-@pytest.fixture
-def eight_allowed(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
 
 
 @pytest.mark.parametrize(
@@ -48,59 +36,31 @@ def test_instructions_and_matrix_units_stand_behind_what_torch_tells_of_the_vect
     assert (cpu.isa, cpu.instructions) == (isa, instructions)
 
 
-@pytest.mark.usefixtures("eight_allowed")
-def test_the_cpu(tmp_path):
-    cgroup = {
-        "proc/self/cgroup": "0::/",
-        "proc/self/mountinfo": "31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
-        "sys/fs/cgroup/cpu.max": "350000 100000",
-    }
+def test_the_cpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    mount = "31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
+    cgroup = {"proc/self/cgroup": "0::/", "proc/self/mountinfo": mount, "sys/fs/cgroup/cpu.max": "350000 100000"}
     write(two_sockets(tmp_path), cgroup)
     (cpu,) = describe(hello())
-    assert cpu == Processor(
-        name="Made-up Processor 9000",
-        sockets=2,
-        physical_cores=4,
-        threads=8,
-        isa="AVX512",
-        instructions=(),
-        l1d_bytes=4 * 48 * 1024,
-        l2_bytes=8 * 2**20,
-        l3_bytes=64 * 2**20,
-        numa_nodes=2,
-        memory_bytes=16 * 2**30,
-        cgroup_quota_cores=3.5,
-        affinity=8,
-        affinity_cores=4,
-    )
+    counts = {"sockets": 2, "physical_cores": 4, "threads": 8, "numa_nodes": 2, "affinity": 8, "affinity_cores": 4}
+    caches = {"l1d_bytes": 4 * 48 * 1024, "l2_bytes": 8 * 2**20, "l3_bytes": 64 * 2**20, "memory_bytes": 16 * 2**30}
+    words = {"name": "Made-up Processor 9000", "isa": "AVX512", "instructions": ()}
+    assert cpu == Processor(**words, **counts, **caches, cgroup_quota_cores=3.5)
     assert cpu.usable_threads() == 3
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5}, raising=False)
+    cpu = describe_cpu()  # two threads of one core are one core to compute on
+    assert (cpu.affinity, cpu.affinity_cores, cpu.usable_threads()) == (2, 1, 1)
 
 
 def test_a_bare_sandbox_tells_little_and_says_so(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     cpu = describe_cpu()
-    assert cpu.reasons == {
-        "name": "the operating system does not name it",
-        "sockets": "neither /sys nor /proc/cpuinfo tells",
-        "physical_cores": "neither /sys, /proc/cpuinfo nor psutil tells",
-        "isa": "torch does not tell",
-        "instructions": "the operating system does not tell",
-        "l1d_bytes": "/sys/devices/system/cpu shows no such cache",
-        "l2_bytes": "/sys/devices/system/cpu shows no such cache",
-        "l3_bytes": "/sys/devices/system/cpu shows no such cache",
-        "numa_nodes": "/sys/devices/system/node shows none",
-        "cgroup_quota_cores": "no quota is set",
-        "affinity_cores": "neither /sys nor /proc/cpuinfo tells which logical CPUs share a core",
-    }
+    unknown = ("name", "sockets", "physical_cores", "instructions", "l1d_bytes", "l2_bytes", "l3_bytes", "numa_nodes", "affinity_cores")
+    not_told = dict.fromkeys(unknown, "the operating system does not tell")
+    assert cpu.reasons == {**not_told, "isa": "torch does not tell", "cgroup_quota_cores": "no quota is set"}
     assert cpu.usable_threads() == 2
-
-
-def test_two_threads_of_one_core_are_one_core_to_compute_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5}, raising=False)
-    two_sockets(tmp_path)
-    cpu = describe_cpu()
-    assert (cpu.affinity, cpu.affinity_cores, cpu.usable_threads()) == (2, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -138,34 +98,25 @@ def test_devices_are_matched_by_uuid_in_whatever_order_the_driver_has_them():
 def test_a_card_tells_the_memory_node_that_it_is_connected_to(tmp_path, text, node):
     if text is not None:
         write(tmp_path, {"sys/bus/pci/devices/0000:3b:00.0/numa_node": text})
-    card = {"id": "cuda:0", "kind": "cuda", "vendor": "amd", "pci_bus_id": "0000:3b:00.0"}
-    _, found = describe(hello(card))
-    assert found.to_json()["numa_node"] == node
-    assert found.reasons.get("numa_node") == ("the system does not tell" if node is None else None)
-
-
-def test_a_gpu_without_nvml_keeps_what_torch_told():
-    with FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED).imported():
-        _, device = describe(hello(gpu(0, FIRST)))
-    assert device.name == "NVIDIA H200"
-    assert {device.reasons[name] for name in nvml.FACTS} == {"the NVIDIA driver is not loaded"}
-    assert all(getattr(device, name) is None for name in nvml.FACTS)
+    _, found = describe(hello({"id": "cuda:0", "kind": "cuda", "vendor": "amd", "pci_bus_id": "0000:3b:00.0"}))
+    assert (found.numa_node, found.reasons.get("numa_node")) == (node, "the system does not tell" if node is None else None)
 
 
 @pytest.mark.parametrize(
-    "device",
+    ("device", "name", "reason"),
     [
-        {"id": "cuda:0", "kind": "cuda", "vendor": "amd"},
-        {"id": "mps:0", "kind": "mps"},
-        {"id": "xpu:0", "kind": "xpu"},
-        {"id": "odd:0", "kind": "odd"},
+        (gpu(0, FIRST), "NVIDIA H200", "the NVIDIA driver is not loaded"),
+        *(
+            ({"id": f"{kind}:0", "kind": kind, "vendor": vendor}, None, "NVML reads NVIDIA devices only")
+            for kind, vendor in (("cuda", "amd"), ("mps", None), ("xpu", None), ("odd", None))
+        ),
     ],
 )
-def test_other_makers_devices_never_open_nvml(device):
-    with FakeNvml(init_error=real.NVML_ERROR_UNKNOWN).imported():
+def test_without_nvml_and_of_other_makers_there_is_what_torch_told(device, name, reason):
+    with FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED).imported():
         _, found = describe(hello(device))
-    assert {found.reasons[name] for name in nvml.FACTS} == {"NVML reads NVIDIA devices only"}
-    assert found.reasons["name"] == "torch does not tell"
+    assert {(getattr(found, field), found.reasons[field]) for field in nvml.FACTS} == {(None, reason)}
+    assert (found.name, found.reasons.get("name")) == (name, None if name else "torch does not tell")
 
 
 def test_json_says_every_field_or_why_not_and_holds_no_uuid():
@@ -175,12 +126,8 @@ def test_json_says_every_field_or_why_not_and_holds_no_uuid():
         data = json.loads(json.dumps(device.to_json(), allow_nan=False))
         assert {name for name, value in data.items() if value is None} == set(data["reasons"])
     assert FIRST not in json.dumps([device.to_json() for device in devices]) + repr(devices)
-
-
-def test_a_card_has_one_hash_however_its_uuid_is_spelled():
-    spellings = (FIRST, f"GPU-{FIRST}", FIRST.upper().replace("-", ""))
-    assert len({Accelerator(id="cuda:0", kind="cuda", uuid=uuid).uuid_hash for uuid in spellings}) == 1
-    assert Accelerator(id="cuda:0", kind="cuda", uuid=FIRST).uuid_hash != Accelerator(id="cuda:0", kind="cuda", uuid=SECOND).uuid_hash
+    hashes = [Accelerator(id="cuda:0", kind="cuda", uuid=uuid).uuid_hash for uuid in (FIRST, f"GPU-{FIRST}", SECOND)]
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 DEVICES = (Processor(), Accelerator(id="cuda:0", kind="cuda"), Accelerator(id="cuda:1", kind="cuda"), Accelerator(id="odd:0", kind="odd"))
@@ -190,7 +137,7 @@ def test_a_device_that_cannot_be_used_is_there_with_its_reason():
     found = hello({"id": "cuda:0", "kind": "cuda", "unusable": "it is lost"}, gpu(1, FIRST, unusable="no kernels"))
     with FakeNvml(Card(f"GPU-{FIRST}", "", H200)).imported():
         _, lost, known = devices = describe(found)
-    assert set(lost.reasons.values()) == {"it can't be used"}
+    assert lost.reasons["name"] == "torch does not tell"
     assert (known.unusable, known.power_limit_w) == ("no kernels", 650.0)
     assert [each.to_json()["unusable"] for each in (lost, known)] == ["it is lost", "no kernels"]
     assert usable(devices) == devices[:1]
@@ -200,46 +147,37 @@ def test_a_device_that_cannot_be_used_is_there_with_its_reason():
 LOST = (Processor(), Accelerator(id="cuda:0", kind="cuda", unusable="it is lost"), Accelerator(id="cuda:1", kind="cuda"))
 
 
+def chosen(devices, words):
+    return " ".join(device.id for device in select(devices, words.split()))
+
+
+def test_select():
+    ids = {"": "cpu cuda:0 cuda:1 odd:0", "all": "cpu cuda:0 cuda:1 odd:0", "cuda": "cuda:0 cuda:1", "cuda:1 cpu cuda:1": "cpu cuda:1"}
+    ids |= {"odd": "odd:0", "gpu": "cuda:0 cuda:1 odd:0"}
+    assert {words: chosen(DEVICES, words) for words in ids} == ids
+    assert (chosen(LOST, ""), chosen(LOST, "cuda")) == ("cpu cuda:0 cuda:1", "cuda:0 cuda:1")
+
+
+HAS, LOST_SENTENCE = "this machine has: cpu, cuda:0, cuda:1, odd:0", "cuda:0 can't be used: it is lost"
+NO_GPU = "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu"
+VALID = "valid: cpu, cuda:0, cuda:1, odd:0, cuda, mps, odd, xpu, gpu, all"
+
+
 @pytest.mark.parametrize(
-    ("devices", "wanted", "ids"),
+    ("devices", "wanted", "error", "sentence"),
     [
-        (DEVICES, [], ["cpu", "cuda:0", "cuda:1", "odd:0"]),
-        (DEVICES, ["all"], ["cpu", "cuda:0", "cuda:1", "odd:0"]),
-        (DEVICES, ["cuda"], ["cuda:0", "cuda:1"]),
-        (DEVICES, ["cuda:1", "cpu", "cuda:1"], ["cpu", "cuda:1"]),
-        (DEVICES, ["odd"], ["odd:0"]),
-        (DEVICES, ["gpu"], ["cuda:0", "cuda:1", "odd:0"]),
-        (LOST, [], ["cpu", "cuda:0", "cuda:1"]),
-        (LOST, ["cuda"], ["cuda:0", "cuda:1"]),
+        (LOST, ["cuda:0"], DeviceAbsent, LOST_SENTENCE),
+        (LOST, ["cpu", "cuda:0"], DeviceAbsent, LOST_SENTENCE),
+        *(
+            (DEVICES, ["cpu", word], DeviceAbsent, f"there is no device '{word}' here; {HAS}")
+            for word in ("cuda:2", "mps", "xpu:0", "odd:7")
+        ),
+        (DEVICES[:1], ["gpu"], DeviceAbsent, NO_GPU),
+        (DEVICES, ["cdua:1"], UsageError, "'cdua:1' is no device; did you mean 'cuda:1'?"),
+        (DEVICES, ["gpu-of-mine"], UsageError, f"'gpu-of-mine' is no device; {VALID}"),
     ],
 )
-def test_select(devices, wanted, ids):
-    assert [device.id for device in select(devices, wanted)] == ids
-
-
-@pytest.mark.parametrize("wanted", [["cuda:0"], ["cpu", "cuda:0"]])
-def test_a_device_that_cannot_be_used_is_refused_where_it_is_all_that_a_word_names(wanted):
-    with pytest.raises(DeviceAbsent, match=r"^cuda:0 can't be used: it is lost$"):
-        select(LOST, wanted)
-
-
-@pytest.mark.parametrize("word", ["cuda:2", "mps", "xpu:0", "odd:7"])
-def test_a_device_that_could_be_but_is_not(word):
-    with pytest.raises(DeviceAbsent) as caught:
-        select(DEVICES, ["cpu", word])
-    assert str(caught.value) == f"there is no device '{word}' here; this machine has: cpu, cuda:0, cuda:1, odd:0"
-    assert caught.value.exit_code == ExitCode.DEVICE_ABSENT
-
-
-def test_a_gpu_where_there_is_none_is_told_what_kinds_there_are():
-    with pytest.raises(DeviceAbsent) as caught:
-        select((Processor(),), ["gpu"])
-    sentence = "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu"
-    assert (str(caught.value), caught.value.exit_code) == (sentence, ExitCode.DEVICE_ABSENT)
-
-
-def test_a_word_that_names_no_device():
-    with pytest.raises(UsageError, match=r"^'cdua:1' is no device; did you mean 'cuda:1'\?$"):
-        select(DEVICES, ["cdua:1"])
-    with pytest.raises(UsageError, match=r"^'gpu-of-mine' is no device; valid: cpu, cuda:0, cuda:1, odd:0, cuda, mps, odd, xpu, gpu, all$"):
-        select(DEVICES, ["gpu-of-mine"])
+def test_devices_that_are_not_there_and_words_that_name_none(devices, wanted, error, sentence):
+    with pytest.raises(error) as caught:
+        select(devices, wanted)
+    assert str(caught.value) == sentence

@@ -3,43 +3,34 @@ import json
 import os
 import socket
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from unittest import mock
 
 import pynvml as real
 import pytest
 from machine_fake import two_sockets, write
-from nvml_fake import H200, Card, FakeNvml
+from nvml_fake import H200, UUID, Card, FakeNvml
 
 from dlbench.core.machine import differences
-from dlbench.harness.probe import fingerprint
+from dlbench.harness.probe import fingerprint, nvml
 from dlbench.harness.probe.devices import describe
 
-UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
 HELLO = {
     "versions": {"python": "3.11.7", "torch": "2.13.0+cu128", "torch_git": "abc", "cuda": "12.8", "hip": None},
     "parallel": {"threads": 4, "blas": "mkl", "isa": "AVX512"},
     "math": {"fp32_matmul": "ieee", "cudnn_benchmark": False},
     "devices": [
         {"id": "cpu", "kind": "cpu", "name": None},
-        {
-            "id": "cuda:0",
-            "kind": "cuda",
-            "name": "NVIDIA H200",
-            "vendor": "nvidia",
-            "uuid": UUID,
-            "memory_bytes": 150 * 2**30 + 5,
-            "compute_capability": "9.0",
-            "multiprocessors": 132,
-        },
+        {"id": "cuda:0", "kind": "cuda", "name": "NVIDIA H200", "vendor": "nvidia", "uuid": UUID, "memory_bytes": 150 * 2**30 + 5}
+        | {"compute_capability": "9.0", "multiprocessors": 132},
     ],
 }
 
 
-def taken(hello=HELLO, *, answers=H200, driver="580.65.06", argv=("dlbench",), environ=MappingProxyType({})):
+def taken(hello=HELLO, *, answers=H200, driver="580.65.06", argv=("dlbench",), environ=None):
     fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", dict(answers)), driver=driver)
     with fake.imported(), mock.patch("sys.argv", argv):
-        return fingerprint.fingerprint(hello, describe(hello), environ=environ)
+        return fingerprint.fingerprint(hello, describe(hello), environ=environ or {})
 
 
 @pytest.fixture(autouse=True)
@@ -48,126 +39,52 @@ def root(tmp_path, monkeypatch):
     return two_sockets(tmp_path)
 
 
-def test_the_blocks(monkeypatch):
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    monkeypatch.setattr("platform.system", lambda: "Linux")
-    monkeypatch.setattr("platform.release", lambda: "6.8.0")
+def test_the_blocks(snapshot, monkeypatch):
+    for name, value in (("machine", "x86_64"), ("system", "Linux"), ("release", "6.8.0")):
+        monkeypatch.setattr(f"platform.{name}", lambda value=value: value)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.6, 0.7))
     found = taken()
-    assert found["identity"] == {
-        "architecture": "x86_64",
-        "os": "Linux",
-        "virtual": False,
-        "cpu": {
-            "name": "Made-up Processor 9000",
-            "sockets": 2,
-            "physical_cores": 4,
-            "threads": 8,
-            "isa": "AVX512",
-            "numa_nodes": 2,
-            "memory_gib": 16,
-        },
-        "accelerators": [
-            {
-                "kind": "cuda",
-                "name": "NVIDIA H200",
-                "compute_capability": "9.0",
-                "multiprocessors": 132,
-                "memory_gib": 150,
-                "pcie_generation_max": 5,
-                "pcie_width_max": 16,
-                "nvlink_links": 18,
-                "mig": False,
-            }
-        ],
-    }
-    assert found["stack"] == {
-        "versions": HELLO["versions"],
-        "driver": "580.65.06",
-        "kernel": "6.8.0",
-        "threads": 4,
-        "blas": "mkl",
-        "math": HELLO["math"],
-        "environ": {},
-    }
-    assert found["state"] == {
-        "cpu": {
-            "load_1min": 0.5,
-            "memory_available_bytes": 8 * 2**30,
-            "clock_hz": 2003.5e6,
-            "governor": "performance, powersave",
-            "boost": True,
-            "affinity": 8,
-            "measured_on": 4,
-            "cgroup_quota_cores": None,
-            "cgroup_throttling": None,
-        },
-        "accelerators": {
-            "cuda:0": {
-                "pcie_generation": 1,
-                "pcie_width": 8,
-                "power_limit_w": 650.0,
-                "power_w": 120.5,
-                "clock_sm_hz": 345e6,
-                "clock_memory_hz": 3201e6,
-                "ecc": True,
-                "persistence": True,
-                "temperature_c": 34,
-                "throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown"],
-                "other_processes": 1,
-                "graphics_processes": 1,
-                "reasons": {},
-            }
-        },
-    }
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    snapshot("fingerprint", json.dumps({name: found[name] for name in ("identity", "stack", "state")}, indent=2, allow_nan=False) + "\n")
 
 
 def test_state_never_changes_the_keys(root):
     before = taken()
-    busy = {
-        **H200,
-        "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 88},
-        "nvmlDeviceGetClockInfo": {real.NVML_CLOCK_SM: 1200, real.NVML_CLOCK_MEM: 3201},
-        "nvmlDeviceGetCurrPcieLinkGeneration": 5,
-        "nvmlDeviceGetEnforcedPowerLimit": 400_000,
-        "nvmlDeviceGetComputeRunningProcesses": [],
+    changes = {
+        "Temperature": {real.NVML_TEMPERATURE_GPU: 88},
+        "ClockInfo": {real.NVML_CLOCK_SM: 1200, real.NVML_CLOCK_MEM: 3201},
+        "CurrPcieLinkGeneration": 5,
+        "EnforcedPowerLimit": 400_000,
+        "ComputeRunningProcesses": [],
     }
-    write(
-        root,
-        {
-            "proc/meminfo": "MemTotal:       16777000 kB\nMemAvailable: 1 kB",
-            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "ondemand",
-        },
-    )
-    after = taken(answers=busy, argv=["dlbench", "run", "again"])
+    write(root, {"proc/meminfo": "MemTotal: 16777000 kB\nMemAvailable: 1 kB"})
+    write(root, {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "ondemand"})
+    busy = {f"nvmlDeviceGet{name}": answer for name, answer in changes.items()}
+    after = taken(answers=H200 | busy, argv=["dlbench", "run", "again"])
     assert after["state"] != before["state"]
     assert (after["machine_key"], after["stack_key"]) == (before["machine_key"], before["stack_key"])
     assert differences(before, after) == []
 
 
-def test_a_driver_or_a_torch_is_another_stack_on_the_same_machine():
-    before = taken()
-    newer = {**HELLO, "versions": {**HELLO["versions"], "torch": "2.14.0+cu128", "nccl": "2.27"}}
-    for after, named in (
-        (taken(driver="590.1"), ["stack.driver: '580.65.06' against '590.1'"]),
-        (taken(newer), ["stack.versions.torch: '2.13.0+cu128' against '2.14.0+cu128'", "stack.versions.nccl: nothing against '2.27'"]),
-        (taken(environ={"OMP_NUM_THREADS": "2"}), ["stack.environ.OMP_NUM_THREADS: nothing against '2'"]),
-    ):
-        assert after["stack_key"] != before["stack_key"]
-        assert after["machine_key"] == before["machine_key"]
-        assert differences(before, after) == named
+H100 = {**HELLO, "devices": [HELLO["devices"][0], {**HELLO["devices"][1], "name": "NVIDIA H100"}]}
+NEWER = {**HELLO, "versions": {**HELLO["versions"], "torch": "2.14.0+cu128", "nccl": "2.27"}}
 
 
-def test_another_card_is_another_machine():
-    before = taken()
-    h100 = {**HELLO, "devices": [HELLO["devices"][0], {**HELLO["devices"][1], "name": "NVIDIA H100"}]}
-    after = taken(h100, answers={**H200, "nvmlDeviceGetMigMode": [1, 1]})
-    assert after["machine_key"] != before["machine_key"]
-    assert differences(before, after) == [
-        "identity.accelerators[0].name: 'NVIDIA H200' against 'NVIDIA H100'",
-        "identity.accelerators[0].mig: False against True",
-    ]
+@pytest.mark.parametrize(
+    ("change", "key", "named"),
+    [
+        ({"driver": "590.1"}, "stack_key", ["driver: '580.65.06' against '590.1'"]),
+        ({"hello": NEWER}, "stack_key", ["versions.torch: '2.13.0+cu128' against '2.14.0+cu128'", "versions.nccl: nothing against '2.27'"]),
+        ({"environ": {"OMP_NUM_THREADS": "2"}}, "stack_key", ["environ.OMP_NUM_THREADS: nothing against '2'"]),
+        ({"hello": H100}, "machine_key", ["accelerators[0].name: 'NVIDIA H200' against 'NVIDIA H100'"]),
+        ({"answers": {**H200, "nvmlDeviceGetMigMode": [1, 1]}}, "machine_key", ["accelerators[0].mig: False against True"]),
+    ],
+)
+def test_another_driver_or_torch_is_another_stack_and_another_card_another_machine(change, key, named):
+    before, after = taken(), taken(**change)
+    assert [each for each in ("machine_key", "stack_key") if before[each] != after[each]] == [key]
+    block = {"stack_key": "stack", "machine_key": "identity"}[key]
+    assert differences(before, after) == [f"{block}.{line}" for line in named]
 
 
 def test_our_own_processes_are_no_others():
@@ -177,10 +94,9 @@ def test_our_own_processes_are_no_others():
 
 
 def test_what_the_driver_does_not_tell_of_the_state_has_its_reason():
-    state = taken(answers={})["state"]["accelerators"]["cuda:0"]
-    assert state["reasons"]["other_processes"] == "this device does not tell it through NVML"
-    assert state["reasons"]["graphics_processes"] == "this device does not tell it through NVML"
-    assert not {"process_ids", "graphics_process_ids"} & state["reasons"].keys()
+    reasons = taken(answers={})["state"]["accelerators"]["cuda:0"]["reasons"]
+    shown = (*(set(nvml.STATE) - {"process_ids", "graphics_process_ids"}), "other_processes", "graphics_processes")
+    assert reasons == dict.fromkeys(shown, "this device does not tell it through NVML")
 
 
 def test_environment_variables_that_change_how_torch_computes():
@@ -193,37 +109,18 @@ def test_environment_variables_that_change_how_torch_computes():
         "NVIDIA_TF32_OVERRIDE": "0",
         "NCCL_P2P_LEVEL": "NVL",
     }
-    left_out = {
-        "CUDA_HOME": "/usr/local/cuda",
-        "TORCH_HOME": "C:\\Users\\somebody",
-        "CUDA_CACHE_PATH": "~/cache",
-        "NCCL_COMM_ID": "10.1.2.3:5000",
-        "NCCL_DEBUG_FILE": "fe80::1",
-        "NCCL_HOSTID": "node17",
-        "TORCH_HUB_TOKEN": "abc",
-        "CUDA_VISIBLE_DEVICES_WANTED": "GPU-8d2a59f1",
-        "HOME": "4",
-        "MY_OMP_NUM_THREADS": "4",
-    }
-    assert taken(environ=left_out | kept)["stack"]["environ"] == kept
+    private = {"CUDA_HOME": "/usr/local/cuda", "TORCH_HOME": "C:\\Users\\somebody", "CUDA_CACHE_PATH": "~/cache"}
+    private |= {"NCCL_COMM_ID": "10.1.2.3:5000", "NCCL_DEBUG_FILE": "fe80::1", "NCCL_HOSTID": "node17", "TORCH_HUB_TOKEN": "abc"}
+    others = {"CUDA_VISIBLE_DEVICES_WANTED": "GPU-8d2a59f1", "HOME": "4", "MY_OMP_NUM_THREADS": "4"}
+    assert taken(environ=private | others | kept)["stack"]["environ"] == kept
 
 
-@pytest.mark.parametrize(
-    ("argument", "told"),
-    [
-        ("run", "run"),
-        ("/home/somebody/.venv/bin/dlbench", "dlbench"),
-        ("--output=/home/somebody/a.jsonl", "--output=a.jsonl"),
-        ("-o/home/somebody/a.jsonl", "-oa.jsonl"),
-        ("-o../somebody/a.jsonl", "-oa.jsonl"),
-        ("/home/some body/a b.jsonl", "a b.jsonl"),
-        ("C:\\Users\\somebody\\a.jsonl", "a.jsonl"),
-        ("n=64,128", "n=64,128"),
-        ("--seed=-3", "--seed=-3"),
-    ],
-)
-def test_paths_in_the_command_line_lose_their_folders(argument, told):
-    assert fingerprint.without_folders(argument) == told
+def test_paths_in_the_command_line_lose_their_folders():
+    kept = ("run", "n=64,128", "--seed=-3")
+    reduced = {"/home/somebody/.venv/bin/dlbench": "dlbench", "/home/some body/a b.jsonl": "a b.jsonl", "C:\\Users\\me\\a.jsonl": "a.jsonl"}
+    reduced |= {"--output=/home/somebody/a.jsonl": "--output=a.jsonl", "-o/home/me/a.jsonl": "-oa.jsonl", "-o../me/a.jsonl": "-oa.jsonl"}
+    expected = {**{each: each for each in kept}, **reduced}
+    assert {argument: fingerprint.without_folders(argument) for argument in expected} == expected
 
 
 def test_nothing_private_is_told(monkeypatch):
@@ -239,9 +136,8 @@ def test_nothing_private_is_told(monkeypatch):
 
 
 def test_provenance(tmp_path, monkeypatch):
-    answers = {"rev-parse": "0123abc\n", "--no-optional-locks": " M dlbench/core/units.py\n"}
-    monkeypatch.setattr("shutil.which", lambda _: "git")
-    monkeypatch.setattr("subprocess.run", lambda words, **_: SimpleNamespace(stdout=answers[words[3]]))
+    described = SimpleNamespace(stdout="0123abc-dirty\n")
+    monkeypatch.setattr("subprocess.run", lambda words, **_: described)
     (tmp_path / ".git").mkdir()
     (tmp_path / "dlbench").mkdir()
     monkeypatch.setattr(fingerprint, "PACKAGE", tmp_path / "dlbench")

@@ -13,6 +13,8 @@ CPU, CUDA = {"torch": "2.13.0+cpu"}, {"torch": "2.13.0+cu130", "cuda": "13.0"}
 ROCM, XPU = {"torch": "2.13.0+rocm7", "hip": "7.0"}, {"torch": "2.13.0+xpu"}
 
 ANSWERS = {"nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=141 << 30)}
+H200, DRIVER = ("NVIDIA H200", 141 << 30), "580.65.06"
+OLD = "the NVIDIA driver 580.65.06 goes up to CUDA 13.0, and torch 2.20 needs 14.1"
 
 
 @pytest.fixture(autouse=True)
@@ -51,21 +53,15 @@ def test_why_torch_uses_no_gpu(machine, monkeypatch, torch, there, hidden, why):
 
 @pytest.mark.parametrize(
     ("needs", "hidden", "found"),
-    [
-        ("13.0", None, Gpus((("NVIDIA H200", 141 << 30),) * 2, "580.65.06")),
-        ("13.0", "1", Gpus((("NVIDIA H200", 141 << 30),), "580.65.06")),
-        ("14.1", None, Gpus(driver="580.65.06", why_none="the NVIDIA driver 580.65.06 goes up to CUDA 13.0, and torch 2.20 needs 14.1")),
-    ],
+    [("13.0", None, Gpus((H200,) * 2, DRIVER)), ("13.0", "1", Gpus((H200,), DRIVER)), ("14.1", None, Gpus((), DRIVER, OLD))],
 )
 def test_the_cards_are_those_of_the_driver_that_are_visible(machine, monkeypatch, needs, hidden, found):
     machine.add("nvidia-smi")
     if hidden:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    cards = [Card(f"GPU-{number}", f"{number}", ANSWERS) for number in range(2)]
-    with FakeNvml(*cards).imported():
+    with FakeNvml(*(Card(f"GPU-{number}", f"{number}", ANSWERS) for number in range(2))).imported():
         gpus = Gpus.find({"torch": "2.20", "cuda": needs})
-    assert gpus == found
-    assert gpus.ids == ["cpu", "cuda:0", "cuda:1"][: 1 + len(found.visible)]
+    assert (gpus, gpus.ids) == (found, ["cpu", "cuda:0", "cuda:1"][: 1 + len(found.visible)])
 
 
 def test_a_driver_that_does_not_answer_leaves_it_to_torch(machine):

@@ -3,7 +3,6 @@
 import faulthandler
 import gc
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -26,7 +25,6 @@ def main() -> None:
     for stream in (1, 2):
         os.dup2(output, stream)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the parent sends it to a rank that is out of time
     gc.disable()  # until all is imported
     from dlbench.harness.worker.serving import main as worker
     from dlbench.harness.worker.serving.ranks import RankProcess
