@@ -34,7 +34,7 @@ ROOMS = {
     "harness.worker.profiling": "kinds profile",
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "placement machines rank_group",
-    "harness": "schedule progress pool measurer runner",
+    "harness": "schedule progress pool runner",
     "analysis.read": "pyperf header usability ceilings table runs",
     "analysis.ratios": "ratio matching",
     "analysis.presentation": "wording names columns",

@@ -1,6 +1,5 @@
 """Rounds of each task: how long they measure, how many there are, and which are still to come."""
 
-import heapq
 import math
 import statistics
 from collections.abc import Sequence
@@ -97,21 +96,15 @@ def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) ->
     variances = [each.variance for each in rounds]
     counts = [each.count for each in rounds]
 
-    def queued(index: int) -> tuple[float, int]:
-        """Return the entry of a series in the queue, whose smallest one gains most."""
+    def gain(index: int) -> float:
+        """Return by how much one round more reduces the variance of a series, for a second of its cost."""
         k = counts[index]
-        return -variances[index] / (k * (k + 1) * costs_s[index]), index
+        return variances[index] / (k * (k + 1) * costs_s[index])
 
-    queue = [queued(index) for index, count in enumerate(counts) if count < most]
-    heapq.heapify(queue)
-    while queue:
-        _, index = heapq.heappop(queue)
-        if costs_s[index] > left_s:
-            continue
-        left_s -= costs_s[index]
-        counts[index] += 1
-        if counts[index] < most:
-            heapq.heappush(queue, queued(index))
+    while affordable := [index for index, count in enumerate(counts) if count < most and costs_s[index] <= left_s]:
+        best = max(affordable, key=gain)
+        counts[best] += 1
+        left_s -= costs_s[best]
     return [count - each.count for count, each in zip(counts, rounds, strict=True)]
 
 
@@ -141,11 +134,9 @@ class Progress:
         self._measured.add((measurement.series, measurement.round))
         self._pending.discard(measurement.series)
         self.rounds = max(self.rounds, measurement.round + 1)
-        if measurement.status is not Status.OK:
-            series.ended = True  # it would only end the same way, and take its deadline again
+        if measurement.status is not Status.OK or (measurement.found and not samples):
+            series.ended = True  # it would only end the same way, and a search find the same again
             return
-        if measurement.found and not samples:
-            series.ended = True  # a search would only find the same again
         spent_s = samples.calls * sum(samples.block_s) if samples else 0.0
         if samples and not series.took_s:
             series.took_s = (samples.warmup_s or 0.0) + spent_s
@@ -204,9 +195,7 @@ class Progress:
         rounds = {series: max(each.lacking, series in self._pending) for series, each in measurable.items() if not each.ended}
         took_s = [each.took_s for each in measurable.values() if each.took_s]
         usual_s = statistics.fmean(took_s) if took_s else case_s(self._policy)
-        starts = max(0, max(rounds.values(), default=0) - 1)
-        cases_s = sum(count * (measurable[series].took_s or usual_s) for series, count in rounds.items())
-        return starts * self.start_s + cases_s
+        return sum(count * (measurable[series].took_s or usual_s) for series, count in rounds.items())
 
     def left(self) -> int:
         """Return the number of measurements that the policy's rounds still lack; a series that ended, as a search does, lacks none."""

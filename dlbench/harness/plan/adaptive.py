@@ -1,16 +1,16 @@
-"""Searches: the case to try next, by the tries so far, and the result of a search. Such a plan grows as it is measured.
+"""Searches for the largest size and for the fastest settings: the case to try next, by the tries so far, and the result.
 
 All of it follows from the tries alone, so a resumed run goes on where the file ends.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Parameter, Params, ParamValue, Policy, Signature, Status, settings_text
 from dlbench.core.stats import quantile
-from dlbench.harness.plan.rate_search import RateSearch, Search
+from dlbench.harness.plan.rate_search import RateSearch, Search, Tries
 
 _GROWTH = 4
 """Most times the largest value that fitted so far that the next try goes up to, as its memory may not be on a line."""
@@ -19,20 +19,21 @@ FIRST_TRY = 8
 FASTER = 1.02
 """How many times as fast a try has to be for a search to go on from it: a try is one process."""
 _BY_LINE = 9
-"""Tries that a search of memory on a line hardly ever takes; after those the sizes alone have a say."""
+"""Tries that a search of memory on a line hardly ever takes; after those the sizes alone decide, as the line may creep up."""
 _NEARLY_FULL = 0.5
 """Share of the limit from which on a process that dies is taken to have died of it: libraries end in many ways without memory."""
 
-Tries = Sequence[Measurement]
-"""Those of one case so far, in order."""
 Peaks = Mapping[int, int | None]
 """Memory that each size that fits took."""
 
 
-def usual_tries(cases: Iterable[Case], signatures: Mapping[str, Signature]) -> int:
-    """Return about how many tries the searches among these cases make; a case without a signature is none."""
-    searches = (AdaptivePlan.of(case, signatures.get(case.workload)) for case in cases)
-    return sum(search.usual_tries() for search in searches if search)
+def search_of(case: Case, signature: Signature | None) -> Search | None:
+    """Return the search that a case stands for; None where it leaves nothing open."""
+    if signature is None or not signature.declared.searches(case.params):
+        return None
+    if signature.declared.value("highest_rate"):
+        return RateSearch(case, signature)
+    return SizeSearch(case, signature) if signature.declared.value("largest") else SpeedSearch(case, signature)
 
 
 def unsearched(case: Case, signature: Signature | None) -> Case:
@@ -47,117 +48,52 @@ def policy_of_tries(policy: Policy) -> Policy:
     return replace(policy, min_blocks=1, round_s=min(policy.round_s, 0.2), max_warmup_s=min(policy.max_warmup_s, 1.0))
 
 
-class AdaptivePlan(Search):
-    """The tries of one case that leaves open what is the largest that fits, or the fastest."""
-
-    @classmethod
-    def of(cls, case: Case, signature: Signature | None) -> "AdaptivePlan | RateSearch | None":
-        """Return the plan of a case; None where it leaves nothing open."""
-        if signature is None or not signature.declared.searches(case.params):
-            return None
-        return RateSearch(case, signature) if signature.declared.value("highest_rate") else cls(case, signature)
+class SizeSearch(Search):
+    """The search for the largest value of one parameter whose case fits into the memory."""
 
     @property
-    def for_largest(self) -> bool:
-        """Whether the largest is looked for that fits into the memory, and not the fastest."""
-        return self.signature.declared.value("largest") is not None
-
-    @property
-    def _size_name(self) -> str:
+    def names(self) -> Sequence[str]:
         """The parameter whose largest value is sought."""
-        return self.signature.declared.searched[0]
+        return self.signature.declared.searched
 
     @property
-    def limit_bytes(self) -> float | None:
+    def _limit_bytes(self) -> float | None:
         """The limit of memory that the case sets itself."""
         gibibytes = self.case.params.get(self.signature.declared.parameter("limit") or "")
         return float(gibibytes) * 2**30 if gibibytes is not None else None
 
-    @property
-    def names(self) -> Sequence[str]:
-        """All that the case leaves open; a try with the usual number of threads or instances has none of these."""
-        return [each.name for each in self._open]
+    def _next_values(self, tries: Tries) -> Params | None:
+        size = self._next_size(tries)
+        return None if size is None else {self.names[0]: size}
 
-    def usual_tries(self) -> int:
-        """Return about how many tries the search makes.
-
-        One for the largest needs so many on a line. One for the fastest makes each change of its start once, and then of what was faster.
-        """
-        if self.for_largest:
-            return _BY_LINE
-        around_start: list[Measurement] = []
-        while (case := self.next(around_start)) is not None:
-            around_start.append(Measurement(case, 0, Status.OK, threads=2))  # none is faster than the first
-        return 2 * len(around_start) - 1
-
-    def next(self, tries: Tries) -> Case | None:
-        """Return the next case to try; None where the search has ended."""
-        values = self._next_size(tries) if self.for_largest else self._next_change(tries)
-        return None if values is None else self.with_values(values)
-
-    def outcome(self, tries: Tries, number: int) -> Measurement:
-        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
-        return self._largest(tries, number) if self.for_largest else self._fastest(tries, number)
-
-    def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
-        """Return ``ended``, the measurement that cut the search short, with what was found so far, if anything."""
-        found: dict[str, ParamValue]
-        if self.for_largest:
-            fits, *_ = self._sizes(tries)
-            found, what = {self._size_name: max(fits)} if fits else {}, "fits so far"
-        else:
-            fastest = self.fastest(tries)
-            found, what = self.values(fastest.case) if fastest else {}, "is the fastest so far"
-        if not found:
-            return ended
-        return replace(ended, found=found, unfinished=True, reason=f"unfinished: {settings_text(found)} {what}; {ended.reason}")
-
-    # the largest that fits
-
-    def _next_size(self, tries: Tries) -> dict[str, ParamValue] | None:
+    def _next_size(self, tries: Tries) -> int | None:
         """Return the size to try next; None where the search has ended.
 
         It is the size that fills the memory by a line through the peaks so far (`_predicted`). Without such a line, double the largest
         that fits until one does not, then bisect.
         """
-        name = self._size_name
         fits, high, stopped = self._sizes(tries)
         if stopped:
             return None
-        if tries and self._is_doubtful(tries, fits):
-            return {name: tries[-1].case.params[name]}
         low = max(fits, default=0)
         least = low + max(1, int(low * SEARCH_RESOLUTION))
-        if high is not None and high <= least:
-            return None
-        # If the memory is not on a line, the line may creep up: later on every third try goes by the sizes alone.
-        predicted = self._predicted(fits) if len(tries) < _BY_LINE or len(tries) % 3 else None
+        predicted = self._predicted(fits) if len(tries) < _BY_LINE else None
         if high is None:
-            if predicted is None:
-                return {name: max(2 * low, 1)}
             # There may be room left beyond the line, as the pages of libraries are in peaks and not in a limit.
             beyond = low + max(1, int(2 * low * SEARCH_RESOLUTION))
-            return {name: min(max(predicted, beyond), _GROWTH * low)}
-        # A second try by the line in a row may only confirm it: after one that did not fit comes the middle.
+            return max(1, 2 * low if predicted is None else min(max(predicted, beyond), _GROWTH * low))
+        if high <= least:
+            return None
+        # A second try by the line in a row may only confirm it: after one that did not fit, bisect.
         if predicted is not None and tries[-1].status is Status.OK:
             by_line = min(predicted, high - max(1, int(high * SEARCH_RESOLUTION)))
             if by_line > low:
-                return {name: max(by_line, least)}
-        return {name: (low + high) // 2}
-
-    def _is_doubtful(self, tries: Tries, fits: Peaks) -> bool:
-        """Whether the last try ran out of memory though by the line it fits, and was the first of its size: it is repeated once.
-
-        As measured, a forward pass of ResNet-18 at batch 56 did not fit once, and others at 62 did.
-        """
-        last = tries[-1]
-        predicted = self._predicted(fits)
-        first = [each.case.id for each in tries].count(last.case.id) == 1
-        return last.status is Status.OOM and first and predicted is not None and self._size(last) <= predicted
+                return max(by_line, least)
+        return (low + high) // 2
 
     def _size(self, tried: Measurement) -> int:
-        """Return the size of a try: its value of the parameter whose largest one is sought."""
-        return int(tried.case.params[self._size_name])
+        """Return the size of a try."""
+        return int(tried.case.params[self.names[0]])
 
     def _sizes(self, tries: Tries) -> tuple[Peaks, int | None, Measurement | None]:
         """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise.
@@ -166,9 +102,9 @@ class AdaptivePlan(Search):
         """
         peaks = ((self._size(each), each.memory) for each in tries if each.status is Status.OK)
         fitting = {size: memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes for size, memory in peaks}
-        failed = [each for each in tries if self._size(each) not in fitting]  # the size fitted in none of its tries
+        failed = [each for each in tries if each.status is not Status.OK]
         too_large = [each for each in failed if self._does_not_fit(each, fitting)]
-        high = min((self._size(each) for each in too_large), default=None)
+        high = min(map(self._size, too_large), default=None)
         stopped = next((each for each in failed if each not in too_large), None)
         return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
 
@@ -178,7 +114,8 @@ class AdaptivePlan(Search):
             return tried.status is Status.OOM
         size = self._size(tried)
         in_proportion = [size / fitted * peak for fitted, peak in fitting.items() if peak and fitted < size]
-        return bool(in_proportion) and self.limit_bytes is not None and min(in_proportion) >= _NEARLY_FULL * self.limit_bytes
+        limit = self._limit_bytes
+        return bool(in_proportion) and limit is not None and min(in_proportion) >= _NEARLY_FULL * limit
 
     def _predicted(self, fits: Peaks) -> int | None:
         """Return the size whose peak reaches the limit by a line through two known peaks; None without such a line.
@@ -187,39 +124,60 @@ class AdaptivePlan(Search):
         less than a smaller one.
         """
         known = sorted((size, peak) for size, peak in fits.items() if peak)
-        if len(known) < 2 or self.limit_bytes is None:
+        limit = self._limit_bytes
+        if not known or limit is None:
             return None
         largest, most = known[-1]
-        for size, peak in reversed(known[:-1]):
+        for size, peak in reversed(known):
             if peak < most:
                 slope = (most - peak) / (largest - size)
-                return int(largest + (self.limit_bytes - most) / slope)
+                return int(largest + (limit - most) / slope)
         return None
 
-    def _largest(self, tries: Tries, number: int) -> Measurement:
-        """Return the result of a search for the largest size, as the measurement of the case in round ``number``."""
-        name = self._size_name
+    def outcome(self, tries: Tries, number: int) -> Measurement:
+        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
+        name = self.names[0]
         fits, high, stopped = self._sizes(tries)
         largest = max(fits, default=0)
         best = next((each for each in tries if self._size(each) == largest), tries[-1])
-        outcome = Measurement(self.case, number, Status.OK, None, best.side, best.device_name, best.threads)
-        outcome.limit_bytes = best.limit_bytes
-        outcome.throttling = best.throttling
+        outcome = Measurement(
+            self.case,
+            number,
+            Status.OK,
+            side=best.side,
+            device_name=best.device_name,
+            threads=best.threads,
+            memory=best.memory,
+            limit_bytes=best.limit_bytes,
+            math=best.math,
+            missing_reasons=best.missing_reasons,
+            throttling=best.throttling,
+        )
         if stopped:
-            reason = f"{name}={stopped.case.params[name]}: {stopped.reason}"
+            reason = f"{name}={self._size(stopped)}: {stopped.reason}"
             return self.unfinished(replace(outcome, status=stopped.status, reason=reason), tries)
         if not largest:
             smallest = next(each for each in tries if self._size(each) == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {each.name: float(largest) for each in self.signature.declared.values if each.role == "largest"}
-        return replace(
-            outcome, found={name: largest}, values=values, memory=best.memory, missing_reasons=best.missing_reasons, math=best.math
-        )
+        return replace(outcome, found={name: largest}, values=values)
 
-    # the fastest
+    def _so_far(self, tries: Tries) -> tuple[Params, str]:
+        fits, *_ = self._sizes(tries)
+        found = {self.names[0]: max(fits)} if fits else {}
+        return found, f"{settings_text(found)} fits"
 
-    def _next_change(self, tries: Tries) -> dict[str, ParamValue] | None:
-        """Return the values to try next in the search for the fastest; None where it has ended.
+
+class SpeedSearch(Search):
+    """The search for the values of parameters with which a case is fastest."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """All that the case leaves open; a try with the usual number of threads or instances has none of these."""
+        return [each.name for each in self._open]
+
+    def _next_values(self, tries: Tries) -> Params | None:
+        """Return the values to try next; None where the search has ended.
 
         It is a coordinate ascent: change one parameter of the fastest try so far, until no change makes it faster. No change starts from
         a try in which a parameter that is searched last has changed: it would cost as much again.
@@ -231,27 +189,17 @@ class AdaptivePlan(Search):
         last = start.keys() & self.signature.declared.having("searched_last")
         fastest = self.fastest([each for each in tries if all(self.values(each.case)[name] == start[name] for name in last)])
         around = self.values(fastest.case) if fastest else start
-        lacking = self._lacking(tries)
-        for parameter in self._open:
-            for values in self._changes(parameter, around, tries):
-                if values not in tried and lacking.isdisjoint(values.items() - around.items()):
-                    return values
-        return None
+        changes = (values for parameter in self._open for values in self._changes(parameter, around, tries))
+        return next((values for values in changes if values not in tried), None)
 
-    def _changes(self, parameter: Parameter, around: Params, tries: Tries) -> Iterator[dict[str, ParamValue]]:
+    def _changes(self, parameter: Parameter, around: Params, tries: Tries) -> Iterator[Params]:
         """Yield the values of a try with each neighbouring value of one parameter.
 
         Each number of instances begins with all cores shared among them, without a number of threads.
         """
         name = parameter.name
-        if name not in self._cores:
-            for value in _candidates(parameter, around.get(name)):
-                yield {**around, name: value}
-            return
-        usual = self._usual(name, around, tries)
-        if not usual:
-            return
-        rest = {other: value for other, value in around.items() if other not in (name, "threads")}
+        usual = self._usual(name, around, tries) if name in self._cores else None
+        rest = {other: value for other, value in around.items() if other != name and (name, other) != ("instances", "threads")}
         for value in _candidates(parameter, around.get(name, usual)):
             yield rest if value == usual else {**rest, name: value}
 
@@ -263,11 +211,6 @@ class AdaptivePlan(Search):
         alike = (each for each in tries if (each.case.instances, each.case.threads) == (instances, None))
         return next((each.threads for each in alike), None)
 
-    def _lacking(self, tries: Tries) -> set[tuple[str, ParamValue]]:
-        """Return the values of which all tries were unsupported: the device lacks them, so no try with them is worth its time."""
-        having = {item for each in tries if each.status is not Status.UNSUPPORTED for item in self.values(each.case).items()}
-        return {item for each in tries for item in self.values(each.case).items()} - having
-
     def fastest(self, tries: Tries) -> Measurement | None:
         """Return the try with the highest throughput, or the first of those that hardly differ; None if none has a throughput."""
         found: Measurement | None = None
@@ -277,14 +220,20 @@ class AdaptivePlan(Search):
                 found = each
         return found
 
-    def _fastest(self, tries: Tries, number: int) -> Measurement:
-        """Return the result of a search for the fastest, as the measurement of the case in round ``number``."""
+    def outcome(self, tries: Tries, number: int) -> Measurement:
+        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
+        if fastest := self.fastest(tries):
+            return replace(fastest, case=self.case, round=number, found=self.values(fastest.case))
+        first = replace(tries[0], case=self.case, round=number)
+        if first.status is not Status.OK:
+            return first
+        reason = "its work states no items, so no try can be the fastest"
+        return replace(first, status=Status.FAILED, reason=reason, samples=None)
+
+    def _so_far(self, tries: Tries) -> tuple[Params, str]:
         fastest = self.fastest(tries)
-        if fastest is None:
-            first = replace(tries[0], case=self.case, round=number)
-            none = "its work states no items, so no try can be the fastest"
-            return first if first.status is not Status.OK else replace(first, status=Status.FAILED, reason=none, samples=None)
-        return replace(fastest, case=self.case, round=number, found=self.values(fastest.case))
+        found = self.values(fastest.case) if fastest else {}
+        return found, f"{settings_text(found)} is the fastest"
 
     @property
     def _cores(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
@@ -18,13 +18,16 @@ _SETUP_S = 0.3
 """Set-up of a case in a round, for `case_s`: a fork, and building a model."""
 _WARMUP_S = 0.2
 """Least warm-up on a CPU, where the policy leaves it open."""
+TRIES = 15
+"""About how many tries a search makes."""
 
 ALL, CORES = "all", "cores"
 """Values of the axes of the CPU that stand for numbers of this machine: see `with_core_counts`."""
-_RANKS_SHARE = "ranks share the cores among themselves, so it is no axis of a workload that has them; leave it out there"
 
 Signatures = Mapping[str, Signature]
 Suites = Sequence[Suite]
+_Meant = Mapping[ParamValue, Iterable[ParamValue]]
+"""The values that words of an axis stand for."""
 
 
 def workload_names(suites: Suites) -> tuple[str, ...]:
@@ -40,23 +43,22 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
     wanted = _settings(settings)
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in wanted:
-        if axis in valid:
-            continue
-        if axis in CPU_AXES:
-            raise UsageError(f"--set {axis}: {_RANKS_SHARE}")
-        raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
+        if axis not in valid:
+            raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
 
     def changed(bench: Bench) -> Bench:
         axes = dict(bench.axes)
         for axis, texts in wanted.items():
-            parameter = signatures[bench.workload].parameter(axis)
-            if parameter is None:
-                continue
-            where = f"--set {axis}={','.join(texts)} ({bench.workload})"
-            values = axis_values(map(parameter.parse, texts), where)
-            axes[axis] = tuple(_checked(parameter, value, where, signatures) for value in values)
+            if parameter := signatures[bench.workload].parameter(axis):
+                where = f"--set {axis}={','.join(texts)} ({bench.workload})"
+                values = axis_values(map(parameter.parse, texts), where)
+                axes[axis] = tuple(_checked(parameter, value, where, signatures) for value in values)
         return replace(bench, axes=axes)
 
+    return _with_benches(suites, changed)
+
+
+def _with_benches(suites: Suites, changed: Callable[[Bench], Bench]) -> tuple[Suite, ...]:
     return tuple(replace(suite, benches=tuple(map(changed, suite.benches))) for suite in suites)
 
 
@@ -73,7 +75,8 @@ def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str]
 def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
     benches = []
     for where, bench, signature in _benches([suite], signatures):
-        axes = {axis: _expand_own(values, signature.parameter(axis)) for axis, values in bench.axes.items()}
+        own: dict[str, _Meant] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
+        axes = {axis: _expanded(values, own.get(axis, {})) for axis, values in bench.axes.items()}
         benches.append((where, bench, signature, axes, axes != bench.axes))
     with_others = {bench.workload for _, bench, _, _, has_own in benches if not has_own}
     with_all_defined = {bench.workload for _, bench, _, axes, has_own in benches if has_own and all(axes.values())}
@@ -102,12 +105,9 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
     raise SuiteError(f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
 
 
-def _expand_own(values: tuple[ParamValue, ...], parameter: Parameter | None) -> tuple[ParamValue, ...]:
-    """Return the values of an axis, without repetitions, with those that the user defines in place of ``own``."""
-    defined = None if parameter is None else parameter.user
-    if defined is None or OWN not in values:
-        return values
-    return tuple(dict.fromkeys(each for value in values for each in (defined if value == OWN else (value,))))
+def _expanded(values: Iterable[ParamValue], meant: _Meant) -> tuple[ParamValue, ...]:
+    """Return the values of an axis, without repetitions, with what some words have ``meant`` in their place."""
+    return tuple(dict.fromkeys(each for value in values for each in meant.get(value, [value])))
 
 
 def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]:
@@ -117,19 +117,15 @@ def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]
     ``cpus`` if that is larger; as instances for those of 1, 2, 4 … that divide it.
     """
     doublings = [*(2**power for power in range(cores.bit_length()) if 2**power < cores), cores]
-    numbers = {
+    numbers: dict[str, _Meant] = {
         "threads": {ALL: [*doublings, *([cpus] if cpus > cores else [])], CORES: [cores]},
         "instances": {ALL: [each for each in doublings if not cores % each], CORES: [cores]},
     }
 
     def with_numbers(bench: Bench) -> Bench:
-        axes = {}
-        for axis, values in bench.axes.items():
-            known = numbers.get(axis, {})
-            axes[axis] = tuple(dict.fromkeys(each for value in values for each in known.get(str(value), [value])))
-        return replace(bench, axes=axes)
+        return replace(bench, axes={axis: _expanded(values, numbers.get(axis, {})) for axis, values in bench.axes.items()})
 
-    return tuple(replace(suite, benches=tuple(map(with_numbers, suite.benches))) for suite in suites)
+    return _with_benches(suites, with_numbers)
 
 
 def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
@@ -144,8 +140,6 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
         _check_devices(bench.devices, kinds, where)
         for axis, values in bench.axes.items():
             parameter = signature.parameter(axis)
-            if parameter is None and axis in CPU_AXES:
-                raise SuiteError(f"{where}, axis {axis}: {_RANKS_SHARE}")
             if parameter is None:
                 valid = [each.name for each in signature.parameters]
                 raise SuiteError(f"{where}: no parameter is called '{axis}'{nearest(axis, valid)}")
@@ -188,14 +182,35 @@ def plan(
     has cases, too, which the runner skips with a reason; so has ``accelerator`` if there is only the CPU. With ``include_absent`` false,
     as the user chose the devices, it has none. ``only`` returns whether to plan a case, by its id.
 
-    Raises SuiteError at once for more than ``MAX_CASES``, and UsageError at the end if there was no case.
+    Raises SuiteError before the first case for more than ``MAX_CASES``, and UsageError at the end if there was none.
     """
     total = count(suites, devices, include_absent=include_absent)
     if total > MAX_CASES:
         raise SuiteError(
             f"{_names(suites)} would plan {total:,} cases, and {MAX_CASES:,} is the limit; shorten an axis, for example with --set"
         )
-    return _cases(suites, signatures, devices, only, include_absent)
+    planned = set[str]()
+    for suite in suites:
+        for bench in suite.benches:
+            signature = signatures[bench.workload]
+            # Checking once more makes an integer a float if the parameter is a number.
+            axes = {
+                name: [_checked(parameter, value, name, {}) for value in values]
+                for name, values in bench.axes.items()
+                if (parameter := signature.parameter(name))
+            }
+            for device in _devices_of(suite, bench, signatures, devices, include_absent):
+                varied = {name: values for name, values in axes.items() if device == "cpu" or name != "threads"}
+                for values in itertools.product(*varied.values()):
+                    case = Case.of(suite.name, signature, dict(zip(varied, values, strict=True)), device)
+                    if case.id not in planned and (only is None or only(case.id)):
+                        planned.add(case.id)
+                        yield case
+    if not planned and only:
+        raise UsageError(f"{_names(suites)} plans no case that -k selects; loosen it (dlbench list SUITE shows the ids)")
+    if not planned:
+        nothing = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
+        raise UsageError(f"{nothing}; leave --device out, or measure where they are")
 
 
 def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) -> Policy:
@@ -225,52 +240,24 @@ def case_s(policy: Policy) -> float:
     return min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)
 
 
-def estimate(policy: Policy, cases: int, tries: int = 0) -> float:
-    """Forecast how long so many cases take, and so many tries of searches, which are made once and only while the budget lasts.
+def estimate(policy: Policy, cases: int, searches: int = 0) -> float:
+    """Forecast how long so many cases take, and the tries of so many searches, which are made once and only while the budget lasts.
 
     A budget cuts later rounds, never the first, and what it leaves makes them longer.
     """
     round_s, budget_s = cases * case_s(policy), policy.budget_s
-    rounds_s, tries_s = policy.rounds * round_s, tries * case_s(policy_of_tries(policy))
+    rounds_s, tries_s = policy.rounds * round_s, TRIES * searches * case_s(policy_of_tries(policy))
     return rounds_s + tries_s if budget_s is None else max(round_s, min(rounds_s + tries_s, budget_s))
 
 
-def _cases(
-    suites: Suites, signatures: Signatures, devices: Sequence[str], only: Callable[[str], bool] | None, include_absent: bool
-) -> Iterator[Case]:
-    planned = set[str]()
-    for suite in suites:
-        for bench in suite.benches:
-            signature = signatures[bench.workload]
-            # Checking once more makes an integer a float if the parameter is a number.
-            axes = {
-                name: [_checked(parameter, value, name, {}) for value in values]
-                for name, values in bench.axes.items()
-                if (parameter := signature.parameter(name))
-            }
-            for device in _devices_of(suite, bench, signatures, devices, include_absent):
-                varied = {name: values for name, values in axes.items() if device == "cpu" or name != "threads"}
-                for values in itertools.product(*varied.values()):
-                    case = Case.of(suite.name, signature, dict(zip(varied, values, strict=True)), device)
-                    if case.id not in planned and (only is None or only(case.id)):
-                        planned.add(case.id)
-                        yield case
-    if not planned and only:
-        raise UsageError(f"{_names(suites)} plans no case that -k selects; loosen it (dlbench list SUITE shows the ids)")
-    if not planned:
-        nothing = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
-        raise UsageError(f"{nothing}; leave --device out, or measure where they are")
-
-
 def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of each axis, as text; those of an axis that is named twice together."""
     wanted: dict[str, list[str]] = {}
     for setting in settings:
-        axis, equals, values = setting.partition("=")
-        if not axis or not equals or not values:
+        axis, _, values = setting.partition("=")
+        if not axis or not values:
             raise UsageError(f"--set {setting}: write axis=value or axis=value,value")
-        if axis in wanted:
-            raise UsageError(f"--set {setting}: {axis} is set already; write --set {axis}={','.join(wanted[axis])},{values}")
-        wanted[axis] = values.split(",")
+        wanted.setdefault(axis, []).extend(values.split(","))
     return wanted
 
 
@@ -301,29 +288,14 @@ def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Si
     return value if checked is None else checked
 
 
-_FEW = 2
-"""Workloads that a message names at most."""
 _LIKE = 0.8
 """Least similarity of a name that is suggested. For short words less is no typing error: nhwc is the opposite of nchw."""
 
 
 def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
-    """Return which workloads take a value that this one does not, or values that begin with it; an empty text if none does."""
-    if any(each.startswith(value) for each in parameter.choices):
-        return ""
-    workloads, longer = list[str](), dict[str, None]()
-    for signature in signatures.values():
-        other = signature.parameter(parameter.name)
-        found = [each for each in other.choices if each.startswith(value)] if other else []
-        if found:
-            workloads.append(signature.name)
-            longer |= dict.fromkeys(found)
-    if not workloads:
-        return ""
-    first, more = workloads[:_FEW], len(workloads) - _FEW
-    where = f"{', '.join(first)} and {more} more" if more > 0 else " and ".join(first)
-    named = "" if value in longer else f"{' and '.join(longer)} "
-    return f" here, {named}only in {where}; valid: {', '.join(parameter.choices)}"
+    """Return which workloads take a value that this one does not; an empty text if none does."""
+    others = [each.name for each in signatures.values() if (other := each.parameter(parameter.name)) and value in other.choices]
+    return f" here, only in {', '.join(others)}; valid: {', '.join(parameter.choices)}" if others else ""
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
@@ -340,12 +312,11 @@ def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent
     wanted = bench.devices or suite.devices
     if not wanted:
         return tuple(present)
-    found: dict[str, None] = {}
+    found: list[str] = []
     for word in wanted:
         named = [device for device in present if word in (device, kind_of(device)) or (word == ACCELERATOR and kind_of(device) != "cpu")]
-        absent = [word] if include_absent else []
-        found.update(dict.fromkeys(named or absent))
-    return tuple(found)
+        found += named or [word] * include_absent
+    return tuple(dict.fromkeys(found))
 
 
 def _names(suites: Suites) -> str:

@@ -1,4 +1,4 @@
-"""The search for the highest rate of requests at which an open loop keeps its bound. All of it follows from the tries alone."""
+"""Searches, and the one for the highest rate of requests at which an open loop keeps its bound. It follows from the tries alone."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 from dlbench.core.declarations import ValueRole
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, ParamValue, Signature, Status
+from dlbench.core.model import Case, Params, ParamValue, Signature, Status
 from dlbench.core.stats import CLIENT_BOUND, RUNS, OpenRun, RateVerdict, verdict
 
 FIRST, LEAST = 1 / 4, 1 / 64
@@ -18,12 +18,12 @@ CURVE = (0.25, 0.5, 0.75, 0.9)
 TARGETS = {"p90": (0.1, 0.1), "p99": (0.01, 0.25)}
 """By percentile, the share of requests that may miss the bound, and the relative gap at which a search ends between the highest rate that
 holds and the lowest that fails: a smaller one would take many thousands of requests a rate."""
-_USUAL_TRIES = 20
 Tries = Sequence[Measurement]
+"""Those of one case so far, in order."""
 
 
 class _Stop(Exception):  # no error: what a search lacks is measured, and the search then made again
-    """The next case to try, or the status and reason with which a search ends."""
+    """The values to try next, or the status and reason with which a search ends."""
 
 
 @dataclass(slots=True)
@@ -33,8 +33,8 @@ class _SearchState:
     values: dict[ValueRole, Any] = field(default_factory=dict)
     """Values of the row, by their roles."""
     verdicts: dict[float, RateVerdict] = field(default_factory=dict)
-    wanted: Case | None = None
-    """The next case to try."""
+    wanted: Params | None = None
+    """Values of the next try."""
     ended: tuple[Status, str] | None = None
     """Status and reason of a search that ended early."""
 
@@ -71,7 +71,29 @@ class Search:
         """The parameters that its tries differ in."""
         raise NotImplementedError
 
-    def with_values(self, values: Mapping[str, ParamValue]) -> Case:
+    def next(self, tries: Tries) -> Case | None:
+        """Return the next case to try; None where the search has ended."""
+        values = self._next_values(tries)
+        return None if values is None else self.with_values(values)
+
+    def _next_values(self, tries: Tries) -> Params | None:
+        """Return the values of the next try; None where the search has ended."""
+        raise NotImplementedError
+
+    def outcome(self, tries: Tries, number: int) -> Measurement:
+        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
+        raise NotImplementedError
+
+    def _so_far(self, tries: Tries) -> tuple[Params, str]:
+        """Return the best values so far, if any, and the sentence that says so."""
+        raise NotImplementedError
+
+    def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
+        """Return ``ended``, the measurement that cut the search short, with what was found so far, if anything."""
+        found, sentence = self._so_far(tries)
+        return replace(ended, found=found, unfinished=True, reason=f"unfinished: {sentence} so far; {ended.reason}") if found else ended
+
+    def with_values(self, values: Params) -> Case:
         """Return the case with values for what it leaves open."""
         return Case.of(self.case.suite, self.signature, {**self.case.params, **values}, self.case.device)
 
@@ -87,12 +109,12 @@ class Search:
 class RateSearch(Search):
     """The tries of one case that leaves its rate open: a closed loop, runs at one rate after the other, and those of the curve."""
 
-    def usual_tries(self) -> int:
-        """Return about how many tries the search makes."""
-        return _USUAL_TRIES
+    @property
+    def names(self) -> Sequence[str]:
+        """The rate, which a closed loop does not have, and the number of the pattern of arrivals."""
+        return (*self.signature.declared.searched, *self.signature.declared.having("pattern"))
 
-    def next(self, tries: Tries) -> Case | None:
-        """Return the next case to try; None where the search has ended."""
+    def _next_values(self, tries: Tries) -> Params | None:
         return self._state_after(tries).wanted
 
     def outcome(self, tries: Tries, number: int) -> Measurement:
@@ -110,18 +132,9 @@ class RateSearch(Search):
         values = {value.name: each for value in self.signature.declared.values if (each := state.values.get(value.role))}  # type: ignore[arg-type]  # a value without a role has no entry
         return replace(outcome, found={self.names[0]: highest}, values=values)
 
-    def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
-        """Return ``ended``, the measurement that cut the search short, with the highest rate that held so far, if any."""
+    def _so_far(self, tries: Tries) -> tuple[Params, str]:
         highest = self._state_after(tries).values.get("highest_rate")
-        if not highest:
-            return ended
-        reason = f"unfinished: {highest:g} requests a second keep the bound so far; {ended.reason}"
-        return replace(ended, found={self.names[0]: highest}, unfinished=True, reason=reason)
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The rate, which a closed loop does not have, and the number of the pattern of arrivals."""
-        return (*self.signature.declared.searched, *self.signature.declared.having("pattern"))
+        return ({self.names[0]: highest}, f"{highest:g} requests a second keep the bound") if highest else ({}, "")
 
     def _state_after(self, tries: Tries) -> _SearchState:
         state = _SearchState()
@@ -184,10 +197,10 @@ class RateSearch(Search):
         """Return what the try with these `names` reported, by role. Raises _Stop if it is not known, or not ok: the reason begins with
         ``place``.
         """
-        case = self.with_values(dict(zip(self.names, settings, strict=False)))
-        tried = known.get(case.id)
+        values = dict(zip(self.names, settings, strict=False))
+        tried = known.get(self.with_values(values).id)
         if tried is None:
-            raise _Stop(case, None)
+            raise _Stop(values, None)
         if tried.status is not Status.OK:
             raise _Stop(None, (tried.status, f"{place}{tried.reason}"))
         return {value.role: tried.values.get(value.name) for value in self.signature.declared.values}

@@ -58,9 +58,7 @@ class Suite:
     def from_json(cls, data: Table) -> Self:
         """Inverse of `to_json`, also after a round through JSON text. Raises SuiteError for data that is no suite."""
         name = data.get("name")
-        if not isinstance(name, str):
-            raise SuiteError("a suite in the result file's header has no name; the file was edited or damaged")
-        return cls(**_contents({key: value for key, value in data.items() if key != "name"}, f"suite {name}"), name=name)
+        return cls(**_contents({key: value for key, value in data.items() if key != "name"}, f"suite {name}"), name=str(name))
 
 
 def _builtin() -> Path:
@@ -75,7 +73,7 @@ def builtin_names() -> list[str]:
 def names_in_full() -> list[str]:
     """Return the names of the built-in suites that state their place among all, in that order."""
     heads = {name: parse_toml((_builtin() / f"{name}.toml").read_text(encoding="utf-8"), name) for name in builtin_names()}
-    places = {name: place for name, head in heads.items() if (place := _place_in_full(head, f"{name}.toml")) is not None}
+    places = {name: head["place_in_full"] for name, head in heads.items() if "place_in_full" in head}
     return sorted(places, key=places.__getitem__)
 
 
@@ -129,7 +127,6 @@ def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
 def _contents(data: Table, origin: str) -> dict[str, Any]:
     """Check the tables of a suite and return the arguments of `Suite`, all but its name."""
     _check_keys(data, ("about", "place_in_full", "devices", "policy", "thresholds", "include", "bench"), origin)
-    _place_in_full(data, origin)
     about, benches = data.get("about", ""), data.get("bench", [])
     included = _included(data.get("include", []), origin)
     if not isinstance(about, str):
@@ -148,17 +145,6 @@ def _contents(data: Table, origin: str) -> dict[str, Any]:
         "thresholds": _thresholds(data.get("thresholds", {}), [bench.workload for bench in every], f"{origin}, thresholds"),
         "origin": origin,
     }
-
-
-def _place_in_full(data: Table, origin: str) -> int | None:
-    """Return the place of a suite among those of full. Raises SuiteError where it is no whole number, or the suite includes those."""
-    place, includes = data.get("place_in_full"), data.get("include")
-    full = '"*"' if includes == "*" else '["full"]' if isinstance(includes, list) and "full" in includes else None
-    if place is None or (type(place) is int and not full):
-        return place
-    if type(place) is not int:
-        raise SuiteError(f"{origin}, place_in_full: must be a whole number, not {place!r}")
-    raise SuiteError(f"{origin}, place_in_full: with include = {full} the suite would include itself; leave one of the two out")
 
 
 def _included(names: object, origin: str) -> tuple[Bench, ...]:
@@ -185,7 +171,6 @@ def _bench(data: Table, where: str) -> Bench:
 def _axis(value: object, where: str) -> tuple[ParamValue, ...]:
     if not isinstance(value, dict):
         return axis_values(value if isinstance(value, list | tuple) else [value], where)
-    _check_keys(value, ("pow2",), where)
     match value:
         case {"pow2": [int(low), int(high)]} if type(low) is type(high) is int and 0 <= low <= high <= MAX_POWER:
             return tuple(2**exponent for exponent in range(low, high + 1))
@@ -253,46 +238,38 @@ def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value not in ("", (), [], {})}
 
 
-Matcher = Callable[[str], bool]
-
 _WORD = re.compile(r"[\w.:@\[\],=+/-]+")
-_MAX_DEPTH = 100
-"""Parentheses and ``not`` within each other: far more than a person writes, far less than Python's stack."""
 
 
-def compile_expression(text: str) -> Matcher:
+def compile_expression(text: str) -> Callable[[str], bool]:
     """Return a function that takes the id of a case and returns whether the expression selects it.
 
     A word selects the ids that contain it, regardless of upper and lower case; ``not`` binds before ``and``, and ``and`` before ``or``.
-    Raises UsageError that names the column.
+    Raises UsageError for anything else.
     """
 
     def as_name(word: re.Match[str]) -> str:
         return word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0])
 
-    # Python's own parser reads it with a name of equal length in place of each word, so that columns stay those of the text.
-    source = _WORD.sub(as_name, re.sub(r"\s", " ", text)).lstrip()
-    indent = len(text) - len(source)
+    # Python's own parser reads it with a name of equal length in place of each word, whose columns are those of the word.
+    words = " ".join(text.split())
     try:
-        matcher = _matcher(ast.parse(source, mode="eval").body, text[indent:], 0)
+        tree = ast.parse(_WORD.sub(as_name, words), mode="eval").body
+        _selects(tree, words, "")
     except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # ValueError: a null byte
-        column = indent + (getattr(error, "offset", None) or len(source) + 1)
         rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/"
-        raise UsageError(f"-k '{text}', column {column}: {rule}") from error
-    return lambda case_id: matcher(case_id.lower())
+        raise UsageError(f"-k '{text}': {rule}") from error
+    return lambda case_id: _selects(tree, words, case_id.lower())
 
 
-def _matcher(node: ast.expr, text: str, depth: int) -> Matcher:
-    """Return the matcher of a part of the expression, for ids in lower case. Raises SyntaxError for other syntax of Python."""
+def _selects(node: ast.expr, words: str, case_id: str) -> bool:
+    """Whether a part of the expression, with these words at its columns, selects a case. Raises SyntaxError for other syntax of Python."""
     match node:
-        case ast.BoolOp(op, values) if depth <= _MAX_DEPTH:
-            terms = [_matcher(value, text, depth + 1) for value in values]
-            decide = any if isinstance(op, ast.Or) else all
-            return lambda case_id: decide(term(case_id) for term in terms)
-        case ast.UnaryOp(ast.Not(), operand) if depth <= _MAX_DEPTH:
-            inner = _matcher(operand, text, depth + 1)
-            return lambda case_id: not inner(case_id)
+        case ast.BoolOp(op, operands):
+            terms = [_selects(operand, words, case_id) for operand in operands]  # all of them, as each may be no term
+            return any(terms) if isinstance(op, ast.Or) else all(terms)
+        case ast.UnaryOp(ast.Not(), operand):
+            return not _selects(operand, words, case_id)
         case ast.Name():
-            word = text[node.col_offset : node.end_col_offset].lower()
-            return lambda case_id: word in case_id
-    raise SyntaxError("", ("", 1, node.col_offset + 1, ""))
+            return words[node.col_offset : node.end_col_offset].lower() in case_id
+    raise SyntaxError

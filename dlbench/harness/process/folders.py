@@ -4,9 +4,7 @@ A running dlbench holds a lock on its folders for cases; the next dlbench remove
 and its worktrees are never touched.
 """
 
-import hashlib
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
@@ -19,7 +17,7 @@ from dlbench.core.errors import UsageError
 
 _PREFIX = "dlbench-scratch-"
 _MARK = "made-by-dlbench"
-"""A file in each of them that names the machine which made it. A folder without this file is the user's."""
+"""A file in each of them. A folder without it is the user's."""
 
 
 class ScratchFolders:
@@ -33,7 +31,9 @@ class ScratchFolders:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.remove()
+        for folder, lock in self._made.values():
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
 
     def of(self, owner: str, place: Path | None = None) -> Path:
         """Return the folder of an owner in a place, by default the system's temporary folder; the same owner gets the same folder.
@@ -42,7 +42,7 @@ class ScratchFolders:
         """
         place = Path(os.path.realpath(place or tempfile.gettempdir()))
         try:
-            if place not in self._made or not self._made[place][0].is_dir():
+            if place not in self._made:
                 remove_left_behind(place)
                 self._made[place] = _make_folder(place)
             folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"
@@ -51,13 +51,6 @@ class ScratchFolders:
             raise OSError(error.errno, error.strerror, str(place)) from error
         return folder
 
-    def remove(self) -> None:
-        """Remove them with all that is in them."""
-        for folder, lock in self._made.values():
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
-        self._made.clear()
-
 
 def refuse_unwritable(place: Path) -> None:
     """Raise OSError with the place as its file name if no folder can be made there."""
@@ -65,24 +58,13 @@ def refuse_unwritable(place: Path) -> None:
         folders.of("", place)
 
 
-def _remove(folder: Path) -> None:
-    """Remove a folder that a dlbench on this machine has left behind, with all that is in it.
-
-    A folder stays if another dlbench holds its lock, if it is the user's own, or if another machine made it, whose locks may not be seen
-    here.
-    """
-    with suppress(OSError):
-        if (folder / _MARK).read_text() == _host():
-            lock = _lock(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
-
-
 def remove_left_behind(place: Path) -> None:
-    """Remove the folders there whose dlbench is gone."""
-    with suppress(OSError):
-        for folder in place.glob(f"{_PREFIX}*"):
-            _remove(folder)
+    """Remove the folders there whose dlbench is gone: nobody holds their lock."""
+    for mark in place.glob(f"{_PREFIX}*/{_MARK}"):
+        with suppress(OSError):
+            lock = _lock(mark.parent)
+            shutil.rmtree(mark.parent, ignore_errors=True)
+            os.close(lock)
 
 
 def _make_folder(place: Path) -> tuple[Path, int]:
@@ -91,16 +73,11 @@ def _make_folder(place: Path) -> tuple[Path, int]:
     try:
         lock = _lock(folder)
         # Only now can it be taken for one left behind.
-        (folder / _MARK).write_text(_host())
+        (folder / _MARK).touch()
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder, lock
-
-
-def _host() -> str:
-    """Return a hash of this machine's name, to tell it from others that share a folder with it."""
-    return hashlib.sha256(platform.node().encode()).hexdigest()
 
 
 def _lock(folder: Path) -> int:

@@ -93,11 +93,6 @@ class Channel(Reader):
         with suppress(OSError):
             send(self._requests, request.to_json())
 
-    def begin(self) -> None:
-        """Forget the last request."""
-        self.stage = ""
-        self.case_pid = self.timed = self.exit = None
-
 
 class MeasuringProcess:
     """Handle of a measuring process, alone or as several ranks: `ask` it as long as it is ``usable``, and `end` it."""
@@ -107,7 +102,7 @@ class MeasuringProcess:
         self._size = size
         self._wake = interruption.fileno()
         self._channels: Sequence[Channel] = ()
-        self._imported = self._unkillable = False
+        self._unkillable = False
 
     def ask(
         self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None
@@ -144,11 +139,12 @@ class MeasuringProcess:
     def _collect(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
         """Read messages until every process is done with the request, and return how it ended. Raises Interrupted."""
         # Until torch is imported the request waits; `deadline_s` starts when the first process begins it.
-        deadline = time.monotonic() + (START_S if self._imported else IMPORT_S)
+        deadline = time.monotonic() + IMPORT_S
         begun = failed = False
         replies: dict[int, Reply] = {}
         for channel in self._channels:
-            channel.begin()
+            channel.stage = ""
+            channel.case_pid = channel.timed = channel.exit = None
         while waiting := [channel for channel in self._channels if channel.exit is None]:
             try:
                 ready = self._wait(waiting, min(deadline, run_ends), window)
@@ -157,7 +153,7 @@ class MeasuringProcess:
                     break
                 if time.monotonic() >= run_ends:
                     return RequestOutcome("budget", sentence=self._stop() if self._size == 1 else "")
-                if self._imported:
+                if begun:
                     return RequestOutcome("deadline", sentence=self._stop())
                 late = f"had not imported torch after {IMPORT_S:g} s; try again, as the disk may have it at hand by then"
                 return RequestOutcome("died", sentence=late)
@@ -168,7 +164,6 @@ class MeasuringProcess:
                     return self._death(channel)
                 except ForeignLine as error:
                     return RequestOutcome("died", sentence=str(error), who=channel.who)
-                self._imported = True
                 if "pid" in message:
                     channel.case_pid = message["pid"]
                     if not begun:
