@@ -24,7 +24,7 @@ ROOMS = {
     "declarations model prices measurement store writer",
     "core.reference": "networks peaks published claims",
     "core.rows": "columns row rates summary",
-    "harness.plan": "suite rate_search adaptive cases",
+    "harness.plan": "suite searches cases",
     "harness.probe": "linux processor programs nvml devices fingerprint sampler checks",
     "harness.process": "wire folders launch worker_process",
     "harness.worker": "parent usage user signatures registry failures",

@@ -19,7 +19,6 @@ from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Case, Policy, Signature, declaration_to_json
 from dlbench.core.thresholds import DETECT
 from dlbench.core.units import Json, seconds
-from dlbench.harness.plan.adaptive import search_of
 from dlbench.harness.plan.cases import (
     TRIES,
     Signatures,
@@ -33,6 +32,7 @@ from dlbench.harness.plan.cases import (
     workload_names,
 )
 from dlbench.harness.plan.cases import plan as all_cases
+from dlbench.harness.plan.searches import search_of
 from dlbench.harness.plan.suite import Suite, builtin_names, compile_expression, load, load_all
 from dlbench.harness.ranks.placement import NodeCapacity, place_ranks
 

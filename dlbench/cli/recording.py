@@ -12,8 +12,8 @@ from dlbench.cli.session import Session
 from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceFault
 from dlbench.core.units import seconds
-from dlbench.harness.plan.adaptive import search_of
 from dlbench.harness.plan.cases import estimate
+from dlbench.harness.plan.searches import search_of
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.probe.sampler import Monitor

@@ -88,16 +88,16 @@ class WorkerPool:
     def _missing(self, tasks: Sequence[Task], rounds_ahead: int) -> list[tuple[_Key, Side]]:
         """Return the processes to start now, with their sides."""
         number = self._number
-        needed = {(task.side.name, self._process_for(task.case)): task.side for task in filter(self._sure_to_use, tasks)}
+        needed = {
+            (task.side.name, process_for(task.case, self.settings.isolation, self.signatures)): task.side
+            for task in filter(self._sure_to_use, tasks)
+        }
         missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
         if not missing or self.first_workers:  # the processes of the handshake are ready, and nothing waits for others meanwhile
             return missing
         later = range(number + 1, number + rounds_ahead)
         ahead = [((number, *key), side) for number in later for key, side in needed.items() if key[1] == "cpu"]
         return missing + ahead[: max(0, min(self.settings.threads, MOST_AT_ONCE) - len(missing))]
-
-    def _process_for(self, case: Case) -> str:
-        return process_for(case, self.settings.isolation, self.signatures)
 
     def _sure_to_use(self, task: Task) -> bool:
         """Whether a task will use a process that was started for the round."""
@@ -125,7 +125,7 @@ class WorkerPool:
         ``window`` is read while the step of a single process is metered.
         """
         single = request.case.ranks is None
-        process = self._process_for(request.case)
+        process = process_for(request.case, self.settings.isolation, self.signatures)
         key = self._number, side.name, process
         # End processes that hold a device which takes only one, and ranks of another number, which would hold memory while they wait.
         for other, waiting in self._workers.items():

@@ -13,7 +13,8 @@ from dlbench.core.declarations import Declaration
 from dlbench.core.errors import Interrupted
 from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Case, Policy, Signature, Status, settings_text
-from dlbench.harness.plan.adaptive import SpeedSearch, policy_of_tries, search_of, unsearched
+from dlbench.harness.plan.cases import policy_of_tries, unsearched
+from dlbench.harness.plan.searches import SpeedSearch, search_of
 from dlbench.harness.pool import WorkerPool
 from dlbench.harness.probe.linux import available_memory, oom_kills
 from dlbench.harness.probe.processor import cpus_of
@@ -121,8 +122,7 @@ class Runner:
 
     def _read_idle(self) -> None:
         """Meter the idle devices before the first round if a step on them will be metered, while no worker is alive."""
-        sustained = {name for name, signature in self.signatures.items() if signature.declared.is_sustained}
-        devices = {case.device for case, _ in self.tasks if case.workload in sustained}
+        devices = {case.device for case, _ in self.tasks if self._declared(case).is_sustained}
         if devices and not self._progress.finished() and self.monitor.meters(devices):
             for worker in self.first_workers.values():
                 worker.end()
@@ -182,7 +182,7 @@ class Runner:
         Raises Interrupted, and BudgetSpent if no budget is left for it and it has a row already: of an earlier round, or of this one if
         tried ``again``.
         """
-        placement = self._place(task)
+        placement = place_ranks(task.case, task.side.capacities(self.settings.threads))
         if refused := self._refusal(task, placement):
             return _unmeasured(task, number, placement, *refused)
         self.observer.case_started(task.series, number)
@@ -235,7 +235,7 @@ class Runner:
         """Measure the case of a task, or one that its search tries. Raises BudgetSpent, and Interrupted."""
         self._require_time([task])
         here = task._replace(case=case)
-        placement = self._place(here)
+        placement = place_ranks(case, task.side.capacities(self.settings.threads))
         unmeasured = partial(_unmeasured, here, number, placement)
         if refused := self._refusal(here, placement):
             return unmeasured(*refused), False
@@ -267,9 +267,6 @@ class Runner:
         """Return what the workload of a case declares; nothing where it is unknown."""
         return signature.declared if (signature := self.signatures.get(case.workload)) else Declaration()
 
-    def _place(self, task: Task) -> Placement:
-        return place_ranks(task.case, task.side.capacities(self.settings.threads))
-
     def _refusal(self, task: Task, placement: Placement) -> tuple[Status, str] | None:
         """Return status and reason of a case that can't be measured on its side; None if it can."""
         case, side = task
@@ -290,7 +287,7 @@ class Runner:
         available = available_memory()
         return MeasureRequest(
             plugins=side.plugins,
-            not_from=str(side.not_from) if side.not_from else None,
+            not_from=side.not_from,
             case=case,
             round=number,
             policy=policy,
@@ -306,19 +303,13 @@ class Runner:
         )
 
     def _scratch_of(self, case: Case) -> Path | None:
-        """Return the folder that a case may write in; None if its workload writes no files, or no usual folder can be made.
-
-        Raises OSError if none can be made in the place that the case names.
-        """
+        """Return the folder that a case may write in; None if its workload writes no files. Raises OSError if none can be made."""
         declared = self._declared(case)
         named = declared.parameter("scratch")
         if named is None and not declared.writes_files:
             return None
-        if place := case.params.get(named or ""):
-            return self._scratch.of(case.workload, Path(str(place)))
-        with suppress(OSError):
-            return self._scratch.of(case.workload)
-        return None
+        place = case.params.get(named or "")
+        return self._scratch.of(case.workload, Path(str(place)) if place else None)
 
     def _discard(self, measured: Try, tries: int) -> None:
         for measurement in measured:

@@ -7,7 +7,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from dlbench.core.measurement import Measurement, Series
@@ -69,7 +68,7 @@ class Side:
     name: str | None = None
     """None where a run has only one."""
     interpreter: Interpreter = field(default_factory=Interpreter)
-    not_from: Path | None = None
+    not_from: str | None = None
     """A folder of which this side measures another state, so that nothing may be imported from it."""
     machines: tuple[RemoteNode, ...] = ()
     """Other machines that take part in cases of several ranks."""

@@ -16,6 +16,7 @@ import shared_hosts
 from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Value
+from dlbench.core.errors import DeviceFault
 from dlbench.core.measurement import measurement_to_json
 from dlbench.core.model import Case, Parameter, Policy, Signature
 from dlbench.core.store import load
@@ -23,6 +24,7 @@ from dlbench.core.units import Unit
 from dlbench.harness import runner, schedule
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process import worker_process
 from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.wire import PrepareRequest, Reply
 from dlbench.harness.process.worker_process import RequestOutcome, WorkerProcess
@@ -241,6 +243,21 @@ def test_ranks_that_are_still_starting_when_the_run_ends_are_gone():
         ranks = RankGroup([2], 1, 0, interruption, shared_hosts.Interpreter())
         assert ranks.ask(PrepareRequest(training=False), run_ends=time.monotonic() - 1.0) == RequestOutcome("budget")
         assert not ranks.usable
+
+
+def test_an_import_of_torch_that_takes_too_long_is_no_matter_of_the_driver(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_process, "IMPORT_S", 0.0)
+    done = front_door.in_process(tmp_path, "devices")
+    late = "it had not imported torch after 0 s; try again, as the disk may have it at hand by then"
+    assert (done.code, done.err) == (2, f"dlbench: the measuring process could not start: {late}\n")
+
+
+def test_devices_that_do_not_start_are_told_from_that():
+    worker = SimpleNamespace(interpreter=worker_process.Interpreter(), ask=lambda request: RequestOutcome("deadline"))
+    with pytest.raises(DeviceFault) as error:
+        worker_process.handshake(worker, (), (), 1)
+    late = "it imported torch, and did not say within 120 s which devices there are; see what their driver says"
+    assert str(error.value) == f"the measuring process could not start: {late}"
 
 
 def test_the_command_ends_a_case_behind_its_budget_and_goes_on_to_its_end(monkeypatch, tmp_path):

@@ -7,7 +7,7 @@ from small_classifier import tiny_network
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Case, Status
 from dlbench.core.precision import PRECISIONS
-from dlbench.harness.plan.adaptive import search_of
+from dlbench.harness.plan.searches import search_of
 from dlbench.harness.worker import registry
 from dlbench.workloads import cnn, searched_steps
 from dlbench.workloads.searched_steps import largest_batch

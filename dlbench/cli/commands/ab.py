@@ -199,7 +199,7 @@ def _code_in_place(side: Side, reference: str | None) -> Iterator[tuple[Side, Pa
         here = Path.cwd()
         there = folder / here.relative_to(root) if here.is_relative_to(root) else folder
         interpreter = replace(side.interpreter, folder=there if there.is_dir() else folder, imports_from_folder=True)
-        side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=root)
+        side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=str(root))
         yield side, folder, {"ref": reference, "commit": commit}
 
 

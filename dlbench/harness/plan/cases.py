@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
 from dlbench.core.model import ACCELERATOR, CPU_AXES, DEVICE_KINDS, OWN, Case, Parameter, ParamValue, Policy, Signature, kind_of
-from dlbench.harness.plan.adaptive import policy_of_tries
 from dlbench.harness.plan.suite import Bench, Suite, axis_values
 
 MAX_CASES = 200_000
@@ -223,15 +222,25 @@ def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) ->
     if policy.budget_s is None:
         return policy
     measured = {device for suite in suites for bench in suite.benches for device in _devices_of(suite, bench, signatures, devices, False)}
-    return replace(policy, budget_s=policy.budget_s * max(1, len(measured)))
+    return replace(policy, budget_s=policy.budget_s * len(measured))
 
 
 def forecast_s(suite: Suite, devices: Sequence[str]) -> float:
     """Guess the seconds of a suite on these devices from its file alone: its budget for each that it is measured on, or else its rounds."""
-    measured = {device for bench in suite.benches for device in _resolved(suite, bench, devices, False)}
-    if suite.policy.budget_s is not None:
-        return suite.policy.budget_s * len(measured)
-    return estimate(suite.policy, count([suite], devices, include_absent=False))
+    policy = policy_of([suite], {}, devices)
+    return policy.budget_s or estimate(policy, count([suite], devices, include_absent=False))
+
+
+def unsearched(case: Case, signature: Signature | None) -> Case:
+    """Return a case without what it could leave to a search: all that differ in nothing else draw the same numbers."""
+    if signature is None or not (searched := signature.declared.searched):
+        return case
+    return Case.of(case.suite, signature, {name: each for name, each in case.params.items() if name not in searched}, case.device)
+
+
+def policy_of_tries(policy: Policy) -> Policy:
+    """Return how a try of a search is measured: as briefly as its memory and a rough time allow."""
+    return replace(policy, min_blocks=1, round_s=min(policy.round_s, 0.2), max_warmup_s=min(policy.max_warmup_s, 1.0))
 
 
 def case_s(policy: Policy) -> float:
@@ -301,7 +310,8 @@ def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
     """Return the ids of the devices that a bench has cases on; if its cases have several ranks, the first of each kind alone."""
     found = _resolved(suite, bench, present, include_absent)
-    if signatures[bench.workload].parameter("ranks") is None:
+    signature = signatures.get(bench.workload)
+    if signature is None or signature.parameter("ranks") is None:
         return found
     first_of_kind = {kind_of(device): device for device in reversed(found)}
     return tuple(first_of_kind.values())[::-1]

@@ -128,7 +128,7 @@ def _contents(data: Table, origin: str) -> dict[str, Any]:
     """Check the tables of a suite and return the arguments of `Suite`, all but its name."""
     _check_keys(data, ("about", "place_in_full", "devices", "policy", "thresholds", "include", "bench"), origin)
     about, benches = data.get("about", ""), data.get("bench", [])
-    included = _included(data.get("include", []), origin)
+    included = _included(data.get("include"), origin)
     if not isinstance(about, str):
         raise SuiteError(f"{origin}, about: must be text, not {about!r}")
     if not isinstance(benches, list) or not all(isinstance(bench, dict) for bench in benches):
@@ -147,21 +147,20 @@ def _contents(data: Table, origin: str) -> dict[str, Any]:
     }
 
 
-def _included(names: object, origin: str) -> tuple[Bench, ...]:
-    """Return the benches of the built-in suites named, with their own devices; policy, thresholds and question stay behind."""
-    names = names_in_full() if names == "*" else names
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise SuiteError(f'{origin}, include: must be a list of built-in suites, such as ["matmul", "conv"], or "*" for those of full')
-    if unknown := [name for name in names if name not in builtin_names()]:
-        raise SuiteError(f"{origin}, include: no suite is called '{unknown[0]}'{nearest(unknown[0], builtin_names())}")
-    return tuple(replace(bench, devices=bench.devices or suite.devices) for suite in load_all(names) for bench in suite.benches)
+def _included(word: object, origin: str) -> tuple[Bench, ...]:
+    """Return the benches of the suites of full, with their own devices; policy, thresholds and question stay behind."""
+    if word is None:
+        return ()
+    if word != "*":
+        raise SuiteError(f'{origin}, include: must be "*", which stands for the suites of full, not {word!r}')
+    return tuple(replace(bench, devices=bench.devices or suite.devices) for suite in load_all(names_in_full()) for bench in suite.benches)
 
 
 def _bench(data: Table, where: str) -> Bench:
     _check_keys(data, ("workload", "axes", "devices"), where)
     workload, axes = data.get("workload"), data.get("axes", {})
     if not isinstance(workload, str):
-        raise SuiteError(f'{where}: needs a workload, such as workload = "matmul"{"" if workload is None else f", not {workload!r}"}')
+        raise SuiteError(f'{where}: needs a workload, such as workload = "matmul", not {workload!r}')
     if not isinstance(axes, dict):
         raise SuiteError(f"{where}, axes: must be a table, such as axes.n = [64, 128], not {axes!r}")
     where = f"{where} ({workload})"
@@ -204,10 +203,10 @@ def _policy(data: object, where: str) -> Policy:
         raise SuiteError(f"{where}: must be a table, [policy], not {data!r}")
     _check_keys(data, tuple(each.name for each in fields(Policy)), where)
     for key, value in data.items():
-        if key in _COUNTS and (type(value) is not int or value < 1):
-            raise SuiteError(f"{where}: {key} must be a positive integer, not {value!r}")
-        if key not in _COUNTS and (type(value) not in (int, float) or not 0 < value < math.inf):
-            raise SuiteError(f"{where}: {key} must be a positive number{' of seconds' if key.endswith('_s') else ''}, not {value!r}")
+        wanted = "integer" if key in _COUNTS else "number of seconds" if key.endswith("_s") else "number"
+        kinds = (int,) if wanted == "integer" else (int, float)
+        if type(value) not in kinds or not 0 < value < math.inf:
+            raise SuiteError(f"{where}: {key} must be a positive {wanted}, not {value!r}")
     policy = Policy(**data)
     for low, high in (("rounds", "max_rounds"), ("min_blocks", "max_blocks")):
         if getattr(policy, low) > getattr(policy, high):

@@ -96,14 +96,8 @@ def _lock(folder: Path) -> int:
     return lock
 
 
-_PATIENCE_S = 600.0
-"""For writing the files of a large repository on a slow disk."""
-
-
 def root_of(path: Path) -> Path | None:
     """Return the top folder of the git checkout that contains a file; None if there is none, or git fails."""
-    if not path.parent.is_dir():
-        return None
     done = _git("-C", str(path.parent), "rev-parse", "--show-toplevel")
     return Path(done.stdout.rstrip("\n")).resolve() if done.returncode == 0 else None
 
@@ -127,7 +121,7 @@ def write_reference(root: Path, reference: str, folder: Path) -> str:
 
 
 def _git(*words: str, index: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run git and return what it printed, whatever its exit code. Raises UsageError if git is missing or does not answer."""
+    """Run git and return what it printed, whatever its exit code. Raises UsageError if git is missing."""
     git = shutil.which("git")
     if git is None:
         raise UsageError("git is not installed here, and a reference needs it")
@@ -136,10 +130,5 @@ def _git(*words: str, index: Path | None = None) -> subprocess.CompletedProcess[
     environ = {name: value for name, value in os.environ.items() if name not in of_hooks}
     if index:
         environ["GIT_INDEX_FILE"] = str(index)
-    try:
-        # Its own session, so that Ctrl-C at the terminal reaches only this process, which decides.
-        return subprocess.run(
-            [git, *words], capture_output=True, text=True, check=False, timeout=_PATIENCE_S, env=environ, start_new_session=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"git does not answer: {error}") from error
+    # Its own session, so that Ctrl-C at the terminal reaches only this process, which decides.
+    return subprocess.run([git, *words], capture_output=True, text=True, check=False, env=environ, start_new_session=True)

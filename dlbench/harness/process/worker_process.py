@@ -8,12 +8,13 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from dlbench.core.decoding import convert
 from dlbench.core.errors import DeviceFault, Interrupted, WorkerError
+from dlbench.core.measurement import Memory
 from dlbench.core.model import Status
 from dlbench.harness.probe.sampler import Window
 from dlbench.harness.process.launch import Interpreter, Interruption, exit_description, kill_group, own_variables, start
@@ -222,8 +223,8 @@ def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
         return replace(named, fault=any(each.fault for each in bad.values()))
     measurements = [measurement for _, reply in sorted(replies.items()) if (measurement := reply.measurement)]
     whole = measurements[0]
-    known = [name for name, peak in asdict(whole.memory).items() if peak is not None]
-    memory = replace(whole.memory, **{name: max(getattr(each.memory, name) or 0 for each in measurements) for name in known})
+    peaks = zip(*(astuple(each.memory) for each in measurements), strict=True)
+    memory = Memory(*(None if None in each else max(each) for each in peaks))
     transfer = whole.transfer
     if transfer:  # all ranks have one or none has, and all read the same times
         copied = ("h2d_bytes", "d2h_bytes")
@@ -306,28 +307,26 @@ class WorkerProcess(MeasuringProcess):
 
 
 def handshake(
-    worker: WorkerProcess, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: Path | None = None
+    worker: WorkerProcess, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: str | None = None
 ) -> dict[str, Any]:
     """Ask a new process for devices, versions and workloads, and return its answer. It imports no module from ``not_from``.
 
     Raises WorkerError with its error, or if it lacks what measuring needs, and DeviceFault if the devices do not answer.
     """
-    folder = str(not_from) if not_from else None
-    outcome = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=folder))
+    outcome = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=not_from))
     name = Path(worker.interpreter.python).name
     if outcome.reply and outcome.reply.hello:
         torch = str(outcome.reply.hello["versions"]["torch"])
-        version = re.match(r"(\d+)\.(\d+)", torch)
-        if version and tuple(map(int, version.groups())) < _LEAST_TORCH:
+        if tuple(map(int, torch.split(".")[:2])) < _LEAST_TORCH:
             raise WorkerError(f"{name} has torch {torch}; dlbench needs torch 2.6 or later")
         return outcome.reply.hello
     if outcome.how == "interrupted":
         raise Interrupted
     if outcome.reply:
         raise WorkerError(outcome.reply.error)
-    if outcome.how == "died" and "No module named 'torch'" in outcome.sentence:
+    if "No module named 'torch'" in outcome.sentence:
         raise WorkerError(f"torch is not installed for {name}; dlbench measures the torch you have: install torch 2.6 or later")
-    if outcome.how == "died" and (old := re.search(r"too old: (Python [\d.]+)", outcome.sentence)):
+    if old := re.search(r"too old: (Python [\d.]+)", outcome.sentence):
         raise WorkerError(f"{name} is {old[1]}; the measuring process needs Python 3.11 or later")
     failed = "the measuring process could not start: it"
     if outcome.how == "deadline":

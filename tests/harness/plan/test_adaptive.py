@@ -11,7 +11,7 @@ from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Case, Parameter, Signature, Status
 from dlbench.core.units import Unit
-from dlbench.harness.plan.adaptive import FASTER, search_of
+from dlbench.harness.plan.searches import FASTER, search_of
 from dlbench.harness.ranks.placement import NodeCapacity, place_ranks, reason_to_refuse
 
 GIB = 2**30

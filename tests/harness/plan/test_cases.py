@@ -177,7 +177,7 @@ def test_the_policy_of_a_run_is_what_its_suites_agree_on():
         pytest.param([NOOP], ("cuda", "xpu"), 180.0, id="those of them that the suite names"),
         pytest.param([NOOP, Bench("matmul", {"n": (8,)}, ("cuda:1",))], ("cpu",), 120.0, id="those of all benches"),
         pytest.param([Bench("together", {"ranks": (2,)})], (), 120.0, id="one of those that compute together"),
-        pytest.param([NOOP], ("xpu",), 60.0, id="none of them here"),
+        pytest.param([NOOP], ("xpu",), 0.0, id="none of them here"),
     ],
 )
 def test_the_budget_of_a_suite_is_that_of_each_device_that_takes_part(benches, named, expected_s):

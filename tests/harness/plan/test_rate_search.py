@@ -9,8 +9,8 @@ from scripted_loop import queue_values
 
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
-from dlbench.harness.plan.adaptive import search_of as any_search_of
-from dlbench.harness.plan.rate_search import RateSearch
+from dlbench.harness.plan.searches import RateSearch
+from dlbench.harness.plan.searches import search_of as any_search_of
 from dlbench.harness.worker import registry
 
 SERVICE_S, BOUND_MS, SATURATION = 0.002, 10.0, 500.0
