@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import Interrupted
 from dlbench.core.measurement import Measurement, measurement_to_json
-from dlbench.core.model import Case, Policy, Signature, Status, settings_text
+from dlbench.core.model import Case, Policy, Signature, Status
 from dlbench.harness.plan.cases import policy_of_tries, unsearched
 from dlbench.harness.plan.searches import SpeedSearch, search_of
 from dlbench.harness.pool import WorkerPool
@@ -96,7 +96,7 @@ class Runner:
         policy, progress = self.settings.policy, self._progress
         self._read_idle()
         self._pool = WorkerPool(self.settings, self.interruption, dict(self.first_workers), self.signatures)
-        most_rounds = policy.max_rounds if policy.budget_s else policy.rounds
+        most_rounds = max(policy.rounds, policy.max_rounds if policy.budget_s else 0)
         with self._scratch, self._pool:
             for number in range(first_round, first_round + most_rounds):
                 pending = progress.pending(number, self._left_s())
@@ -141,11 +141,9 @@ class Runner:
                 try:
                     measured = self._measure_attempt(attempt, number)
                 except BudgetSpent:
-                    if attempt.made:
-                        self._keep_best(attempt)
-                    else:
-                        for task in attempt.tasks:
-                            self.observer.case_left_out(task.series)
+                    self._keep_best(attempt)
+                    for task in () if attempt.made else attempt.tasks:
+                        self.observer.case_left_out(task.series)
                     continue
                 if len(measured) < len(attempt.tasks) or self.interruption.requested is not None:
                     self._keep_best(attempt, measured)
@@ -182,19 +180,15 @@ class Runner:
         Raises Interrupted, and BudgetSpent if no budget is left for it and it has a row already: of an earlier round, or of this one if
         tried ``again``.
         """
-        placement = place_ranks(task.case, task.side.capacities(self.settings.threads))
-        if refused := self._refusal(task, placement):
-            return _unmeasured(task, number, placement, *refused)
         self.observer.case_started(task.series, number)
         try:
-            measurement, fault = self._measure_or_search(task, number)
+            measurement, _ = self._measure_or_search(task, number)
         except BudgetSpent as spent:
             if number or again:
                 raise
             self._out_of_budget = True
             reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
-            return spent.so_far or _unmeasured(task, number, placement, Status.SKIPPED, reason)
-        self._quarantine.note(task, fault, measurement.reason)
+            return spent.so_far or self._unmeasured(task, number, Status.SKIPPED, reason)
         return measurement
 
     def _measure_or_search(self, task: Task, number: int) -> Measured:
@@ -212,8 +206,7 @@ class Runner:
             while case := search.next(tries):
                 tried, fault = self._measure_case(task, case, number, policy_of_tries(policy))
                 if fault or tried.status is Status.SKIPPED:  # it shows nothing about the case, which can still be tried
-                    reason = f"{settings_text(search.values(tried.case))}: {tried.reason}"
-                    return search.unfinished(replace(tried, case=task.case, round=number, reason=reason), tries), fault
+                    return search.unfinished(replace(tried, case=task.case, round=number), tries), fault
                 self.save(measurement_to_json(tried, "try"))
                 self.observer.case_tried(tried)
                 self.tried.append(tried)
@@ -233,12 +226,12 @@ class Runner:
 
     def _measure_case(self, task: Task, case: Case, number: int, policy: Policy) -> Measured:
         """Measure the case of a task, or one that its search tries. Raises BudgetSpent, and Interrupted."""
-        self._require_time([task])
         here = task._replace(case=case)
-        placement = place_ranks(case, task.side.capacities(self.settings.threads))
-        unmeasured = partial(_unmeasured, here, number, placement)
+        unmeasured = partial(self._unmeasured, here, number)
+        placement = self._place(here)
         if refused := self._refusal(here, placement):
             return unmeasured(*refused), False
+        self._require_time([task])
         try:
             request = self._request(here, number, self._progress.lengthened(task.case, policy), placement)
         except OSError as error:
@@ -261,11 +254,19 @@ class Runner:
             status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills_before)
             measurement = (timed and timed.cut_off(reason)) or unmeasured(status, reason)
         fault = outcome.unkillable or bool(reply and reply.fault)
+        self._quarantine.note(here, fault, measurement.reason)
         return replace(window.add_samples(measurement), side=task.side.name), fault
 
     def _declared(self, case: Case) -> Declaration:
         """Return what the workload of a case declares; nothing where it is unknown."""
         return signature.declared if (signature := self.signatures.get(case.workload)) else Declaration()
+
+    def _place(self, task: Task) -> Placement:
+        return place_ranks(task.case, task.side.capacities(self.settings.threads))
+
+    def _unmeasured(self, task: Task, number: int, status: Status, reason: str) -> Measurement:
+        placement = self._place(task)
+        return Measurement(task.case, number, status, reason, task.side.name, placement.device_name, placement.threads)
 
     def _refusal(self, task: Task, placement: Placement) -> tuple[Status, str] | None:
         """Return status and reason of a case that can't be measured on its side; None if it can."""
@@ -273,8 +274,7 @@ class Runner:
         if case.device in side.unusable:
             return Status.SKIPPED, f"{case.device} can't be used: {side.unusable[case.device]}"
         if case.device not in side.devices:
-            who = "this machine" if side.name is None else f"side {side.name}"
-            return Status.SKIPPED, f"{who} has no {case.device}; it has {', '.join(side.devices)}"
+            return Status.SKIPPED, f"this machine has no {case.device}; it has {', '.join(side.devices)}"
         if why := reason_to_refuse(case, placement, self.settings.threads, self.settings.logical_cpus):
             return Status.UNSUPPORTED, why
         why = self._quarantine.why_skipped(task, placement.devices[: placement.counts[0]])
@@ -331,10 +331,6 @@ class Runner:
             self.save(measurement_to_json(measurement))
             self._progress.add(measurement)
             self.observer.case_ended(measurement)
-
-
-def _unmeasured(task: Task, number: int, placement: Placement, status: Status, reason: str) -> Measurement:
-    return Measurement(task.case, number, status, reason, task.side.name, placement.device_name, placement.threads)
 
 
 def _with_tries(measurement: Measurement, tries: int) -> Measurement:

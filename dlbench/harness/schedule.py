@@ -29,10 +29,10 @@ _FAULTS_TO_QUARANTINE = 2
 
 Isolation = Literal["fork", "spawn", "none"]
 _Suspect = tuple[str | None, str]
-"""A side, and a device of it, or the ranks on a kind of device: which of their devices is at fault is unknown."""
+"""A side, and a device of it, or the name of a group of processes: which of their devices is at fault is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunSettings:
     """How a run measures."""
 
@@ -56,7 +56,7 @@ class RunSettings:
         return self.budget_ends + GRACE_S
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Side:
     """Where cases are measured: an interpreter with its environment, and which code of the user's it loads."""
 
@@ -147,7 +147,7 @@ Try = Sequence[Measurement]
 """The measurements of an attempt: one a side, or fewer where it was interrupted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempt:
     """One of the tries at a case in a round, on each of its sides, after a pause."""
 
@@ -254,7 +254,7 @@ class DeviceQuarantine:
 
 
 def _suspect(task: Task) -> _Suspect:
-    return task.side.name, task.case.device if task.case.ranks is None else f"a launch of ranks on {kind_of(task.case.device)}"
+    return task.side.name, group_of(task.case) or task.case.device
 
 
 class Observer:

@@ -19,11 +19,7 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
     [
         (("run", "cnn", "--set", "layout=nhwc"), 2, "(train_step): no layout is called 'nhwc'; valid: nchw, channels_last"),
         (("run", "qick"), 2, "no suite is called 'qick'; did you mean 'quick'?"),
-        (
-            ("run", "cnn", "--set", "mode=freeze"),
-            2,
-            "no mode is called 'freeze' here, only in infer_step, fastest_infer_step, ",
-        ),
+        (("run", "cnn", "--set", "mode=freeze"), 2, "no mode is called 'freeze'; valid: eager, compile, graph, autotune"),
         (("run", "cores", "--set", "instances=0"), 2, "--set instances=0 (infer_step): instances must be a positive integer, not 0"),
         (("run", "scaling", "--set", "threads=2"), 2, "--set threads: no workload of scaling has such a parameter; valid: "),
         (("run", "quick", "--device", "cuda:9"), 69, "cuda"),

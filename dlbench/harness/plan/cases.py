@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -51,7 +50,7 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
             if parameter := signatures[bench.workload].parameter(axis):
                 where = f"--set {axis}={','.join(texts)} ({bench.workload})"
                 values = axis_values(map(parameter.parse, texts), where)
-                axes[axis] = tuple(_checked(parameter, value, where, signatures) for value in values)
+                axes[axis] = tuple(_checked(parameter, value, where) for value in values)
         return replace(bench, axes=axes)
 
     return _with_benches(suites, changed)
@@ -61,17 +60,17 @@ def _with_benches(suites: Suites, changed: Callable[[Bench], Bench]) -> tuple[Su
     return tuple(replace(suite, benches=tuple(map(changed, suite.benches))) for suite in suites)
 
 
-def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str] = ()) -> tuple[Suite, ...]:
+def with_user_names(suites: Suites, signatures: Signatures) -> tuple[Suite, ...]:
     """Return the suites with the value ``own`` of an axis replaced by all values that the user defines for that parameter.
 
     If the user defines none, the value is left out. An axis without values goes, or its whole bench if the parameter has no default.
     If a workload has benches with ``own`` and others, only one kind stays: the former if the user defines all that they name.
-    Raises SuiteError if none of a suite's benches with ``own`` is left; it says what the user's ``files`` lack.
+    Raises SuiteError if none of a suite's benches with ``own`` is left.
     """
-    return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures, files))) for suite in suites)
+    return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures))) for suite in suites)
 
 
-def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
+def _with_user_names(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
     benches = []
     for where, bench, signature in _benches([suite], signatures):
         own: dict[str, _Meant] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
@@ -96,12 +95,9 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
         any_left = any_left or has_own or any(parameter.user for parameter in parameters.values())
         yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
-    if not first_lack or any_left:
-        return
-    if files:
-        right = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
-        raise SuiteError(f"{', '.join(files)}: no network is registered there; {right}")
-    raise SuiteError(f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
+    if first_lack and not any_left:
+        right = "put @dlbench.network(inputs=…, classes=…) above the function that returns it, and name its file: dlbench run mine.py"
+        raise SuiteError(f"{first_lack}; {right} (docs/my-network.md shows one)")
 
 
 def _expanded(values: Iterable[ParamValue], meant: _Meant) -> tuple[ParamValue, ...]:
@@ -143,7 +139,7 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
                 valid = [each.name for each in signature.parameters]
                 raise SuiteError(f"{where}: no parameter is called '{axis}'{nearest(axis, valid)}")
             for value in values:
-                _checked(parameter, value, where, signatures)
+                _checked(parameter, value, where)
         for parameter in signature.parameters:
             if parameter.required and parameter.name not in bench.axes:
                 raise SuiteError(f"{where}: '{parameter.name}' has no default; add axes.{parameter.name}, {parameter.wanted()}")
@@ -152,7 +148,7 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
 def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> None:
     for name in names:
         kind, colon, index = name.partition(":")
-        valid_index = not colon or (kind != "cpu" and re.fullmatch("[0-9]+", index))
+        valid_index = not colon or (kind != "cpu" and index.isdecimal())
         if name != ACCELERATOR and (kind not in kinds or not valid_index):
             near = nearest(ACCELERATOR if name == "gpu" else name, [*kinds, ACCELERATOR])  # in letters "xpu" would be the nearest
             raise SuiteError(f"{where}, devices: no device is called '{name}'{near}")
@@ -194,7 +190,7 @@ def plan(
             signature = signatures[bench.workload]
             # Checking once more makes an integer a float if the parameter is a number.
             axes = {
-                name: [_checked(parameter, value, name, {}) for value in values]
+                name: [_checked(parameter, value, name) for value in values]
                 for name, values in bench.axes.items()
                 if (parameter := signature.parameter(name))
             }
@@ -281,17 +277,15 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
             yield f"{where} ({workload})", bench, signatures[workload]
 
 
-def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
-    """Return a valid value of a parameter. Raises SuiteError that names the nearest valid value, or the workloads that take this one."""
-    if value == OWN and parameter.user is not None:
-        return value  # for `with_user_names` to replace
-    if value in (ALL, CORES) and parameter.name in CPU_AXES:
-        return value  # for `with_core_counts`
+def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
+    """Return a valid value of a parameter. Raises SuiteError that names the nearest valid value."""
+    if (value == OWN and parameter.user is not None) or (value in (ALL, CORES) and parameter.name in CPU_AXES):
+        return value  # for `with_user_names`, or `with_core_counts`, to replace
     try:
         checked = parameter.check(value)
     except ValueError as error:
         if parameter.choices and isinstance(value, str):
-            near = _elsewhere(parameter, value, signatures) or nearest(value, list(parameter.choices), least=_LIKE)
+            near = nearest(value, list(parameter.choices), least=_LIKE)
             raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{near}") from error
         raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
     return value if checked is None else checked
@@ -299,12 +293,6 @@ def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Si
 
 _LIKE = 0.8
 """Least similarity of a name that is suggested. For short words less is no typing error: nhwc is the opposite of nchw."""
-
-
-def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
-    """Return which workloads take a value that this one does not; an empty text if none does."""
-    others = [each.name for each in signatures.values() if (other := each.parameter(parameter.name)) and value in other.choices]
-    return f" here, only in {', '.join(others)}; valid: {', '.join(parameter.choices)}" if others else ""
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:

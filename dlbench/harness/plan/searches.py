@@ -29,7 +29,7 @@ class _Stop(Exception):  # no error: what a search lacks is measured, and the se
     """The values to try next, or the status and reason with which a search ends."""
 
 
-@dataclass(slots=True)
+@dataclass
 class _RateState:
     """What a search for the highest rate knows after its tries so far."""
 
@@ -67,7 +67,7 @@ class _RateState:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Search:
     """The tries of one case that leaves parameters open."""
 
@@ -77,7 +77,7 @@ class Search:
     @property
     def names(self) -> Sequence[str]:
         """The parameters that its tries differ in."""
-        raise NotImplementedError
+        return self.signature.declared.searched
 
     def next(self, tries: Tries) -> Case | None:
         """Return the next case to try; None where the search has ended."""
@@ -226,9 +226,6 @@ FASTER = 1.02
 """How many times as fast a try has to be for a search to go on from it: a try is one process."""
 _BY_LINE = 9
 """Tries that a search of memory on a line hardly ever takes; after those the sizes alone decide, as the line may creep up."""
-_NEARLY_FULL = 0.5
-"""Share of the limit from which on a process that dies is taken to have died of it: libraries end in many ways without memory."""
-
 Peaks = Mapping[int, int | None]
 """Memory that each size that fits took."""
 
@@ -244,11 +241,6 @@ def search_of(case: Case, signature: Signature | None) -> Search | None:
 
 class SizeSearch(Search):
     """The search for the largest value of one parameter whose case fits into the memory."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The parameter whose largest value is sought."""
-        return self.signature.declared.searched
 
     @property
     def _limit_bytes(self) -> float | None:
@@ -297,19 +289,9 @@ class SizeSearch(Search):
         peaks = ((self._size(each), each.memory) for each in tries if each.status is Status.OK)
         fitting = {size: memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes for size, memory in peaks}
         failed = [each for each in tries if each.status is not Status.OK]
-        too_large = [each for each in failed if self._does_not_fit(each, fitting)]
-        high = min(map(self._size, too_large), default=None)
-        stopped = next((each for each in failed if each not in too_large), None)
+        high = min((self._size(each) for each in failed if each.status is Status.OOM), default=None)
+        stopped = next((each for each in failed if each.status is not Status.OOM), None)
         return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
-
-    def _does_not_fit(self, tried: Measurement, fitting: Peaks) -> bool:
-        """Whether a try ran out of memory, or crashed and by the peaks of smaller sizes would nearly have filled the limit."""
-        if tried.status is not Status.CRASHED:
-            return tried.status is Status.OOM
-        size = self._size(tried)
-        in_proportion = [size / fitted * peak for fitted, peak in fitting.items() if peak and fitted < size]
-        limit = self._limit_bytes
-        return bool(in_proportion) and limit is not None and min(in_proportion) >= _NEARLY_FULL * limit
 
     def _predicted(self, fits: Peaks) -> int | None:
         """Return the size whose peak reaches the limit by a line through two known peaks; None without such a line.

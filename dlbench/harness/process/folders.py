@@ -98,8 +98,8 @@ def _lock(folder: Path) -> int:
 
 def root_of(path: Path) -> Path | None:
     """Return the top folder of the git checkout that contains a file; None if there is none, or git fails."""
-    done = _git("-C", str(path.parent), "rev-parse", "--show-toplevel")
-    return Path(done.stdout.rstrip("\n")).resolve() if done.returncode == 0 else None
+    top = _git("-C", str(path.parent), "rev-parse", "--show-toplevel")
+    return Path(top).resolve() if top else None
 
 
 def write_reference(root: Path, reference: str, folder: Path) -> str:
@@ -107,21 +107,19 @@ def write_reference(root: Path, reference: str, folder: Path) -> str:
 
     Raises UsageError if the checkout has no such reference, or git can't write it.
     """
-    found = _git("-C", str(root), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
-    if found.returncode:
+    commit = _git("-C", str(root), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
+    if not commit:
         raise UsageError(f"the checkout has no reference '{reference}'; give a branch, a tag or a commit that git rev-parse knows")
-    commit = found.stdout.strip()
     # An index of its own, so that the one in the checkout stays as it is.
     index = folder.with_name(f"{folder.name}.index")
     for words in (("read-tree", commit), ("checkout-index", "--all", f"--prefix={folder}{os.sep}")):
-        done = _git("-C", str(root), *words, index=index)
-        if done.returncode:
-            raise UsageError(f"git could not write '{reference}': {done.stderr.strip().partition(os.linesep)[0]}")
+        if _git("-C", str(root), *words, index=index) is None:
+            raise UsageError(f"git could not write '{reference}' to {folder.parent}; is there room?")
     return commit
 
 
-def _git(*words: str, index: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run git and return what it printed, whatever its exit code. Raises UsageError if git is missing."""
+def _git(*words: str, index: Path | None = None) -> str | None:
+    """Run git, and return what it printed; None if it failed. Raises UsageError if it is missing."""
     git = shutil.which("git")
     if git is None:
         raise UsageError("git is not installed here, and a reference needs it")
@@ -131,4 +129,5 @@ def _git(*words: str, index: Path | None = None) -> subprocess.CompletedProcess[
     if index:
         environ["GIT_INDEX_FILE"] = str(index)
     # Its own session, so that Ctrl-C at the terminal reaches only this process, which decides.
-    return subprocess.run([git, *words], capture_output=True, text=True, check=False, env=environ, start_new_session=True)
+    done = subprocess.run([git, *words], capture_output=True, text=True, check=False, env=environ, start_new_session=True)
+    return None if done.returncode else done.stdout.rstrip("\n")

@@ -77,7 +77,7 @@ spec.loader.exec_module(package)
 _TRACEBACK = ("File ", "Current thread", "Thread ", "Stack ", "Extension modules", "<no Python frame>")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Interpreter:
     """The Python of a measuring process, which needs torch and nothing else, with its environment and folder."""
 

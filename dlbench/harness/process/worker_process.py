@@ -41,7 +41,7 @@ Mode = Literal["fork", "stay"]
 """Whether the process forks for every request or does them itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RequestOutcome:
     """How one request ended."""
 

@@ -115,7 +115,7 @@ def test_settings_replace_an_axis_where_it_stands_and_add_it_behind():
     assert before.benches[0].axes == {"dtype": ("fp32",), "n": (64,)}
 
 
-WRONG_SETTINGS = ("n", "n=", "=3", "bacth=1", "x=1", "n=-4", "n=4,four", "n=4,4", "dtype=fp31", "dtype=x", "seconds=1", "threads=1")
+WRONG_SETTINGS = ("n", "n=", "=3", "bacth=1", "x=1", "n=-4", "n=4,four", "dtype=fp31", "dtype=x", "seconds=1", "threads=1")
 WRONG_BENCHES = (
     ("matmull", {}),
     ("x", {}),
