@@ -19,8 +19,8 @@ from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Case, Policy, Signature, declaration_to_json
 from dlbench.core.thresholds import DETECT
 from dlbench.core.units import Json, seconds
-from dlbench.harness.plan.adaptive import AdaptivePlan, usual_tries
 from dlbench.harness.plan.cases import (
+    TRIES,
     Signatures,
     check,
     estimate,
@@ -32,6 +32,7 @@ from dlbench.harness.plan.cases import (
     workload_names,
 )
 from dlbench.harness.plan.cases import plan as all_cases
+from dlbench.harness.plan.searches import search_of
 from dlbench.harness.plan.suite import Suite, builtin_names, compile_expression, load, load_all
 from dlbench.harness.ranks.placement import NodeCapacity, place_ranks
 
@@ -95,7 +96,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
-    suites = with_user_names(with_settings(suites, options.overrides, signatures), signatures, options.plugins)
+    suites = with_user_names(with_settings(suites, options.overrides, signatures), signatures)
     here = devices.describe(hello)
     cpu = next((each for each in here if isinstance(each, devices.Processor)), None) or devices.describe_cpu()
     suites = with_core_counts(suites, cpu.usable_threads(), cpu.usable_cpus())
@@ -129,14 +130,13 @@ def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms")
     absent = Counter(case.device for case in plan.cases if case.device not in present)
     here = NodeCapacity(present, describe_cpu().usable_threads())
     crowded = sum(len(place_ranks(case, (here,)).devices) < (case.ranks or 1) for case in cases)
-    searches = sum(AdaptivePlan.of(case, plan.signatures[case.workload]) is not None for case in cases)
-    tries = usual_tries(cases, plan.signatures)
+    searches = sum(search_of(case, plan.signatures[case.workload]) is not None for case in cases)
     write_cases(cases, form)
     skipped = f" ({crowded:,} skipped: too few devices or cores for their ranks)" if crowded else ""
-    tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
+    tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {TRIES * searches:,} tries" if searches else ""
     say(
         f"{len(cases):,} case{'' if len(cases) == 1 else 's'}{skipped}{tried}, about "
-        f"{seconds(estimate(policy, len(cases) - crowded, tries))} in {plural(policy.rounds, 'round')} "
+        f"{seconds(estimate(policy, len(cases) - crowded, searches))} in {plural(policy.rounds, 'round')} "
         f"(estimated from the policy; slow steps take longer{at_most(policy)})"
     )
     if absent:

@@ -1,6 +1,5 @@
 """Measuring processes of a run: those of a round start together, are chosen by side and case, and are replaced when unusable."""
 
-import math
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
-from dlbench.core.model import Case, Signature, kind_of
+from dlbench.core.model import Case, Signature
 from dlbench.harness.probe.sampler import Window
 from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.wire import MeasureRequest, PrepareRequest
 from dlbench.harness.process.worker_process import Mode, RequestOutcome, WorkerProcess
 from dlbench.harness.ranks.placement import Placement
 from dlbench.harness.ranks.rank_group import RankGroup
-from dlbench.harness.schedule import Isolation, Side, Task
+from dlbench.harness.schedule import Isolation, RunSettings, Side, Task, group_of
 
 MOST_AT_ONCE = 4
 """Processes that start side by side: each takes some 200 MB while it waits."""
@@ -29,14 +28,9 @@ def layout_seed(seed: int, number: int, side: str | None) -> int:
 
 
 def process_for(case: Case, isolation: Isolation, signatures: Mapping[str, Signature]) -> str:
-    """Name the process of a side that measures a case: the one that forks, those of the accelerators, or a group of so many ranks.
-
-    Instances keep to cores of their own, so a group of them serves no others.
-    """
-    if case.instances:
-        return f"{case.instances} instances on {kind_of(case.device)}, threads {case.threads}"
-    if case.ranks is not None:
-        return f"{case.ranks} ranks on {kind_of(case.device)}"
+    """Name the process of a side that measures a case: the one that forks, those of the accelerators, or a group of ranks."""
+    if group := group_of(case):
+        return group
     if case.device == "cpu" and isolation != "none":
         return "cpu"
     signature = signatures.get(case.workload)
@@ -47,17 +41,13 @@ def process_for(case: Case, isolation: Isolation, signatures: Mapping[str, Signa
 class WorkerPool:
     """The measuring processes of a run. Use as a context manager: leaving it ends them all.
 
-    ``first_workers`` are the processes that answered the handshake, by side: the first round goes on in them. ``run_ends``, on the scale
-    of `time.monotonic`: what is then still starting for a round is ended.
+    ``first_workers`` are the processes that answered the handshake, by side: the first ones to be started are these.
     """
 
-    isolation: Isolation
-    seed: int
-    threads: int
+    settings: RunSettings
     interruption: Interruption
-    first_workers: Mapping[str | None, WorkerProcess]
+    first_workers: dict[str | None, WorkerProcess]
     signatures: Mapping[str, Signature]
-    run_ends: float = math.inf
 
     def __post_init__(self) -> None:
         self._number = 0
@@ -70,7 +60,7 @@ class WorkerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers.values():
+        for worker in (*self._workers.values(), *self.first_workers.values()):
             worker.end()
 
     @contextmanager
@@ -84,10 +74,9 @@ class WorkerPool:
         began_s = time.monotonic()
         self._number = number
         self._training = training
-        new = self._adopt_first_workers(tasks)
-        new += [self._start(key, side) for key, side in self._missing(tasks, rounds_ahead)]
+        new = [self._start(key, side) for key, side in self._missing(tasks, rounds_ahead)]
         for worker in new:
-            worker.answer(run_ends=self.run_ends)
+            worker.answer(run_ends=self.settings.run_ends)
         if new:
             self.start_s = time.monotonic() - began_s
         try:
@@ -96,55 +85,47 @@ class WorkerPool:
             for key in [key for key in self._workers if key[0] == number]:
                 self._workers.pop(key).end()
 
-    def _adopt_first_workers(self, tasks: Sequence[Task]) -> list[WorkerProcess]:
-        """Let the processes of the handshake prepare for this round, and return them; there are none from the second round on."""
-        sides = {task.side.name: task.side for task in tasks}
-        adopted = list(self.first_workers.values())
-        for side, worker in self.first_workers.items():
-            self._workers[self._number, side, "cpu" if worker.mode == "fork" else "accelerator"] = worker
-            worker.send(PrepareRequest(training=self._training, plugins=sides[side].imports_once if side in sides else ()))
-        self.first_workers = {}
-        return adopted
-
     def _missing(self, tasks: Sequence[Task], rounds_ahead: int) -> list[tuple[_Key, Side]]:
         """Return the processes to start now, with their sides."""
         number = self._number
-        needed = {(task.side.name, self._process_for(task.case)): task.side for task in filter(self._sure_to_use, tasks)}
+        needed = {
+            (task.side.name, process_for(task.case, self.settings.isolation, self.signatures)): task.side
+            for task in filter(self._sure_to_use, tasks)
+        }
         missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
-        if not missing:
-            return []
-        ahead = [
-            ((later, *key), side) for later in range(number + 1, number + rounds_ahead) for key, side in needed.items() if key[1] == "cpu"
-        ]
-        return missing + ahead[: max(0, min(self.threads, MOST_AT_ONCE) - len(missing))]
-
-    def _process_for(self, case: Case) -> str:
-        return process_for(case, self.isolation, self.signatures)
+        if not missing or self.first_workers:  # the processes of the handshake are ready, and nothing waits for others meanwhile
+            return missing
+        later = range(number + 1, number + rounds_ahead)
+        ahead = [((number, *key), side) for number in later for key, side in needed.items() if key[1] == "cpu"]
+        return missing + ahead[: max(0, min(self.settings.threads, MOST_AT_ONCE) - len(missing))]
 
     def _sure_to_use(self, task: Task) -> bool:
         """Whether a task will use a process that was started for the round."""
         case, side = task
-        starts_its_own = self.isolation == "spawn" if case.device == "cpu" else side.one_process
+        starts_its_own = self.settings.isolation == "spawn" if case.device == "cpu" else side.one_process
         return case.ranks is None and case.device in side.devices and not starts_its_own
 
     def _start(self, key: _Key, side: Side) -> WorkerProcess:
-        """Start a process and return it at once; `WorkerProcess.answer` waits until it is ready."""
-        number, _, process = key
-        mode: Mode = "fork" if process == "cpu" and self.isolation == "fork" else "stay"
-        layout = layout_seed(self.seed, number, side.name)
-        worker = self._workers[key] = WorkerProcess(mode, self.threads, layout, self.interruption, side.interpreter)
+        """Start a process, or take that of the handshake, and return it at once; `WorkerProcess.answer` waits until it is ready."""
+        number, name, process = key
+        mode: Mode = "fork" if process == "cpu" and self.settings.isolation == "fork" else "stay"
+        worker = self.first_workers.get(name)
+        if worker is not None and worker.mode == mode:
+            del self.first_workers[name]
+        else:
+            layout = layout_seed(self.settings.seed, number, name)
+            worker = WorkerProcess(mode, self.settings.threads, layout, self.interruption, side.interpreter)
+        self._workers[key] = worker
         worker.send(PrepareRequest(training=self._training, plugins=side.imports_once))
         return worker
 
-    def ask(
-        self, request: MeasureRequest, side: Side, placement: Placement, window: Window | None = None, run_ends: float = math.inf
-    ) -> RequestOutcome:
+    def ask(self, request: MeasureRequest, side: Side, placement: Placement, window: Window) -> RequestOutcome:
         """Measure a case in the process for its side, its device and the isolation, or in all of its ranks; return how that ended.
 
-        ``window`` is read while the step of a single process is metered. A request that is not done when the run ends is ended.
+        ``window`` is read while the step of a single process is metered.
         """
         single = request.case.ranks is None
-        process = self._process_for(request.case)
+        process = process_for(request.case, self.settings.isolation, self.signatures)
         key = self._number, side.name, process
         # End processes that hold a device which takes only one, and ranks of another number, which would hold memory while they wait.
         for other, waiting in self._workers.items():
@@ -152,18 +133,17 @@ class WorkerPool:
             if holds_device or (isinstance(waiting, RankGroup) and other[2] != process):
                 waiting.end()
         worker = self._workers.get(key)
-        if worker is not None and not worker.usable:
-            worker = None
-        if worker is None and single:
-            worker = self._start(key, side)
-            ready = worker.answer(run_ends=run_ends)
-            if ready.how != "replied":
-                return ready
-        elif worker is None:
-            layout = layout_seed(self.seed, self._number, side.name)
-            worker = RankGroup(placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines)
-            self._workers[key] = worker
-        outcome = worker.ask(request, request.policy.timeout_s, run_ends, window if single else None)
-        if process == "cpu" and self.isolation == "spawn":
+        if worker is None or not worker.usable:
+            if single:
+                worker = self._start(key, side)
+                ready = worker.answer(run_ends=self.settings.run_ends)
+                if ready.how != "replied":
+                    return ready
+            else:
+                layout = layout_seed(self.settings.seed, self._number, side.name)
+                worker = RankGroup(placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines)
+                self._workers[key] = worker
+        outcome = worker.ask(request, request.policy.timeout_s, self.settings.run_ends, window if single else None)
+        if process == "cpu" and self.settings.isolation == "spawn":
             worker.end()
         return outcome

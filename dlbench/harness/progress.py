@@ -1,6 +1,5 @@
 """Rounds of each task: how long they measure, how many there are, and which are still to come."""
 
-import heapq
 import math
 import statistics
 from collections.abc import Sequence
@@ -22,12 +21,14 @@ _DOUBT = 6
 """Degrees of freedom added, of no difference between processes: few rounds often differ by chance, and short ones then would for long."""
 
 
-@dataclass(slots=True)
+@dataclass
 class SeriesRounds:
     """Rounds of one series by now, and whether they are enough: stop on precision, never on significance."""
 
     policy: Policy
     count: int = 0
+    last: int = -1
+    """The last round that measured it, well or not."""
     ended: bool = False
     """Whether a further round would show nothing new."""
     took_s: float = 0.0
@@ -97,21 +98,15 @@ def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) ->
     variances = [each.variance for each in rounds]
     counts = [each.count for each in rounds]
 
-    def queued(index: int) -> tuple[float, int]:
-        """Return the entry of a series in the queue, whose smallest one gains most."""
+    def gain(index: int) -> float:
+        """Return by how much one round more reduces the variance of a series, for a second of its cost."""
         k = counts[index]
-        return -variances[index] / (k * (k + 1) * costs_s[index]), index
+        return variances[index] / (k * (k + 1) * costs_s[index])
 
-    queue = [queued(index) for index, count in enumerate(counts) if count < most]
-    heapq.heapify(queue)
-    while queue:
-        _, index = heapq.heappop(queue)
-        if costs_s[index] > left_s:
-            continue
-        left_s -= costs_s[index]
-        counts[index] += 1
-        if counts[index] < most:
-            heapq.heappush(queue, queued(index))
+    while affordable := [index for index, count in enumerate(counts) if count < most and costs_s[index] <= left_s]:
+        best = max(affordable, key=gain)
+        counts[best] += 1
+        left_s -= costs_s[best]
     return [count - each.count for count, each in zip(counts, rounds, strict=True)]
 
 
@@ -119,14 +114,13 @@ class Progress:
     """The tasks that still need a round."""
 
     def __init__(self, tasks: Sequence[Task], policy: Policy, done: Sequence[Measurement]) -> None:
-        self._tasks = tasks
         self._policy = policy
         self._series = {task.series: SeriesRounds(policy, length_s=policy.round_s) for task in tasks}
+        self._tasks = [(task, self._series[task.series]) for task in tasks]
         self.start_s = 0.0
         """Seconds that the processes of a round took to start."""
         self.rounds = 0
         """Rounds that measured anything, those of the earlier run included."""
-        self._measured: set[tuple[Series, int]] = set()
         self._pending: set[Series] = set()
         """Series that the present round has not measured yet."""
         for measurement in done:
@@ -138,14 +132,12 @@ class Progress:
         """Count the result of a case in a round."""
         series = self._series[measurement.series]
         samples = measurement.samples
-        self._measured.add((measurement.series, measurement.round))
+        series.last = measurement.round
         self._pending.discard(measurement.series)
         self.rounds = max(self.rounds, measurement.round + 1)
-        if measurement.status is not Status.OK:
-            series.ended = True  # it would only end the same way, and take its deadline again
+        if measurement.status is not Status.OK or (measurement.found and not samples):
+            series.ended = True  # it would only end the same way, and a search find the same again
             return
-        if measurement.found and not samples:
-            series.ended = True  # a search would only find the same again
         spent_s = samples.calls * sum(samples.block_s) if samples else 0.0
         if samples and not series.took_s:
             series.took_s = (samples.warmup_s or 0.0) + spent_s
@@ -157,23 +149,24 @@ class Progress:
 
     def pending(self, number: int, left_s: float) -> list[Task]:
         """Return the tasks to measure in a round: those that lack a round of the policy, else the ones that best use the time left."""
-        needed = [task for task in self._tasks if not self._series[task.series].done() and (task.series, number) not in self._measured]
-        self._set_lengths(needed, left_s)
-        pending = [task for task in needed if self._series[task.series].lacking]
+        needed = [(task, each) for task, each in self._tasks if not each.done() and each.last < number]
+        rounds = [each for _, each in needed]
+        self._set_lengths(rounds, left_s)
+        pending = [task for task, each in needed if each.lacking]
         if not pending:
-            more = allocate_rounds([self._series[task.series] for task in needed], self._policy.max_rounds, left_s - self.start_s)
-            pending = [task for task, rounds in zip(needed, more, strict=True) if rounds]
+            more = allocate_rounds(rounds, self._policy.max_rounds, left_s - self.start_s)
+            pending = [task for (task, _), count in zip(needed, more, strict=True) if count]
         self._pending = {task.series for task in pending}
         return pending
 
-    def _set_lengths(self, tasks: Sequence[Task], left_s: float) -> None:
-        """Set the length of the tasks' blocks in the next round if there is a budget: the best, or less if not all rounds would fit."""
+    def _set_lengths(self, series: Sequence[SeriesRounds], left_s: float) -> None:
+        """Set the length of the blocks in the next round if there is a budget: the best, or less if not all rounds would fit."""
         policy = self._policy
-        series = [self._series[task.series] for task in tasks]
-        if not tasks or policy.budget_s is None or policy.min_blocks == policy.max_blocks:
+        if not series or policy.budget_s is None or policy.min_blocks == policy.max_blocks:
             return
         best_s = [each.best_length_s() for each in series]
-        room_s = _PLANNED * left_s / self.certain(tasks) - self.start_s - sum(each.took_s - each.length_s for each in series)
+        rounds = max(1, *(each.lacking for each in series))
+        room_s = _PLANNED * left_s / rounds - self.start_s - sum(each.took_s - each.length_s for each in series)
         for each, length_s in zip(series, best_s, strict=True):
             length_s = max(policy.round_s, length_s * min(1.0, room_s / sum(best_s)))
             each.took_s += length_s - each.length_s
@@ -197,16 +190,13 @@ class Progress:
     def left_s(self) -> float:
         """Forecast the seconds that the policy's rounds and the present one still take.
 
-        A case is taken to last as long as in its last round. One that was never measured lasts the mean of the others, or before any was
-        measured, as long as the policy suggests.
+        A case is taken to last as long as in its last round, or as the policy suggests if it was never measured.
         """
-        measurable = {task.series: self._series[task.series] for task in self._tasks if task.has_device}
-        rounds = {series: max(each.lacking, series in self._pending) for series, each in measurable.items() if not each.ended}
-        took_s = [each.took_s for each in measurable.values() if each.took_s]
-        usual_s = statistics.fmean(took_s) if took_s else case_s(self._policy)
-        starts = max(0, max(rounds.values(), default=0) - 1)
-        cases_s = sum(count * (measurable[series].took_s or usual_s) for series, count in rounds.items())
-        return starts * self.start_s + cases_s
+        seconds = 0.0
+        for task, each in self._tasks:
+            if task.has_device and not each.ended:
+                seconds += max(each.lacking, task.series in self._pending) * (each.took_s or case_s(self._policy))
+        return seconds
 
     def left(self) -> int:
         """Return the number of measurements that the policy's rounds still lack; a series that ended, as a search does, lacks none."""

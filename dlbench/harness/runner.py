@@ -1,19 +1,46 @@
 """Rounds over cases until each is precise enough; each result is saved the moment it exists."""
 
+import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from dlbench.core.declarations import Declaration
+from dlbench.core.errors import Interrupted
 from dlbench.core.measurement import Measurement, measurement_to_json
-from dlbench.core.model import Signature, Status
-from dlbench.harness.measurer import Measurer
+from dlbench.core.model import Case, Policy, Signature, Status
+from dlbench.harness.plan.cases import policy_of_tries, unsearched
+from dlbench.harness.plan.searches import SpeedSearch, search_of
 from dlbench.harness.pool import WorkerPool
-from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.probe.linux import available_memory, oom_kills
+from dlbench.harness.probe.processor import cpus_of
+from dlbench.harness.probe.sampler import Monitor, Window
 from dlbench.harness.process.folders import ScratchFolders
 from dlbench.harness.process.launch import Interruption
+from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
 from dlbench.harness.progress import Progress
-from dlbench.harness.schedule import GRACE_S, Attempt, BudgetSpent, Observer, Retries, RunSettings, Task, Try, best_try, in_order
+from dlbench.harness.ranks.placement import Placement, place_ranks, reason_to_refuse
+from dlbench.harness.schedule import (
+    GRACE_S,
+    Attempt,
+    BudgetSpent,
+    DeviceQuarantine,
+    Observer,
+    Retries,
+    RunSettings,
+    Task,
+    Try,
+    best_try,
+    in_order,
+)
+
+Measured = tuple[Measurement, bool]
+"""A measurement, and whether the device is at fault."""
 
 
 class Outcome(NamedTuple):
@@ -29,10 +56,11 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Runner:
-    """Measures the tasks of a run round after round, and saves each result at once.
+    """Measures the tasks of a run round after round, or says why not, and saves each result at once.
 
     A case that was throttled or disturbed on one side is measured again at the end of its round, on each side; where it was throttled,
-    after a pause. A device that fails twice in a row is given up: its remaining cases are skipped.
+    after a pause. A case that leaves parameters open is measured by tries, once; one that looks for the fastest then by what was found,
+    in each round. A device that fails twice in a row is given up: its remaining cases are skipped.
 
     No case starts behind the budget, nor one that by its earlier rounds would not be done ``GRACE_S`` later; one that is not done then is
     ended. In the first round such a case is skipped; in a later one it keeps the rounds that it has.
@@ -55,73 +83,74 @@ class Runner:
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     """The signatures of the workloads, by name."""
 
+    def __post_init__(self) -> None:
+        self._progress = Progress(self.tasks, self.settings.policy, self.done)
+        self._retries = Retries(self.settings.policy.tries)
+        self._quarantine = DeviceQuarantine()
+        self._scratch = ScratchFolders()
+        self._out_of_budget = False
+        self.observer.left_s = lambda: max(0.0, min(self._progress.left_s(), self._left_s()))
+
     def run(self, first_round: int = 0) -> Outcome:
         """Measure round after round until each task has enough. Raises DeviceFault if a whole machine of several is gone."""
-        settings = self.settings
-        policy = settings.policy
-        self._progress = progress = Progress(self.tasks, policy, self.done)
-        self._retries = Retries(policy.tries)
+        policy, progress = self.settings.policy, self._progress
         self._read_idle()
-        run_ends = settings.budget_ends + GRACE_S
-        pool = WorkerPool(
-            settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers, self.signatures, run_ends
-        )
-        scratch = ScratchFolders()
-        self._measurer = measurer = Measurer(
-            settings, self.signatures, self.observer, self.monitor, pool, progress, scratch, self._save_try, self.tried
-        )
-        self.observer.left_s = lambda: max(0.0, min(progress.left_s(), measurer.left_s()))
-        most_rounds = policy.max_rounds if policy.budget_s else policy.rounds
-        with scratch, self.interruption.before_exit(scratch.remove), pool:
+        self._pool = WorkerPool(self.settings, self.interruption, dict(self.first_workers), self.signatures)
+        most_rounds = max(policy.rounds, policy.max_rounds if policy.budget_s else 0)
+        with self._scratch, self._pool:
             for number in range(first_round, first_round + most_rounds):
-                pending = progress.pending(number, measurer.left_s())
+                pending = progress.pending(number, self._left_s())
                 if progress.finished():
                     break
                 # The first round begins in any case: each of its cases gets a row that says why it was not measured.
-                if number and progress.start_s + progress.cases_s(pending) > measurer.left_s():
+                if number and progress.start_s + progress.cases_s(pending) > self._left_s():
                     break
                 # If none is pending, the file has all of this round already, from before the interruption.
-                if pending and not self._measure_round(number, pending, pool):
+                if pending and not self._measure_round(number, pending):
                     break
-        return Outcome(progress.rounds, measurer.quarantine.faults(), measurer.out_of_budget)
+        return Outcome(progress.rounds, self._quarantine.faults(), self._out_of_budget)
+
+    def _left_s(self) -> float:
+        """Return the rest of the budget."""
+        return self.settings.budget_ends - time.monotonic()
+
+    def _require_time(self, tasks: Sequence[Task]) -> None:
+        """Raise BudgetSpent where no budget is left, or where these would not be done within its grace, as far as is known."""
+        left_s = self._left_s()
+        if left_s <= 0 or self._progress.cases_s(tasks) > left_s + GRACE_S:
+            raise BudgetSpent("its turn")
 
     def _read_idle(self) -> None:
         """Meter the idle devices before the first round if a step on them will be metered, while no worker is alive."""
-        sustained = {name for name, signature in self.signatures.items() if signature.declared.is_sustained}
-        devices = {case.device for case, _ in self.tasks if case.workload in sustained}
+        devices = {case.device for case, _ in self.tasks if self._declared(case).is_sustained}
         if devices and not self._progress.finished() and self.monitor.meters(devices):
             for worker in self.first_workers.values():
                 worker.end()
             self.first_workers = {}
             self.monitor.read_idle(devices, self.interruption.wait)
 
-    def _measure_round(self, number: int, tasks: Sequence[Task], pool: WorkerPool) -> bool:
+    def _measure_round(self, number: int, tasks: Sequence[Task]) -> bool:
         """Measure each task, and those again that were held back. Return whether the round is complete, without an interruption."""
         self.observer.round_started(number, [task.series for task in tasks])
-        training = any("training" in self._measurer.declared(task.case).tags for task in tasks)
-        # Cases that all others are compared with come first.
-        tasks = sorted(tasks, key=lambda task: not self._measurer.is_base(task.case))
-        served = tasks if self._measurer.left_s() > 0 else ()
-        workers = pool.processes_of_round(number, served, self._progress.certain(tasks), training=training)
+        training = any("training" in self._declared(task.case).tags for task in tasks)
+        served = tasks if self._left_s() > 0 else ()
+        workers = self._pool.processes_of_round(number, served, self._progress.certain(tasks), training=training)
         with workers, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
-            self._progress.start_s = pool.start_s
+            self._progress.start_s = self._pool.start_s
             for attempt in self._retries.of_round(in_order(tasks, self.settings.policy, self.settings.seed, number)):
                 try:
                     measured = self._measure_attempt(attempt, number)
                 except BudgetSpent:
-                    if attempt.made:
-                        self._keep_best(attempt)
-                    else:
-                        for task in attempt.tasks:
-                            self.observer.case_left_out(task.series)
+                    self._keep_best(attempt)
+                    for task in () if attempt.made else attempt.tasks:
+                        self.observer.case_left_out(task.series)
                     continue
                 if len(measured) < len(attempt.tasks) or self.interruption.requested is not None:
                     self._keep_best(attempt, measured)
                     for waiting in self._retries.waiting:
-                        if waiting.made:
-                            self._keep_best(waiting)
+                        self._keep_best(waiting)
                     return False
-                left_s = self._measurer.left_s() - self._progress.cases_s(attempt.tasks)
+                left_s = self._left_s() - self._progress.cases_s(attempt.tasks)
                 if self._retries.grant(attempt, measured, left_s):
                     self._discard(measured, len(attempt.made))
                     for measurement in measured:
@@ -136,23 +165,151 @@ class Runner:
 
         Raises BudgetSpent if no budget is left for the attempt, and the case has an earlier round or try.
         """
-        if attempt.made and self._progress.cases_s(attempt.tasks) + attempt.pause_s > self._measurer.left_s():
-            raise BudgetSpent("its turn")
-        if number and len(attempt.tasks) > 1:
-            self._measurer.require_time(attempt.tasks)  # one side alone would be in no pair
+        if number or attempt.made:
+            self._require_time(attempt.tasks)  # for all sides, as one alone would be in no pair
         if attempt.pause_s:
             self.interruption.wait(attempt.pause_s)
         measured: list[Measurement] = []
-        for task in attempt.tasks:
-            measurement = self._measurer.measure(task, number, again=bool(attempt.made))
-            if measurement is None:
-                break
-            measured.append(measurement)
+        with suppress(Interrupted):
+            measured.extend(self._measure(task, number, again=bool(attempt.made)) for task in attempt.tasks)
         return measured
 
-    def _save_try(self, tried: Measurement) -> None:
-        self.save(measurement_to_json(tried, "try"))
-        self.observer.case_tried(tried)
+    def _measure(self, task: Task, number: int, again: bool) -> Measurement:
+        """Measure a case on one side, and return its row, which may say why it was not measured.
+
+        Raises Interrupted, and BudgetSpent if no budget is left for it and it has a row already: of an earlier round, or of this one if
+        tried ``again``.
+        """
+        self.observer.case_started(task.series, number)
+        try:
+            measurement, _ = self._measure_or_search(task, number)
+        except BudgetSpent as spent:
+            if number or again:
+                raise
+            self._out_of_budget = True
+            reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
+            return spent.so_far or self._unmeasured(task, number, Status.SKIPPED, reason)
+        return measurement
+
+    def _measure_or_search(self, task: Task, number: int) -> Measured:
+        """Measure a task, by a search if its case leaves parameters open.
+
+        A search for the largest size or the highest rate ends with its last try; one for the fastest then measures what it found.
+        Raises Interrupted, and BudgetSpent if the budget leaves no time for that or for a try, with a row of what was found so far.
+        """
+        policy = self.settings.policy
+        search = search_of(task.case, self.signatures.get(task.case.workload))
+        if search is None:
+            return self._measure_case(task, task.case, number, policy)
+        tries = [each for each in self.tried if each.side == task.side.name and search.is_try(each.case)]
+        try:
+            while case := search.next(tries):
+                tried, fault = self._measure_case(task, case, number, policy_of_tries(policy))
+                if fault or tried.status is Status.SKIPPED:  # it shows nothing about the case, which can still be tried
+                    return search.unfinished(replace(tried, case=task.case, round=number), tries), fault
+                self.save(measurement_to_json(tried, "try"))
+                self.observer.case_tried(tried)
+                self.tried.append(tried)
+                tries.append(tried)
+            outcome = search.outcome(tries, number)
+            if outcome.status is not Status.OK or not isinstance(search, SpeedSearch):
+                return outcome, False
+            measurement, fault = self._measure_case(task, search.with_values(outcome.found), number, policy)
+        except BudgetSpent as spent:
+            if not tries:
+                raise
+            when = f"after {len(tries)} {'try' if len(tries) == 1 else 'tries'}" if case else "before that was measured"
+            reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
+            row = Measurement(task.case, number, Status.SKIPPED, reason, task.side.name)
+            raise BudgetSpent(str(spent), search.unfinished(row, tries)) from None
+        return replace(measurement, case=task.case, round=number, found=outcome.found), fault
+
+    def _measure_case(self, task: Task, case: Case, number: int, policy: Policy) -> Measured:
+        """Measure the case of a task, or one that its search tries. Raises BudgetSpent, and Interrupted."""
+        here = task._replace(case=case)
+        unmeasured = partial(self._unmeasured, here, number)
+        placement = self._place(here)
+        if refused := self._refusal(here, placement):
+            return unmeasured(*refused), False
+        self._require_time([task])
+        try:
+            request = self._request(here, number, self._progress.lengthened(task.case, policy), placement)
+        except OSError as error:
+            reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
+            return unmeasured(Status.FAILED, reason), False
+        window = Window(self.monitor, case.device, self._declared(case))
+        kills_before = oom_kills()
+        began_s = time.monotonic()
+        outcome = self._pool.ask(request, task.side, placement, window)
+        # For a search the time of the last try counts, as a further round repeats only that.
+        self._progress.took(task.series, time.monotonic() - began_s)
+        reply, timed = outcome.reply, outcome.timed
+        if outcome.how == "interrupted" and not timed:
+            raise Interrupted
+        if outcome.how == "budget" and not timed:
+            raise BudgetSpent("it was done")
+        if reply and not reply.missing:
+            measurement = reply.measurement or unmeasured(Status.FAILED, str(reply.error))
+        else:
+            status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills_before)
+            measurement = (timed and timed.cut_off(reason)) or unmeasured(status, reason)
+        fault = outcome.unkillable or bool(reply and reply.fault)
+        self._quarantine.note(here, fault, measurement.reason)
+        return replace(window.add_samples(measurement), side=task.side.name), fault
+
+    def _declared(self, case: Case) -> Declaration:
+        """Return what the workload of a case declares; nothing where it is unknown."""
+        return signature.declared if (signature := self.signatures.get(case.workload)) else Declaration()
+
+    def _place(self, task: Task) -> Placement:
+        return place_ranks(task.case, task.side.capacities(self.settings.threads))
+
+    def _unmeasured(self, task: Task, number: int, status: Status, reason: str) -> Measurement:
+        placement = self._place(task)
+        return Measurement(task.case, number, status, reason, task.side.name, placement.device_name, placement.threads)
+
+    def _refusal(self, task: Task, placement: Placement) -> tuple[Status, str] | None:
+        """Return status and reason of a case that can't be measured on its side; None if it can."""
+        case, side = task
+        if case.device in side.unusable:
+            return Status.SKIPPED, f"{case.device} can't be used: {side.unusable[case.device]}"
+        if case.device not in side.devices:
+            return Status.SKIPPED, f"this machine has no {case.device}; it has {', '.join(side.devices)}"
+        if why := reason_to_refuse(case, placement, self.settings.threads, self.settings.logical_cpus):
+            return Status.UNSUPPORTED, why
+        why = self._quarantine.why_skipped(task, placement.devices[: placement.counts[0]])
+        return (Status.SKIPPED, why) if why else None
+
+    def _request(self, task: Task, number: int, policy: Policy, placement: Placement) -> MeasureRequest:
+        """Return the request for a process. Raises OSError if no folder can be made in the place that the case names."""
+        case, side = task
+        scratch = self._scratch_of(case)
+        available = available_memory()
+        return MeasureRequest(
+            plugins=side.plugins,
+            not_from=side.not_from,
+            case=case,
+            round=number,
+            policy=policy,
+            seed=zlib.crc32(f"{self.settings.seed}/{unsearched(case, self.signatures.get(case.workload)).key}".encode()),
+            threads=placement.threads,
+            device_name=placement.device_name,
+            devices=placement.devices,
+            memory_bytes=available and available // placement.counts[0],
+            scratch=str(scratch) if scratch else None,
+            cpus=cpus_of(placement.counts[0], placement.threads) if case.threads or case.instances else (),
+            # Without isolation the process of an accelerator measures the CPU, too.
+            hide_accelerators=case.device == "cpu" and (case.ranks is not None or self.settings.isolation != "none"),
+        )
+
+    def _scratch_of(self, case: Case) -> Path | None:
+        """Return the folder that a case may write in; None if its workload writes no files. Raises OSError if none can be made."""
+        declared = self._declared(case)
+        named = declared.parameter("scratch")
+        if named is None and not declared.writes_files:
+            return None
+        place = case.params.get(named or "")
+        return self._scratch.of(case.workload, Path(str(place)) if place else None)
 
     def _discard(self, measured: Try, tries: int) -> None:
         for measurement in measured:

@@ -4,11 +4,9 @@ import math
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from itertools import groupby
-from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from dlbench.core.measurement import Measurement, Series
@@ -22,8 +20,6 @@ from dlbench.harness.ranks.placement import NodeCapacity
 PAUSES_S = (1.0, 4.0)
 """Before the second attempt and before each later one at a throttled case: a control group's quota is filled up every 0.1 s, but a heat
 sink takes seconds to cool. A disturbed case needs no pause, as other processes may use the device for hours."""
-MAX_FUTILE_RETRIES = 3
-"""Cases in a row that no retry helped; after those the device gets no more, as a run would take three times as long."""
 FEW_CASES = 3
 """Held back in a round, up to which they are tried again even if they are most of its cases: of so few most soon are."""
 GRACE_S = 10.0
@@ -33,10 +29,10 @@ _FAULTS_TO_QUARANTINE = 2
 
 Isolation = Literal["fork", "spawn", "none"]
 _Suspect = tuple[str | None, str]
-"""A side, and a device of it, or the ranks on a kind of device: which of their devices is at fault is unknown."""
+"""A side, and a device of it, or the name of a group of processes: which of their devices is at fault is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunSettings:
     """How a run measures."""
 
@@ -54,8 +50,13 @@ class RunSettings:
         """When the budget is spent, on the same scale; infinite without one."""
         return self.began + (self.policy.budget_s or math.inf)
 
+    @property
+    def run_ends(self) -> float:
+        """When what is not done is ended, on the same scale."""
+        return self.budget_ends + GRACE_S
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Side:
     """Where cases are measured: an interpreter with its environment, and which code of the user's it loads."""
 
@@ -67,7 +68,7 @@ class Side:
     name: str | None = None
     """None where a run has only one."""
     interpreter: Interpreter = field(default_factory=Interpreter)
-    not_from: Path | None = None
+    not_from: str | None = None
     """A folder of which this side measures another state, so that nothing may be imported from it."""
     machines: tuple[RemoteNode, ...] = ()
     """Other machines that take part in cases of several ranks."""
@@ -122,13 +123,19 @@ def in_order(tasks: Sequence[Task], policy: Policy, seed: int, number: int) -> l
     in_budget = not number and policy.budget_s is not None
     ordered = tasks if alone and in_budget else in_balanced_order(tasks, seed, number)
     # Ranks that wait for their next case would only disturb those of one process, and take memory from them.
-    groups = [None, *dict.fromkeys(_group(task.case) for task in ordered)]
-    return sorted(ordered, key=lambda task: groups.index(_group(task.case)))
+    groups = [None, *dict.fromkeys(group_of(task.case) for task in ordered)]
+    return sorted(ordered, key=lambda task: groups.index(group_of(task.case)))
 
 
-def _group(case: Case) -> Hashable:
-    """Return a key that cases share if one group of processes serves them; None for a case of a single process."""
-    return (case.ranks, case.instances, case.instances and case.threads, kind_of(case.device)) if case.ranks else None
+def group_of(case: Case) -> str | None:
+    """Name the group of processes that measures a case of several; None for a case of a single process.
+
+    Instances keep to cores of their own, so a group of them serves no others.
+    """
+    kind = kind_of(case.device)
+    if case.instances:
+        return f"{case.instances} instances on {kind}, threads {case.threads}"
+    return f"{case.ranks} ranks on {kind}" if case.ranks else None
 
 
 def _draw(*of: object) -> float:
@@ -140,7 +147,7 @@ Try = Sequence[Measurement]
 """The measurements of an attempt: one a side, or fewer where it was interrupted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempt:
     """One of the tries at a case in a round, on each of its sides, after a pause."""
 
@@ -177,7 +184,6 @@ class Retries:
     def __init__(self, most: int) -> None:
         self._most = most
         self.waiting: deque[Attempt] = deque()
-        self._futile = Counter[str]()
         self._first_tries: dict[str, list[bool]] = {}
         """By device, of this round: whether each was held back."""
 
@@ -203,16 +209,10 @@ class Retries:
         retries = len(attempt.made)
         if not retries:
             first_tries.append(held_back)
-        if not held_back:
-            self._futile[device] = 0
-            return False
         hopeless = sum(first_tries) > max(FEW_CASES, len(first_tries) / 2)
-        if retries + 1 >= self._most or (hopeless and retries):
-            self._futile[device] += 1
-            return False
         throttled = any(each.throttled for each in conditions)
         pause_s = PAUSES_S[min(retries, len(PAUSES_S) - 1)] if throttled else 0.0
-        if hopeless or self._futile[device] >= MAX_FUTILE_RETRIES or pause_s > left_s:
+        if not held_back or hopeless or retries + 1 >= self._most or pause_s > left_s:
             return False
         attempt.made.append(measured)
         self.waiting.append(replace(attempt, pause_s=pause_s))
@@ -228,43 +228,25 @@ class BudgetSpent(Exception):  # no error: the user gave the budget
         """The row of a search, which says what it has found."""
 
 
-class Fault(IntEnum):
-    """Whether a device is at fault for how a case ended."""
-
-    NONE = 0
-    PROCESS = 1
-    """In this process; it may be well in another."""
-    UNKILLABLE = 2
-    """Its process waits for it, and not even a kill ends that: the device fell off its bus, or its driver hangs."""
-
-
 class DeviceQuarantine:
-    """Devices that are given up, judged on each side apart: a case that fails on both sides is no faulty device.
-
-    One that holds a process which can't be ended is given up on all sides.
-    """
+    """Devices that are given up, judged on each side apart: a case that fails on both sides is no faulty device."""
 
     def __init__(self) -> None:
         self._in_a_row = Counter[_Suspect]()
         self._quarantined: dict[_Suspect, str] = {}
 
-    def note(self, task: Task, fault: Fault, reason: str | None) -> None:
+    def note(self, task: Task, fault: bool, reason: str | None) -> None:
         """Note how a case ended: with a fault of its device, in these words, or without."""
         suspect = _suspect(task)
         self._in_a_row[suspect] = self._in_a_row[suspect] + 1 if fault else 0
-        if fault is Fault.UNKILLABLE:
-            self._quarantined.setdefault((None, suspect[1]), f"{suspect[1]} holds a process that can't be ended ({reason})")
-        elif self._in_a_row[suspect] >= _FAULTS_TO_QUARANTINE:
-            self._quarantined.setdefault(suspect, f"{suspect[1]} failed in {_FAULTS_TO_QUARANTINE} processes in a row ({reason})")
+        if self._in_a_row[suspect] == _FAULTS_TO_QUARANTINE:
+            self._quarantined[suspect] = f"{suspect[1]} failed in {_FAULTS_TO_QUARANTINE} processes in a row ({reason})"
 
     def why_skipped(self, task: Task, devices: tuple[str, ...]) -> str | None:
         """Return why a case, which would compute on these devices, is not measured; None if it is."""
-        devices = (_suspect(task)[1], *devices)
-        for side in (task.side.name, None):
-            for device in devices:
-                if found := self._quarantined.get((side, device)):
-                    return f"{found}; check it, then measure again"
-        return None
+        suspects = (_suspect(task), *((task.side.name, device) for device in devices))
+        found = next(filter(None, map(self._quarantined.get, suspects)), None)
+        return found and f"{found}; check it, then measure again"
 
     def faults(self) -> tuple[str, ...]:
         """Return a sentence for each device in quarantine."""
@@ -272,7 +254,7 @@ class DeviceQuarantine:
 
 
 def _suspect(task: Task) -> _Suspect:
-    return task.side.name, task.case.device if task.case.ranks is None else f"a launch of ranks on {kind_of(task.case.device)}"
+    return task.side.name, group_of(task.case) or task.case.device
 
 
 class Observer:

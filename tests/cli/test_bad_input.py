@@ -19,13 +19,9 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
     [
         (("run", "cnn", "--set", "layout=nhwc"), 2, "(train_step): no layout is called 'nhwc'; valid: nchw, channels_last"),
         (("run", "qick"), 2, "no suite is called 'qick'; did you mean 'quick'?"),
-        (
-            ("run", "cnn", "--set", "mode=freeze"),
-            2,
-            "no mode is called 'freeze' here, only in infer_step, fastest_infer_step and 4 more; valid: eager, compile, graph, autotune",
-        ),
+        (("run", "cnn", "--set", "mode=freeze"), 2, "no mode is called 'freeze'; valid: eager, compile, graph, autotune"),
         (("run", "cores", "--set", "instances=0"), 2, "--set instances=0 (infer_step): instances must be a positive integer, not 0"),
-        (("run", "scaling", "--set", "threads=2"), 2, "--set threads: ranks share the cores among themselves, so it is no axis of"),
+        (("run", "scaling", "--set", "threads=2"), 2, "--set threads: no workload of scaling has such a parameter; valid: "),
         (("run", "quick", "--device", "cuda:9"), 69, "cuda"),
         (("run", "quick", "--device", "gpux"), 2, "gpux"),
         (("run", "self", "--set", "nn=3"), 2, "--set nn: no workload of self has such a parameter; valid: instances, seconds, threads"),

@@ -183,7 +183,7 @@ def test_cases_in_every_format(dlbench):
         (
             ["dense.toml", "-k", "and"],
             2,
-            "-k 'and', column 1: words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/",
+            "-k 'and': words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/",
         ),
         (["dense.toml", "-k", "vgg"], 2, "dense plans no case that -k selects; loosen it (dlbench list SUITE shows the ids)"),
         (["dense.toml", "--set", "m=1"], 2, "--set m: no workload of dense has such a parameter; valid: dtype, n"),
@@ -232,12 +232,7 @@ def test_a_reader_that_leaves_gets_no_traceback(tmp_path):
 @pytest.mark.parametrize(
     ("bench", "said"),
     [
-        ('"largest_batch"\naxes.model = "resnet18"\naxes.memory_gib = 1', "1 case, 1 search with about 9 tries, about 3.86 s"),
-        # Of 4 precisions, 2 layouts, 4 modes, and a batch and threads that are halved and doubled: 3 + 1 + 3 + 2 + 2 changes, twice.
-        (
-            '"fastest_train_step"\naxes.model = "resnet18"\naxes.implementation = "default"',
-            "1 case, 1 search with about 23 tries, about 8.78 s",
-        ),
+        ('"largest_batch"\naxes.model = "resnet18"\naxes.memory_gib = 1', "1 case, 1 search with about 15 tries, about 5.97 s"),
         ('"largest_batch"\naxes.model = "resnet18"\naxes.memory_gib = 1\naxes.batch = 8', "1 case, about 702 ms"),
     ],
 )

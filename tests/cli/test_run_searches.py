@@ -14,7 +14,7 @@ from front_door import PLUGINS, lines, measurements, start
 from dlbench.analysis.contribute.public import public_records
 from dlbench.analysis.read.table import collect
 from dlbench.core.store import load
-from dlbench.harness import measurer
+from dlbench.harness import runner
 
 pytestmark = pytest.mark.real
 
@@ -175,7 +175,7 @@ def test_a_try_that_was_edited_is_made_again(killed, batch):
 def test_a_budget_that_runs_out_is_said_and_more_of_it_goes_on(tmp_path, monkeypatch):
     suite = front_door.suite(tmp_path, FILL)
     with monkeypatch.context() as patch:
-        patch.setattr(measurer.Measurer, "left_s", lambda self: 1.0 - len(self.tried))
+        patch.setattr(runner.Runner, "_left_s", lambda self: 1.0 - len(self.tried))
         done = run(tmp_path, suite, SEARCHING, "--device", "cpu", "--rounds", "1", "--budget", "10m", "-o", "o.jsonl")
     (row,) = measurements(tmp_path / "o.jsonl")
     made = tries(tmp_path / "o.jsonl")

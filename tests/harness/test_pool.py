@@ -10,35 +10,39 @@ from dlbench.harness import pool
 from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.worker_process import RequestOutcome
 from dlbench.harness.ranks.placement import place_ranks
-from dlbench.harness.schedule import Side, Task
+from dlbench.harness.schedule import RunSettings, Side, Task
 
-ROUNDS = 7
+ROUNDS, SIDE = 7, Side({"cpu": None})
 
 
 class Process:
-    """In place of a real one."""
+    """In place of a real one, or of a group of them."""
 
     mode = "fork"
     usable = True
-
-    def __init__(self, *_):
-        self.ended = False
 
     def send(self, request):
         """Take anything."""
 
     def answer(self, run_ends):
-        """Be ready at once."""
+        return RequestOutcome("replied")
 
     def ask(self, *_):
         return RequestOutcome("replied")
 
     def end(self):
-        self.ended, self.usable = True, False
+        self.usable = False
 
 
 class Group(Process):
     """In place of several."""
+
+    def __init__(self, *_):
+        """Start none."""
+
+
+def pool_of(threads, first):
+    return pool.WorkerPool(RunSettings(Policy(), 0, "fork", threads), Interruption(), {None: first}, {})
 
 
 @pytest.mark.parametrize(
@@ -51,33 +55,23 @@ class Group(Process):
     ],
 )
 def test_as_many_processes_of_later_rounds_start_beside_that_of_a_round_as_there_are_cpus(monkeypatch, cpus, there):
-    made: list[Process] = []
-
-    def start(*arguments):
-        made.append(Process(*arguments))
-        return made[-1]
-
-    monkeypatch.setattr(pool, "WorkerProcess", start)
-    side = Side({"cpu": None})
-    task = Task(made_up.case("told"), side)
+    made = [Process()]
+    monkeypatch.setattr(pool, "WorkerProcess", lambda *_: made.append(Process()) or made[-1])
     counted = []
-    with pool.WorkerPool("fork", 0, cpus, Interruption(), {side.name: start()}, {}) as workers:
+    with pool_of(cpus, made[0]) as workers:
         for number in range(ROUNDS):
-            with workers.processes_of_round(number, [task], ROUNDS - number, training=False):
-                counted.append(sum(not process.ended for process in made))
-    assert counted == there
-    assert len(made) == ROUNDS
-    assert all(process.ended for process in made)
+            with workers.processes_of_round(number, [Task(made_up.case(), SIDE)], ROUNDS - number, training=False):
+                counted.append(sum(process.usable for process in made))
+    assert (counted, [process.usable for process in made]) == (there, [False] * ROUNDS)
 
 
 def test_instances_of_a_try_end_before_the_next_one_of_the_search_is_measured(monkeypatch):
     monkeypatch.setattr(pool, "RankGroup", Group)
-    side, there = Side({"cpu": None}), []
-    workers = pool.WorkerPool("fork", 0, 4, Interruption(), {side.name: Process()}, {})
-    with workers, workers.processes_of_round(0, [], 1, training=False):
+    there = []
+    with pool_of(4, Process()) as workers:
         for settings in ({"instances": 2}, {"instances": 2}, {}, {"instances": 4}):
             case = made_up.case("told", **settings)
-            workers.ask(SimpleNamespace(case=case, policy=Policy()), side, place_ranks(case, side.capacities(4)))
+            workers.ask(SimpleNamespace(case=case, policy=Policy()), SIDE, place_ranks(case, SIDE.capacities(4)), None)
             there.append([key[2] for key, each in workers._workers.items() if each.usable])
     two, four = "2 instances on cpu, threads None", "4 instances on cpu, threads None"
-    assert there == [["cpu", two], ["cpu", two], ["cpu"], ["cpu", four]]
+    assert there == [[two], [two], ["cpu"], ["cpu", four]]

@@ -11,26 +11,27 @@ from types import SimpleNamespace
 import front_door
 import made_up
 import pytest
-import scripted_card
 import shared_hosts
 
 from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Value
+from dlbench.core.errors import DeviceFault
 from dlbench.core.measurement import measurement_to_json
 from dlbench.core.model import Case, Parameter, Policy, Signature
 from dlbench.core.store import load
 from dlbench.core.units import Unit
-from dlbench.harness import measurer, runner
+from dlbench.harness import runner, schedule
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process import worker_process
 from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.wire import PrepareRequest, Reply
 from dlbench.harness.process.worker_process import RequestOutcome, WorkerProcess
 from dlbench.harness.progress import LOOK_S
 from dlbench.harness.ranks.rank_group import RankGroup
 from dlbench.harness.runner import Runner
-from dlbench.harness.schedule import GRACE_S, PAUSES_S, Observer, RunSettings, Side, Task
+from dlbench.harness.schedule import PAUSES_S, Observer, RunSettings, Side, Task
 
 BATCH, SEARCHED = Parameter("batch", "integer", False, minimum=1), {"batch": {"searched": ""}}
 MOST = Value("most", Unit.COUNT, role="largest")
@@ -47,17 +48,21 @@ class Machine:
         self.script = {name: list(seconds) for name, seconds in (script or {}).items()}
         self.asked = []
 
+    def within(self, settings):
+        self.ends_s = settings.run_ends - self.began
+        return self
+
     @contextmanager
     def processes_of_round(self, number, tasks, rounds_ahead, *, training):
         self.now_s += self.start_s if tasks else 0.0
         yield
 
-    def ask(self, request, side, placement, window, run_ends):
+    def ask(self, request, side, placement, window):
         name = request.case.workload
         self.asked.append((side.name, name, request.round, request.policy.round_s))
-        seconds, ends = self.script[name].pop(0) if name in self.script else 3.0, run_ends - self.began
-        if self.now_s + seconds > ends:
-            self.now_s = ends
+        seconds = self.script[name].pop(0) if name in self.script else 3.0
+        if self.now_s + seconds > self.ends_s:
+            self.now_s = self.ends_s
             return RequestOutcome("budget")
         self.now_s += seconds
         (measured,) = made_up.rounds_of(request.case, [[seconds / 3] * 3], items=1)
@@ -110,8 +115,8 @@ class Noting(Observer):
 def measured(monkeypatch, tasks, policy, held=(), late_s=0.0, signatures=(), in_order=True, pause=None, observer=None, machine=None):
     """Run tasks on a scripted machine; return it, who observed it, and the lines of the file but for the round's own."""
     machine, observer, saved = machine or Machine(), observer or Noting(), []
-    monkeypatch.setattr(runner, "WorkerPool", lambda *_: machine)
-    monkeypatch.setattr(measurer, "time", SimpleNamespace(monotonic=lambda: machine.began + machine.now_s))
+    monkeypatch.setattr(runner, "WorkerPool", lambda settings, *_: machine.within(settings))
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: machine.began + machine.now_s))
     if in_order:
         monkeypatch.setattr(runner, "in_order", lambda tasks, *_: list(tasks))
     settings = RunSettings(policy, 1, "fork", 1, machine.began - late_s)
@@ -127,119 +132,88 @@ def planned(names, sides=(None,), devices=("cpu",)):
     return [Task(Case(f"{name}[]@cpu", "mine", name, {}, "cpu"), side) for name in names for side in there]
 
 
-def ran(monkeypatch, script, budget_s, rounds=1, devices=("cpu",), sides=(None,), start_s=0.0, **options):
+def ran(monkeypatch, script, budget_s=60, rounds=1, devices=("cpu",), sides=(None,), start_s=0.0, **options):
     """Run the scripted cases in this order; return the machine, who observed it, and (kind, name, round, status, reason) of the lines."""
     policy = Policy(rounds=rounds, max_rounds=rounds, budget_s=budget_s)
     machine, observer, lines = measured(monkeypatch, planned(script, sides, devices), policy, machine=Machine(script, start_s), **options)
-    return (
-        machine,
-        observer,
-        [(each["kind"], each["case"]["workload"], each["round"], each["status"], *filter(None, [each.get("reason")])) for each in lines],
-    )
+    keys = [(each["kind"], each["case"]["workload"], each["round"], each["status"], *filter(None, [each.get("reason")])) for each in lines]
+    return machine, observer, keys
 
 
 def ok(name, number=0, kind="measurement"):
     return kind, name, number, "ok"
 
 
-def skipped(name, before, budget_s=60):
+def skipped(name, before="its turn", budget_s=60):
     reason = f"the budget of {budget_s} s was spent before {before}; give a larger --budget"
     return "measurement", name, 0, "skipped", reason
 
 
-def test_a_case_that_begins_within_the_budget_has_ten_seconds_more_and_the_next_none(monkeypatch):
-    machine, _, lines = ran(monkeypatch, {"a": [59.0], "b": [10.5], "c": [1.0]}, 60)
-    assert lines == [ok("a"), ok("b"), skipped("c", "its turn")]
-    assert (machine.now_s, GRACE_S) == (69.5, 10.0)
-
-
-def test_a_case_that_is_not_done_by_then_is_ended_and_skipped(monkeypatch):
-    machine, _, lines = ran(monkeypatch, {"a": [59.0], "b": [500.0], "c": [1.0]}, 60)
-    assert lines == [ok("a"), skipped("b", "it was done"), skipped("c", "its turn")]
-    assert machine.now_s == 60 + GRACE_S
-
-
-def test_the_budget_counts_from_the_start_of_the_command(monkeypatch):
-    _, _, lines = ran(monkeypatch, {"a": [59.0], "b": [1.0]}, 60, late_s=5.0)
-    assert lines == [ok("a"), skipped("b", "its turn")]
-
-
-def test_a_budget_that_was_spent_before_the_first_case_starts_no_process_and_says_so_of_each(monkeypatch):
-    machine, _, lines = ran(monkeypatch, {"a": [1.0], "b": [1.0]}, 2, late_s=3.0, start_s=5.0)
-    assert lines == [skipped("a", "its turn", 2), skipped("b", "its turn", 2)]
-    assert (machine.now_s, machine.asked) == (0.0, [])
-
-
-def test_a_device_that_is_not_there_is_the_reason_before_any_budget(monkeypatch):
-    _, _, lines = ran(monkeypatch, {"a": [1.0]}, 2, late_s=3.0, devices=["xpu:0"])
-    assert lines == [("measurement", "a", 0, "skipped", "this machine has no cpu; it has xpu:0")]
-
-
-def test_a_repetition_that_was_granted_does_not_start_behind_the_budget_and_what_was_measured_counts(monkeypatch):
-    machine, _, lines = ran(monkeypatch, {"a": [5.0, 5.0], "b": [57.0]}, 60, held=[WAITED])
-    assert lines == [ok("a", kind="discarded"), ok("b"), ok("a")]
-    assert machine.now_s == 62.0
-
-
-def test_a_repetition_that_the_budget_ends_leaves_what_was_measured(monkeypatch):
-    machine, _, lines = ran(monkeypatch, {"a": [5.0, 500.0], "b": [1.0]}, 60, held=[WAITED])
-    assert lines == [ok("a", kind="discarded"), ok("b"), ok("a")]
-    assert machine.now_s == 60 + GRACE_S
-
-
-def test_a_case_of_a_later_round_that_does_not_fit_is_left_out_and_keeps_its_rounds(monkeypatch):
-    # The second round fits by the first; then "a" takes longer than it did, so "b" would not be done in time, and "c" is.
-    machine, observer, lines = ran(monkeypatch, {"a": [5.0, 45.0], "b": [15.0, 1.0], "c": [8.0, 8.0]}, 75, rounds=3)
-    assert lines == [ok("a"), ok("b"), ok("c"), ok("a", 1), ok("c", 1)]
-    assert machine.asked[-1][1:3] == ("c", 1)
-    assert observer.left_out == ["b"]
-
-
-def test_a_case_of_a_later_round_that_the_budget_ends_keeps_its_rounds(monkeypatch):
-    machine, observer, lines = ran(monkeypatch, {"a": [5.0, 5.0], "b": [5.0, 500.0], "c": [5.0, 5.0]}, 60, rounds=3)
-    assert lines == [ok("a"), ok("b"), ok("c"), ok("a", 1)]
-    assert machine.now_s == 60 + GRACE_S
-    assert observer.left_out == ["b", "c"]
-
-
-def test_a_later_round_of_a_case_begins_only_where_each_of_its_sides_fits(monkeypatch):
-    # The second round fits by the first; then "a" takes longer than it did, and of "b" one side would be done in time, but not both.
-    machine, observer, lines = ran(monkeypatch, {"a": [5.0, 5.0, 25.0, 25.0], "b": [10.0] * 4}, 85, rounds=2, sides=("a", "b"))
-    assert lines == [ok("a"), ok("a"), ok("b"), ok("b"), ok("a", 1), ok("a", 1)]
-    assert [each[1:3] for each in machine.asked[-2:]] == [("a", 1)] * 2
-    assert observer.left_out == ["b", "b"]
-
-
-def test_a_try_of_a_search_that_is_not_done_by_then_ends_it_with_the_tries_there_are(monkeypatch):
-    machine, _, lines = ran(monkeypatch, {"grows": [1.0, 1.0, 500.0], "a": [1.0]}, 60, signatures=[GROWS])
-    unfinished = "unfinished: batch=2 fits so far; the budget ran out after 2 tries; go on with --resume and a larger --budget"
-    assert [(kind, *rest) for kind, *rest in lines] == [
-        ok("grows", kind="try"),
-        ok("grows", kind="try"),
-        ("measurement", "grows", 0, "skipped", unfinished),
-        skipped("a", "its turn"),
-    ]
-    assert machine.now_s == 60 + GRACE_S
+def unfinished(name, found, when):
+    reason = f"unfinished: batch={found} so far; the budget ran out {when}; go on with --resume and a larger --budget"
+    return "measurement", name, 0, "skipped", reason
 
 
 TRIES = [ok("fastest", kind="try")] * 3
+DISCARDED, FIRST_ROUND = ok("a", kind="discarded"), [ok("a"), ok("b"), ok("c")]
+NO_CPU = ("measurement", "a", 0, "skipped", "this machine has no cpu; it has xpu:0")
 
 
-def test_a_search_whose_find_the_budget_leaves_unmeasured_is_unfinished_and_says_what_it_found(monkeypatch):
-    _, _, lines = ran(monkeypatch, {"fastest": [1.0, 1.0, 1.0, 500.0]}, 60, signatures=[FASTEST])
-    so_far = "unfinished: batch=8 is the fastest so far; the budget ran out before that was measured"
-    assert lines == [*TRIES, ("measurement", "fastest", 0, "skipped", f"{so_far}; go on with --resume and a larger --budget")]
-
-
-def test_a_find_that_the_budget_leaves_unmeasured_in_a_later_round_keeps_its_rounds(monkeypatch):
-    _, _, lines = ran(monkeypatch, {"fastest": [1.0, 1.0, 1.0, 5.0, 500.0]}, 60, rounds=3, signatures=[FASTEST])
-    assert lines == [*TRIES, ok("fastest")]
-
-
-def test_no_try_of_a_search_starts_behind_the_budget(monkeypatch):
-    machine, _, lines = ran(monkeypatch, {"a": [61.0], "grows": [1.0]}, 60, signatures=[GROWS])
-    assert lines == [ok("a"), skipped("grows", "its turn")]
-    assert [each[1] for each in machine.asked] == ["a"]
+@pytest.mark.parametrize(
+    ("script", "how", "lines", "ends_s", "left_out"),
+    [
+        # A case that begins within the budget has ten seconds more, and the next none.
+        ({"a": [59.0], "b": [10.5], "c": [1.0]}, {}, [ok("a"), ok("b"), skipped("c")], 69.5, []),
+        ({"a": [59.0], "b": [500.0], "c": [1.0]}, {}, [ok("a"), skipped("b", "it was done"), skipped("c")], 70.0, []),
+        # The budget counts from the start of the command; one that was spent before the first case starts no process.
+        ({"a": [59.0], "b": [1.0]}, {"late_s": 5.0}, [ok("a"), skipped("b")], 59.0, []),
+        ({"a": [1.0], "b": [1.0]}, {"late_s": 61.0, "start_s": 5.0}, [skipped("a"), skipped("b")], 0.0, []),
+        # A device that is not there is the reason before any budget.
+        ({"a": [1.0]}, {"late_s": 61.0, "devices": ["xpu:0"]}, [NO_CPU], 0.0, []),
+        # A repetition that was granted does not start behind the budget, and one that the budget ends leaves what was measured.
+        ({"a": [5.0, 5.0], "b": [57.0]}, {"held": [WAITED]}, [DISCARDED, ok("b"), ok("a")], 62.0, []),
+        ({"a": [5.0, 500.0], "b": [1.0]}, {"held": [WAITED]}, [DISCARDED, ok("b"), ok("a")], 70.0, []),
+        # So does a case of a later round.
+        ({"a": [5.0] * 2, "b": [5.0, 500.0], "c": [5.0] * 2}, {"rounds": 3}, [*FIRST_ROUND, ok("a", 1)], 70.0, ["b", "c"]),
+        # The second round fits by the first; then "a" takes longer than it did, so "b" would not be done in time, and "c" is.
+        (
+            {"a": [5.0, 45.0], "b": [15.0, 1.0], "c": [8.0, 8.0]},
+            {"rounds": 3, "budget_s": 75},
+            [*FIRST_ROUND, ok("a", 1), ok("c", 1)],
+            81.0,
+            ["b"],
+        ),
+        # The same, and of "b" one side would be done in time, but not both.
+        (
+            {"a": [5.0, 5.0, 25.0, 25.0], "b": [10.0] * 4},
+            {"rounds": 2, "budget_s": 85, "sides": ("a", "b")},
+            [ok("a"), ok("a"), ok("b"), ok("b"), ok("a", 1), ok("a", 1)],
+            80.0,
+            ["b", "b"],
+        ),
+        # A try of a search that is not done by then ends it with the tries there are, and none starts behind the budget.
+        (
+            {"grows": [1.0, 1.0, 500.0], "a": [1.0]},
+            {"signatures": [GROWS]},
+            [*[ok("grows", kind="try")] * 2, unfinished("grows", "2 fits", "after 2 tries"), skipped("a")],
+            70.0,
+            [],
+        ),
+        ({"a": [61.0], "grows": [1.0]}, {"signatures": [GROWS]}, [ok("a"), skipped("grows")], 61.0, []),
+        # What a search found is measured in each round.
+        (
+            {"fastest": [1.0, 1.0, 1.0, 500.0]},
+            {"signatures": [FASTEST]},
+            [*TRIES, unfinished("fastest", "8 is the fastest", "before that was measured")],
+            70.0,
+            [],
+        ),
+        ({"fastest": [1.0, 1.0, 1.0, 5.0, 500.0]}, {"rounds": 3, "signatures": [FASTEST]}, [*TRIES, ok("fastest")], 70.0, ["fastest"]),
+    ],
+)
+def test_what_a_budget_starts_and_ends(monkeypatch, script, how, lines, ends_s, left_out):
+    machine, observer, found = ran(monkeypatch, script, **how)
+    assert (found, machine.now_s, observer.left_out) == (lines, ends_s, left_out)
 
 
 @pytest.mark.parametrize("how", ["budget", "deadline", "died"])
@@ -271,9 +245,24 @@ def test_ranks_that_are_still_starting_when_the_run_ends_are_gone():
         assert not ranks.usable
 
 
+def test_an_import_of_torch_that_takes_too_long_is_no_matter_of_the_driver(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_process, "IMPORT_S", 0.0)
+    done = front_door.in_process(tmp_path, "devices")
+    late = "it had not imported torch after 0 s; try again, as the disk may have it at hand by then"
+    assert (done.code, done.err) == (2, f"dlbench: the measuring process could not start: {late}\n")
+
+
+def test_devices_that_do_not_start_are_told_from_that():
+    worker = SimpleNamespace(interpreter=worker_process.Interpreter(), ask=lambda request: RequestOutcome("deadline"))
+    with pytest.raises(DeviceFault) as error:
+        worker_process.handshake(worker, (), (), 1)
+    late = "it imported torch, and did not say within 120 s which devices there are; see what their driver says"
+    assert str(error.value) == f"the measuring process could not start: {late}"
+
+
 def test_the_command_ends_a_case_behind_its_budget_and_goes_on_to_its_end(monkeypatch, tmp_path):
     """Without a grace, so that a case of an hour is ended as soon as it has begun."""
-    monkeypatch.setattr(runner, "GRACE_S", 0.0)
+    monkeypatch.setattr(schedule, "GRACE_S", 0.0)
     suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [3600.0]', head="policy.rounds = 1")
     done = shared_hosts.dlbench("run", suite, "--device", "cpu", "--budget", "1s", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 4, done.err  # nothing was measured
@@ -281,39 +270,6 @@ def test_the_command_ends_a_case_behind_its_budget_and_goes_on_to_its_end(monkey
     assert line["status"] == "skipped"
     assert line["reason"].startswith("the budget of 1 s was spent before ")
     assert front_door.lines(tmp_path / "o.jsonl")[-1]["kind"] == "footer"
-
-
-MINE = """
-import dlbench
-import torch
-
-
-@dlbench.network(inputs=(2,), classes=2)
-def mine():
-    return torch.nn.Linear(2, 2)
-
-
-@dlbench.data
-def numbers(batch):
-    return [(torch.zeros(batch, 2), torch.zeros(batch, dtype=torch.long))] * 4
-"""
-
-
-def test_no_budget_is_too_short_for_the_training_that_all_others_are_held_against(monkeypatch, tmp_path):
-    (tmp_path / "mine.py").write_text(MINE)
-    hello = runner.ask_hello([str(tmp_path / "mine.py")], ["convergence"])
-    monkeypatch.setattr(scripted_card, "own_hello", lambda: hello)
-    machine = scripted_card.ScriptedCard(tmp_path, devices=[scripted_card.CPU])
-    machine.seconds = lambda case, number, policy: 100.0
-    command = ["-m", "dlbench", "run", "convergence", "mine.py", "--set", "format=amp_bf16,bf16,fp32", "--device", "cpu"]
-    assert machine([*command, "--budget", "5s", "-o", "o.jsonl"], 1e6) == 0, machine.done
-    ended = [(each["case"]["params"]["format"], each["status"]) for each in front_door.measurements(tmp_path / "o.jsonl")]
-    assert ended == [("fp32", "ok"), ("amp_bf16", "skipped"), ("bf16", "skipped")]
-    go_on = "dlbench run --resume o.jsonl --budget"
-    assert f"note: the budget left out 2 cases; go on with: {go_on} TIME\n" in machine.done.err
-    assert machine(["-m", *go_on.split(), "10m"], 1e6) == 0, machine.done
-    again = [(each["case"]["params"]["format"], each["status"]) for each in front_door.measurements(tmp_path / "o.jsonl")[3:]]
-    assert again == [("amp_bf16", "ok"), ("bf16", "ok")]
 
 
 CALM = Policy(rounds=3, max_rounds=3, budget_s=1e6, round_s=0.3, tries=1)

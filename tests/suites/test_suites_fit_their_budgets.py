@@ -11,7 +11,7 @@ import made_up
 import pytest
 from scripted_card import SET_UP_S, START_S, WARM_UP_S, seconds_on_a_cpu
 
-from dlbench.harness import measurer, runner
+from dlbench.harness import runner
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import load
 from dlbench.harness.pool import process_for
@@ -50,7 +50,7 @@ class Machine:
         self.groups.clear()
         yield
 
-    def ask(self, request, side, placement, window, run_ends):
+    def ask(self, request, side, placement, window):
         case = request.case
         self.now_s += self.seconds(case, request.policy)
         batch = int(case.params.get("batch") or 1)
@@ -92,7 +92,7 @@ def measured(monkeypatch, name, devices, cpu_s=None):
     monkeypatch.setattr(runner, "WorkerPool", lambda *_: machine)
     monkeypatch.setattr(linux, "ROOT", front_door.ROOT / "nowhere")
     saved, began = [], time.monotonic()  # a runner reads its start from the real clock
-    monkeypatch.setattr(measurer, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
     with Interruption() as interruption:
         settings, watch = RunSettings(policy, 1, "fork", threads=64), Monitor([describe_cpu()], 1)
         Runner(tasks, settings, interruption, saved.append, Observer(), watch, signatures=signatures).run()

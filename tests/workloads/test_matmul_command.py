@@ -69,13 +69,9 @@ def test_single_bits_without_a_compiler_are_unsupported_on_a_cpu(tmp_path):
 @pytest.mark.parametrize(
     ("suite_name", "dtype", "sentence"),
     [
-        ("cnn", "int8", "no dtype is called 'int8' here, only in matmul; valid: fp64, fp32, tf32, bf16, fp16, amp_bf16, amp_fp16"),
-        ("conv", "binary", "no dtype is called 'binary' here, only in matmul; valid: fp64, fp32, tf32, bf16, fp16, amp_bf16, amp_fp16"),
-        (
-            "conv",
-            "fp8",
-            "no dtype is called 'fp8' here, fp8_e4m3 and fp8_e5m2 only in matmul; valid: fp64, fp32, tf32, bf16, fp16, amp_bf16, amp_fp16",
-        ),
+        ("cnn", "int8", "no dtype is called 'int8'; valid: fp64, fp32, tf32, bf16, fp16, amp_bf16, amp_fp16"),
+        ("conv", "binary", "no dtype is called 'binary'; valid: fp64, fp32, tf32, bf16, fp16, amp_bf16, amp_fp16"),
+        ("conv", "fp8", "no dtype is called 'fp8'; valid: fp64, fp32, tf32, bf16, fp16, amp_bf16, amp_fp16"),
         ("matmul", "fp8", "no dtype is called 'fp8'; did you mean 'fp8_e4m3' or 'fp8_e5m2'?"),
         ("matmul", "fp8_e4m", "no dtype is called 'fp8_e4m'; did you mean 'fp8_e4m3'?"),
     ],

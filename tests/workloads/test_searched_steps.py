@@ -7,7 +7,7 @@ from small_classifier import tiny_network
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Case, Status
 from dlbench.core.precision import PRECISIONS
-from dlbench.harness.plan.adaptive import AdaptivePlan
+from dlbench.harness.plan.searches import search_of
 from dlbench.harness.worker import registry
 from dlbench.workloads import cnn, searched_steps
 from dlbench.workloads.searched_steps import largest_batch
@@ -22,7 +22,7 @@ def test_what_is_chosen_runs_as_the_step_of_that_name_and_a_search_begins_at_its
     registry.load_builtins()
     signature = registry.get(name).signature
     plain = {**PLAIN, **({"implementation": "default"} if name == "fastest_train_step" else {})}
-    plan = AdaptivePlan.of(Case.of("modes", signature, {"model": "resnet18"}, "cpu"), signature)
+    plan = search_of(Case.of("modes", signature, {"model": "resnet18"}, "cpu"), signature)
     assert plan.next([]).params == {"model": "resnet18", **plain}
     switches = signature.declared.having("switch")
     assert {name: signature.declared.plain_default(name) for name in switches} == {name: plain[name] for name in switches}
@@ -65,7 +65,7 @@ def searched(peak_mib, *, gibibytes=1.0, fits=None, reports=True):
     """Search with a peak by batch, and return the outcome and the batches that were tried."""
     registry.load_builtins()
     signature = registry.get("largest_batch").signature
-    plan = AdaptivePlan.of(Case.of("memory", signature, {"model": "alexnet", "memory_gib": gibibytes}, "cpu"), signature)
+    plan = search_of(Case.of("memory", signature, {"model": "alexnet", "memory_gib": gibibytes}, "cpu"), signature)
     tries = []
     while case := plan.next(tries):
         peak = int(peak_mib(case.params["batch"]) * MIB)

@@ -153,7 +153,7 @@ def open_ab_side(
     side: Side, reference: str | None, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
 ) -> Iterator[ABSide]:
     """Put the code of a side in place and start its worker, as `open_side` does; an error names the side."""
-    with _code_in_place(side, reference, interruption) as (here, folder, revision), ExitStack() as stack:
+    with _code_in_place(side, reference) as (here, folder, revision), ExitStack() as stack:
         with _named(here, folder):
             opened = stack.enter_context(open_side(here, suites, settings, interruption))
         yield ABSide(opened, folder, revision)
@@ -170,10 +170,10 @@ def _named(side: Side, folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _code_in_place(side: Side, reference: str | None, interruption: Interruption) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
+def _code_in_place(side: Side, reference: str | None) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
     """Check a side's git reference out into a temporary folder. Yield the side that imports from there, the folder, and its revision.
 
-    The folder is removed even at an abrupt exit. Without a reference the side is yielded unchanged, with no folder and no revision.
+    Without a reference the side is yielded unchanged, with no folder and no revision.
     Raises UsageError where no plugin lies in a checkout, or the reference does not have it.
     """
     if reference is None:
@@ -184,10 +184,7 @@ def _code_in_place(side: Side, reference: str | None, interruption: Interruption
     root = next(filter(None, map(folders.root_of, files.values())), None)
     if root is None:
         raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
-    with (
-        TemporaryDirectory(prefix="dlbench-", ignore_cleanup_errors=True) as temporary,
-        interruption.before_exit(lambda: shutil.rmtree(temporary, ignore_errors=True)),
-    ):
+    with TemporaryDirectory(prefix="dlbench-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve() / "checkout"
         folder.mkdir()
         try:
@@ -202,7 +199,7 @@ def _code_in_place(side: Side, reference: str | None, interruption: Interruption
         here = Path.cwd()
         there = folder / here.relative_to(root) if here.is_relative_to(root) else folder
         interpreter = replace(side.interpreter, folder=there if there.is_dir() else folder, imports_from_folder=True)
-        side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=root)
+        side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=str(root))
         yield side, folder, {"ref": reference, "commit": commit}
 
 

@@ -2,13 +2,11 @@
 
 import itertools
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
 from dlbench.core.model import ACCELERATOR, CPU_AXES, DEVICE_KINDS, OWN, Case, Parameter, ParamValue, Policy, Signature, kind_of
-from dlbench.harness.plan.adaptive import policy_of_tries
 from dlbench.harness.plan.suite import Bench, Suite, axis_values
 
 MAX_CASES = 200_000
@@ -18,13 +16,16 @@ _SETUP_S = 0.3
 """Set-up of a case in a round, for `case_s`: a fork, and building a model."""
 _WARMUP_S = 0.2
 """Least warm-up on a CPU, where the policy leaves it open."""
+TRIES = 15
+"""About how many tries a search makes."""
 
 ALL, CORES = "all", "cores"
 """Values of the axes of the CPU that stand for numbers of this machine: see `with_core_counts`."""
-_RANKS_SHARE = "ranks share the cores among themselves, so it is no axis of a workload that has them; leave it out there"
 
 Signatures = Mapping[str, Signature]
 Suites = Sequence[Suite]
+_Meant = Mapping[ParamValue, Iterable[ParamValue]]
+"""The values that words of an axis stand for."""
 
 
 def workload_names(suites: Suites) -> tuple[str, ...]:
@@ -40,40 +41,40 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
     wanted = _settings(settings)
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in wanted:
-        if axis in valid:
-            continue
-        if axis in CPU_AXES:
-            raise UsageError(f"--set {axis}: {_RANKS_SHARE}")
-        raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
+        if axis not in valid:
+            raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
 
     def changed(bench: Bench) -> Bench:
         axes = dict(bench.axes)
         for axis, texts in wanted.items():
-            parameter = signatures[bench.workload].parameter(axis)
-            if parameter is None:
-                continue
-            where = f"--set {axis}={','.join(texts)} ({bench.workload})"
-            values = axis_values(map(parameter.parse, texts), where)
-            axes[axis] = tuple(_checked(parameter, value, where, signatures) for value in values)
+            if parameter := signatures[bench.workload].parameter(axis):
+                where = f"--set {axis}={','.join(texts)} ({bench.workload})"
+                values = axis_values(map(parameter.parse, texts), where)
+                axes[axis] = tuple(_checked(parameter, value, where) for value in values)
         return replace(bench, axes=axes)
 
+    return _with_benches(suites, changed)
+
+
+def _with_benches(suites: Suites, changed: Callable[[Bench], Bench]) -> tuple[Suite, ...]:
     return tuple(replace(suite, benches=tuple(map(changed, suite.benches))) for suite in suites)
 
 
-def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str] = ()) -> tuple[Suite, ...]:
+def with_user_names(suites: Suites, signatures: Signatures) -> tuple[Suite, ...]:
     """Return the suites with the value ``own`` of an axis replaced by all values that the user defines for that parameter.
 
     If the user defines none, the value is left out. An axis without values goes, or its whole bench if the parameter has no default.
     If a workload has benches with ``own`` and others, only one kind stays: the former if the user defines all that they name.
-    Raises SuiteError if none of a suite's benches with ``own`` is left; it says what the user's ``files`` lack.
+    Raises SuiteError if none of a suite's benches with ``own`` is left.
     """
-    return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures, files))) for suite in suites)
+    return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures))) for suite in suites)
 
 
-def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
+def _with_user_names(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
     benches = []
     for where, bench, signature in _benches([suite], signatures):
-        axes = {axis: _expand_own(values, signature.parameter(axis)) for axis, values in bench.axes.items()}
+        own: dict[str, _Meant] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
+        axes = {axis: _expanded(values, own.get(axis, {})) for axis, values in bench.axes.items()}
         benches.append((where, bench, signature, axes, axes != bench.axes))
     with_others = {bench.workload for _, bench, _, _, has_own in benches if not has_own}
     with_all_defined = {bench.workload for _, bench, _, axes, has_own in benches if has_own and all(axes.values())}
@@ -94,20 +95,14 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
         any_left = any_left or has_own or any(parameter.user for parameter in parameters.values())
         yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
-    if not first_lack or any_left:
-        return
-    if files:
-        right = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
-        raise SuiteError(f"{', '.join(files)}: no network is registered there; {right}")
-    raise SuiteError(f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
+    if first_lack and not any_left:
+        right = "put @dlbench.network(inputs=…, classes=…) above the function that returns it, and name its file: dlbench run mine.py"
+        raise SuiteError(f"{first_lack}; {right} (docs/my-network.md shows one)")
 
 
-def _expand_own(values: tuple[ParamValue, ...], parameter: Parameter | None) -> tuple[ParamValue, ...]:
-    """Return the values of an axis, without repetitions, with those that the user defines in place of ``own``."""
-    defined = None if parameter is None else parameter.user
-    if defined is None or OWN not in values:
-        return values
-    return tuple(dict.fromkeys(each for value in values for each in (defined if value == OWN else (value,))))
+def _expanded(values: Iterable[ParamValue], meant: _Meant) -> tuple[ParamValue, ...]:
+    """Return the values of an axis, without repetitions, with what some words have ``meant`` in their place."""
+    return tuple(dict.fromkeys(each for value in values for each in meant.get(value, [value])))
 
 
 def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]:
@@ -117,19 +112,15 @@ def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]
     ``cpus`` if that is larger; as instances for those of 1, 2, 4 … that divide it.
     """
     doublings = [*(2**power for power in range(cores.bit_length()) if 2**power < cores), cores]
-    numbers = {
+    numbers: dict[str, _Meant] = {
         "threads": {ALL: [*doublings, *([cpus] if cpus > cores else [])], CORES: [cores]},
         "instances": {ALL: [each for each in doublings if not cores % each], CORES: [cores]},
     }
 
     def with_numbers(bench: Bench) -> Bench:
-        axes = {}
-        for axis, values in bench.axes.items():
-            known = numbers.get(axis, {})
-            axes[axis] = tuple(dict.fromkeys(each for value in values for each in known.get(str(value), [value])))
-        return replace(bench, axes=axes)
+        return replace(bench, axes={axis: _expanded(values, numbers.get(axis, {})) for axis, values in bench.axes.items()})
 
-    return tuple(replace(suite, benches=tuple(map(with_numbers, suite.benches))) for suite in suites)
+    return _with_benches(suites, with_numbers)
 
 
 def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
@@ -144,13 +135,11 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
         _check_devices(bench.devices, kinds, where)
         for axis, values in bench.axes.items():
             parameter = signature.parameter(axis)
-            if parameter is None and axis in CPU_AXES:
-                raise SuiteError(f"{where}, axis {axis}: {_RANKS_SHARE}")
             if parameter is None:
                 valid = [each.name for each in signature.parameters]
                 raise SuiteError(f"{where}: no parameter is called '{axis}'{nearest(axis, valid)}")
             for value in values:
-                _checked(parameter, value, where, signatures)
+                _checked(parameter, value, where)
         for parameter in signature.parameters:
             if parameter.required and parameter.name not in bench.axes:
                 raise SuiteError(f"{where}: '{parameter.name}' has no default; add axes.{parameter.name}, {parameter.wanted()}")
@@ -159,7 +148,7 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
 def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> None:
     for name in names:
         kind, colon, index = name.partition(":")
-        valid_index = not colon or (kind != "cpu" and re.fullmatch("[0-9]+", index))
+        valid_index = not colon or (kind != "cpu" and index.isdecimal())
         if name != ACCELERATOR and (kind not in kinds or not valid_index):
             near = nearest(ACCELERATOR if name == "gpu" else name, [*kinds, ACCELERATOR])  # in letters "xpu" would be the nearest
             raise SuiteError(f"{where}, devices: no device is called '{name}'{near}")
@@ -188,63 +177,20 @@ def plan(
     has cases, too, which the runner skips with a reason; so has ``accelerator`` if there is only the CPU. With ``include_absent`` false,
     as the user chose the devices, it has none. ``only`` returns whether to plan a case, by its id.
 
-    Raises SuiteError at once for more than ``MAX_CASES``, and UsageError at the end if there was no case.
+    Raises SuiteError before the first case for more than ``MAX_CASES``, and UsageError at the end if there was none.
     """
     total = count(suites, devices, include_absent=include_absent)
     if total > MAX_CASES:
         raise SuiteError(
             f"{_names(suites)} would plan {total:,} cases, and {MAX_CASES:,} is the limit; shorten an axis, for example with --set"
         )
-    return _cases(suites, signatures, devices, only, include_absent)
-
-
-def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) -> Policy:
-    """Return the policy that all the suites agree on; where they differ, the default one holds for the whole run.
-
-    A suite's budget is that of one device; the returned one is that of all that the suites' benches are measured on.
-    """
-    policies = {suite.policy for suite in suites}
-    policy = policies.pop() if len(policies) == 1 else Policy()
-    if policy.budget_s is None:
-        return policy
-    measured = {device for suite in suites for bench in suite.benches for device in _devices_of(suite, bench, signatures, devices, False)}
-    return replace(policy, budget_s=policy.budget_s * max(1, len(measured)))
-
-
-def forecast_s(suite: Suite, devices: Sequence[str]) -> float:
-    """Guess the seconds of a suite on these devices from its file alone: its budget for each that it is measured on, or else its rounds."""
-    measured = {device for bench in suite.benches for device in _resolved(suite, bench, devices, False)}
-    if suite.policy.budget_s is not None:
-        return suite.policy.budget_s * len(measured)
-    return estimate(suite.policy, count([suite], devices, include_absent=False))
-
-
-def case_s(policy: Policy) -> float:
-    """Forecast from the policy alone how long a case takes in a round: set-up, warm-up and blocks, 1.5 s by default."""
-    warmup_s = _WARMUP_S if policy.warmup_s is None else policy.warmup_s
-    return min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)
-
-
-def estimate(policy: Policy, cases: int, tries: int = 0) -> float:
-    """Forecast how long so many cases take, and so many tries of searches, which are made once and only while the budget lasts.
-
-    A budget cuts later rounds, never the first, and what it leaves makes them longer.
-    """
-    round_s, budget_s = cases * case_s(policy), policy.budget_s
-    rounds_s, tries_s = policy.rounds * round_s, tries * case_s(policy_of_tries(policy))
-    return rounds_s + tries_s if budget_s is None else max(round_s, min(rounds_s + tries_s, budget_s))
-
-
-def _cases(
-    suites: Suites, signatures: Signatures, devices: Sequence[str], only: Callable[[str], bool] | None, include_absent: bool
-) -> Iterator[Case]:
     planned = set[str]()
     for suite in suites:
         for bench in suite.benches:
             signature = signatures[bench.workload]
             # Checking once more makes an integer a float if the parameter is a number.
             axes = {
-                name: [_checked(parameter, value, name, {}) for value in values]
+                name: [_checked(parameter, value, name) for value in values]
                 for name, values in bench.axes.items()
                 if (parameter := signature.parameter(name))
             }
@@ -262,15 +208,61 @@ def _cases(
         raise UsageError(f"{nothing}; leave --device out, or measure where they are")
 
 
+def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) -> Policy:
+    """Return the policy that all the suites agree on; where they differ, the default one holds for the whole run.
+
+    A suite's budget is that of one device; the returned one is that of all that the suites' benches are measured on.
+    """
+    policies = {suite.policy for suite in suites}
+    policy = policies.pop() if len(policies) == 1 else Policy()
+    if policy.budget_s is None:
+        return policy
+    measured = {device for suite in suites for bench in suite.benches for device in _devices_of(suite, bench, signatures, devices, False)}
+    return replace(policy, budget_s=policy.budget_s * len(measured))
+
+
+def forecast_s(suite: Suite, devices: Sequence[str]) -> float:
+    """Guess the seconds of a suite on these devices from its file alone: its budget for each that it is measured on, or else its rounds."""
+    policy = policy_of([suite], {}, devices)
+    return policy.budget_s or estimate(policy, count([suite], devices, include_absent=False))
+
+
+def unsearched(case: Case, signature: Signature | None) -> Case:
+    """Return a case without what it could leave to a search: all that differ in nothing else draw the same numbers."""
+    if signature is None or not (searched := signature.declared.searched):
+        return case
+    return Case.of(case.suite, signature, {name: each for name, each in case.params.items() if name not in searched}, case.device)
+
+
+def policy_of_tries(policy: Policy) -> Policy:
+    """Return how a try of a search is measured: as briefly as its memory and a rough time allow."""
+    return replace(policy, min_blocks=1, round_s=min(policy.round_s, 0.2), max_warmup_s=min(policy.max_warmup_s, 1.0))
+
+
+def case_s(policy: Policy) -> float:
+    """Forecast from the policy alone how long a case takes in a round: set-up, warm-up and blocks, 1.5 s by default."""
+    warmup_s = _WARMUP_S if policy.warmup_s is None else policy.warmup_s
+    return min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)
+
+
+def estimate(policy: Policy, cases: int, searches: int = 0) -> float:
+    """Forecast how long so many cases take, and the tries of so many searches, which are made once and only while the budget lasts.
+
+    A budget cuts later rounds, never the first, and what it leaves makes them longer.
+    """
+    round_s, budget_s = cases * case_s(policy), policy.budget_s
+    rounds_s, tries_s = policy.rounds * round_s, TRIES * searches * case_s(policy_of_tries(policy))
+    return rounds_s + tries_s if budget_s is None else max(round_s, min(rounds_s + tries_s, budget_s))
+
+
 def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of each axis, as text; those of an axis that is named twice together."""
     wanted: dict[str, list[str]] = {}
     for setting in settings:
-        axis, equals, values = setting.partition("=")
-        if not axis or not equals or not values:
+        axis, _, values = setting.partition("=")
+        if not axis or not values:
             raise UsageError(f"--set {setting}: write axis=value or axis=value,value")
-        if axis in wanted:
-            raise UsageError(f"--set {setting}: {axis} is set already; write --set {axis}={','.join(wanted[axis])},{values}")
-        wanted[axis] = values.split(",")
+        wanted.setdefault(axis, []).extend(values.split(","))
     return wanted
 
 
@@ -285,51 +277,29 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
             yield f"{where} ({workload})", bench, signatures[workload]
 
 
-def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
-    """Return a valid value of a parameter. Raises SuiteError that names the nearest valid value, or the workloads that take this one."""
-    if value == OWN and parameter.user is not None:
-        return value  # for `with_user_names` to replace
-    if value in (ALL, CORES) and parameter.name in CPU_AXES:
-        return value  # for `with_core_counts`
+def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
+    """Return a valid value of a parameter. Raises SuiteError that names the nearest valid value."""
+    if (value == OWN and parameter.user is not None) or (value in (ALL, CORES) and parameter.name in CPU_AXES):
+        return value  # for `with_user_names`, or `with_core_counts`, to replace
     try:
         checked = parameter.check(value)
     except ValueError as error:
         if parameter.choices and isinstance(value, str):
-            near = _elsewhere(parameter, value, signatures) or nearest(value, list(parameter.choices), least=_LIKE)
+            near = nearest(value, list(parameter.choices), least=_LIKE)
             raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{near}") from error
         raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
     return value if checked is None else checked
 
 
-_FEW = 2
-"""Workloads that a message names at most."""
 _LIKE = 0.8
 """Least similarity of a name that is suggested. For short words less is no typing error: nhwc is the opposite of nchw."""
-
-
-def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
-    """Return which workloads take a value that this one does not, or values that begin with it; an empty text if none does."""
-    if any(each.startswith(value) for each in parameter.choices):
-        return ""
-    workloads, longer = list[str](), dict[str, None]()
-    for signature in signatures.values():
-        other = signature.parameter(parameter.name)
-        found = [each for each in other.choices if each.startswith(value)] if other else []
-        if found:
-            workloads.append(signature.name)
-            longer |= dict.fromkeys(found)
-    if not workloads:
-        return ""
-    first, more = workloads[:_FEW], len(workloads) - _FEW
-    where = f"{', '.join(first)} and {more} more" if more > 0 else " and ".join(first)
-    named = "" if value in longer else f"{' and '.join(longer)} "
-    return f" here, {named}only in {where}; valid: {', '.join(parameter.choices)}"
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
     """Return the ids of the devices that a bench has cases on; if its cases have several ranks, the first of each kind alone."""
     found = _resolved(suite, bench, present, include_absent)
-    if signatures[bench.workload].parameter("ranks") is None:
+    signature = signatures.get(bench.workload)
+    if signature is None or signature.parameter("ranks") is None:
         return found
     first_of_kind = {kind_of(device): device for device in reversed(found)}
     return tuple(first_of_kind.values())[::-1]
@@ -340,12 +310,11 @@ def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent
     wanted = bench.devices or suite.devices
     if not wanted:
         return tuple(present)
-    found: dict[str, None] = {}
+    found: list[str] = []
     for word in wanted:
         named = [device for device in present if word in (device, kind_of(device)) or (word == ACCELERATOR and kind_of(device) != "cpu")]
-        absent = [word] if include_absent else []
-        found.update(dict.fromkeys(named or absent))
-    return tuple(found)
+        found += named or [word] * include_absent
+    return tuple(dict.fromkeys(found))
 
 
 def _names(suites: Suites) -> str:

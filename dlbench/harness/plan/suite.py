@@ -22,7 +22,7 @@ Table = Mapping[str, Any]
 _COUNTS = ("rounds", "max_rounds", "min_blocks", "max_blocks", "tries")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bench:
     """One workload and the values that each of its named parameters takes; the last axis varies fastest."""
 
@@ -32,7 +32,7 @@ class Bench:
     """Device ids or kinds; empty: those of the suite."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Suite:
     """Benches that are planned and run together, under one policy."""
 
@@ -49,18 +49,18 @@ class Suite:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data: the tables of the TOML file, and the name."""
-        policy = {key: value for key, value in asdict(self.policy).items() if value is not None}
-        benches = [_without_empty({"workload": b.workload, "axes": dict(b.axes), "devices": b.devices}) for b in self.benches]
-        head = {"name": self.name, "about": self.about, "devices": list(self.devices), "policy": policy}
-        return _without_empty({**head, "thresholds": dict(self.thresholds), "bench": benches})
+        data = asdict(self)
+        data["policy"] = _without_empty(data["policy"])
+        data["bench"] = [_without_empty(bench) for bench in data.pop("benches")]
+        del data["origin"]
+        return _without_empty(data)
 
     @classmethod
     def from_json(cls, data: Table) -> Self:
         """Inverse of `to_json`, also after a round through JSON text. Raises SuiteError for data that is no suite."""
-        name = data.get("name")
-        if not isinstance(name, str):
-            raise SuiteError("a suite in the result file's header has no name; the file was edited or damaged")
-        return cls(**_contents({key: value for key, value in data.items() if key != "name"}, f"suite {name}"), name=name)
+        rest = dict(data)
+        name = str(rest.pop("name", None))
+        return cls(**_contents(rest, f"suite {name}"), name=name)
 
 
 def _builtin() -> Path:
@@ -75,7 +75,7 @@ def builtin_names() -> list[str]:
 def names_in_full() -> list[str]:
     """Return the names of the built-in suites that state their place among all, in that order."""
     heads = {name: parse_toml((_builtin() / f"{name}.toml").read_text(encoding="utf-8"), name) for name in builtin_names()}
-    places = {name: place for name, head in heads.items() if (place := _place_in_full(head, f"{name}.toml")) is not None}
+    places = {name: head["place_in_full"] for name, head in heads.items() if "place_in_full" in head}
     return sorted(places, key=places.__getitem__)
 
 
@@ -113,14 +113,11 @@ def parse(text: str, origin: str) -> Suite:
 
 
 def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
-    """Return the values of one axis. Raises SuiteError that begins with ``where`` if one is of a wrong type, or two are the same."""
+    """Return the values of one axis, each once. Raises SuiteError that begins with ``where`` if one is of a wrong type."""
     checked: dict[str, ParamValue] = {}
     for each in values:
         value = _value(each, where)
-        text = value_text(value)
-        if text in checked:  # two numbers with one text would give two cases one id
-            raise SuiteError(f"{where}: {text} stands there twice; write each value once")
-        checked[text] = value
+        checked.setdefault(value_text(value), value)  # two numbers with one text would give two cases one id
     if not checked:
         raise SuiteError(f"{where}: the list is empty; give it a value, or leave the axis out")
     return tuple(checked.values())
@@ -129,9 +126,8 @@ def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
 def _contents(data: Table, origin: str) -> dict[str, Any]:
     """Check the tables of a suite and return the arguments of `Suite`, all but its name."""
     _check_keys(data, ("about", "place_in_full", "devices", "policy", "thresholds", "include", "bench"), origin)
-    _place_in_full(data, origin)
     about, benches = data.get("about", ""), data.get("bench", [])
-    included = _included(data.get("include", []), origin)
+    included = _included(data.get("include"), origin)
     if not isinstance(about, str):
         raise SuiteError(f"{origin}, about: must be text, not {about!r}")
     if not isinstance(benches, list) or not all(isinstance(bench, dict) for bench in benches):
@@ -150,32 +146,20 @@ def _contents(data: Table, origin: str) -> dict[str, Any]:
     }
 
 
-def _place_in_full(data: Table, origin: str) -> int | None:
-    """Return the place of a suite among those of full. Raises SuiteError where it is no whole number, or the suite includes those."""
-    place, includes = data.get("place_in_full"), data.get("include")
-    full = '"*"' if includes == "*" else '["full"]' if isinstance(includes, list) and "full" in includes else None
-    if place is None or (type(place) is int and not full):
-        return place
-    if type(place) is not int:
-        raise SuiteError(f"{origin}, place_in_full: must be a whole number, not {place!r}")
-    raise SuiteError(f"{origin}, place_in_full: with include = {full} the suite would include itself; leave one of the two out")
-
-
-def _included(names: object, origin: str) -> tuple[Bench, ...]:
-    """Return the benches of the built-in suites named, with their own devices; policy, thresholds and question stay behind."""
-    names = names_in_full() if names == "*" else names
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise SuiteError(f'{origin}, include: must be a list of built-in suites, such as ["matmul", "conv"], or "*" for those of full')
-    if unknown := [name for name in names if name not in builtin_names()]:
-        raise SuiteError(f"{origin}, include: no suite is called '{unknown[0]}'{nearest(unknown[0], builtin_names())}")
-    return tuple(replace(bench, devices=bench.devices or suite.devices) for suite in load_all(names) for bench in suite.benches)
+def _included(word: object, origin: str) -> tuple[Bench, ...]:
+    """Return the benches of the suites of full, with their own devices; policy, thresholds and question stay behind."""
+    if word is None:
+        return ()
+    if word != "*":
+        raise SuiteError(f'{origin}, include: must be "*", which stands for the suites of full, not {word!r}')
+    return tuple(replace(bench, devices=bench.devices or suite.devices) for suite in load_all(names_in_full()) for bench in suite.benches)
 
 
 def _bench(data: Table, where: str) -> Bench:
     _check_keys(data, ("workload", "axes", "devices"), where)
     workload, axes = data.get("workload"), data.get("axes", {})
     if not isinstance(workload, str):
-        raise SuiteError(f'{where}: needs a workload, such as workload = "matmul"{"" if workload is None else f", not {workload!r}"}')
+        raise SuiteError(f'{where}: needs a workload, such as workload = "matmul", not {workload!r}')
     if not isinstance(axes, dict):
         raise SuiteError(f"{where}, axes: must be a table, such as axes.n = [64, 128], not {axes!r}")
     where = f"{where} ({workload})"
@@ -185,7 +169,6 @@ def _bench(data: Table, where: str) -> Bench:
 def _axis(value: object, where: str) -> tuple[ParamValue, ...]:
     if not isinstance(value, dict):
         return axis_values(value if isinstance(value, list | tuple) else [value], where)
-    _check_keys(value, ("pow2",), where)
     match value:
         case {"pow2": [int(low), int(high)]} if type(low) is type(high) is int and 0 <= low <= high <= MAX_POWER:
             return tuple(2**exponent for exponent in range(low, high + 1))
@@ -219,15 +202,11 @@ def _policy(data: object, where: str) -> Policy:
         raise SuiteError(f"{where}: must be a table, [policy], not {data!r}")
     _check_keys(data, tuple(each.name for each in fields(Policy)), where)
     for key, value in data.items():
-        if key in _COUNTS and (type(value) is not int or value < 1):
-            raise SuiteError(f"{where}: {key} must be a positive integer, not {value!r}")
-        if key not in _COUNTS and (type(value) not in (int, float) or not 0 < value < math.inf):
-            raise SuiteError(f"{where}: {key} must be a positive number{' of seconds' if key.endswith('_s') else ''}, not {value!r}")
-    policy = Policy(**data)
-    for low, high in (("rounds", "max_rounds"), ("min_blocks", "max_blocks")):
-        if getattr(policy, low) > getattr(policy, high):
-            raise SuiteError(f"{where}: {low} = {getattr(policy, low)} is more than {high} = {getattr(policy, high)}; set both")
-    return policy
+        wanted = "integer" if key in _COUNTS else "number of seconds" if key.endswith("_s") else "number"
+        kinds = (int,) if wanted == "integer" else (int, float)
+        if type(value) not in kinds or not 0 < value < math.inf:
+            raise SuiteError(f"{where}: {key} must be a positive {wanted}, not {value!r}")
+    return Policy(**data)
 
 
 def _thresholds(data: object, workloads: Sequence[str], where: str) -> ThresholdSettings:
@@ -250,49 +229,41 @@ def _check_keys(data: Table, valid: tuple[str, ...], where: str) -> None:
 
 
 def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if value not in ("", (), [], {})}
+    return {key: value for key, value in data.items() if value not in (None, "", (), [], {})}
 
-
-Matcher = Callable[[str], bool]
 
 _WORD = re.compile(r"[\w.:@\[\],=+/-]+")
-_MAX_DEPTH = 100
-"""Parentheses and ``not`` within each other: far more than a person writes, far less than Python's stack."""
 
 
-def compile_expression(text: str) -> Matcher:
+def compile_expression(text: str) -> Callable[[str], bool]:
     """Return a function that takes the id of a case and returns whether the expression selects it.
 
     A word selects the ids that contain it, regardless of upper and lower case; ``not`` binds before ``and``, and ``and`` before ``or``.
-    Raises UsageError that names the column.
+    Raises UsageError for anything else.
     """
 
     def as_name(word: re.Match[str]) -> str:
         return word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0])
 
-    # Python's own parser reads it with a name of equal length in place of each word, so that columns stay those of the text.
-    source = _WORD.sub(as_name, re.sub(r"\s", " ", text)).lstrip()
-    indent = len(text) - len(source)
+    # Python's own parser reads it with a name of equal length in place of each word, whose columns are those of the word.
+    words = " ".join(text.split())
     try:
-        matcher = _matcher(ast.parse(source, mode="eval").body, text[indent:], 0)
+        tree = ast.parse(_WORD.sub(as_name, words), mode="eval").body
+        _selects(tree, words, "")
     except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # ValueError: a null byte
-        column = indent + (getattr(error, "offset", None) or len(source) + 1)
         rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/"
-        raise UsageError(f"-k '{text}', column {column}: {rule}") from error
-    return lambda case_id: matcher(case_id.lower())
+        raise UsageError(f"-k '{text}': {rule}") from error
+    return lambda case_id: _selects(tree, words, case_id.lower())
 
 
-def _matcher(node: ast.expr, text: str, depth: int) -> Matcher:
-    """Return the matcher of a part of the expression, for ids in lower case. Raises SyntaxError for other syntax of Python."""
+def _selects(node: ast.expr, words: str, case_id: str) -> bool:
+    """Whether a part of the expression, with these words at its columns, selects a case. Raises SyntaxError for other syntax of Python."""
     match node:
-        case ast.BoolOp(op, values) if depth <= _MAX_DEPTH:
-            terms = [_matcher(value, text, depth + 1) for value in values]
-            decide = any if isinstance(op, ast.Or) else all
-            return lambda case_id: decide(term(case_id) for term in terms)
-        case ast.UnaryOp(ast.Not(), operand) if depth <= _MAX_DEPTH:
-            inner = _matcher(operand, text, depth + 1)
-            return lambda case_id: not inner(case_id)
+        case ast.BoolOp(op, operands):
+            terms = [_selects(operand, words, case_id) for operand in operands]  # all of them, as each may be no term
+            return any(terms) if isinstance(op, ast.Or) else all(terms)
+        case ast.UnaryOp(ast.Not(), operand):
+            return not _selects(operand, words, case_id)
         case ast.Name():
-            word = text[node.col_offset : node.end_col_offset].lower()
-            return lambda case_id: word in case_id
-    raise SyntaxError("", ("", 1, node.col_offset + 1, ""))
+            return words[node.col_offset : node.end_col_offset].lower() in case_id
+    raise SyntaxError

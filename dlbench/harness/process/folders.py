@@ -4,9 +4,7 @@ A running dlbench holds a lock on its folders for cases; the next dlbench remove
 and its worktrees are never touched.
 """
 
-import hashlib
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
@@ -19,7 +17,7 @@ from dlbench.core.errors import UsageError
 
 _PREFIX = "dlbench-scratch-"
 _MARK = "made-by-dlbench"
-"""A file in each of them that names the machine which made it. A folder without this file is the user's."""
+"""A file in each of them. A folder without it is the user's."""
 
 
 class ScratchFolders:
@@ -33,7 +31,9 @@ class ScratchFolders:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.remove()
+        for folder, lock in self._made.values():
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
 
     def of(self, owner: str, place: Path | None = None) -> Path:
         """Return the folder of an owner in a place, by default the system's temporary folder; the same owner gets the same folder.
@@ -42,7 +42,7 @@ class ScratchFolders:
         """
         place = Path(os.path.realpath(place or tempfile.gettempdir()))
         try:
-            if place not in self._made or not self._made[place][0].is_dir():
+            if place not in self._made:
                 remove_left_behind(place)
                 self._made[place] = _make_folder(place)
             folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"
@@ -51,13 +51,6 @@ class ScratchFolders:
             raise OSError(error.errno, error.strerror, str(place)) from error
         return folder
 
-    def remove(self) -> None:
-        """Remove them with all that is in them."""
-        for folder, lock in self._made.values():
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
-        self._made.clear()
-
 
 def refuse_unwritable(place: Path) -> None:
     """Raise OSError with the place as its file name if no folder can be made there."""
@@ -65,24 +58,13 @@ def refuse_unwritable(place: Path) -> None:
         folders.of("", place)
 
 
-def _remove(folder: Path) -> None:
-    """Remove a folder that a dlbench on this machine has left behind, with all that is in it.
-
-    A folder stays if another dlbench holds its lock, if it is the user's own, or if another machine made it, whose locks may not be seen
-    here.
-    """
-    with suppress(OSError):
-        if (folder / _MARK).read_text() == _host():
-            lock = _lock(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
-
-
 def remove_left_behind(place: Path) -> None:
-    """Remove the folders there whose dlbench is gone."""
-    with suppress(OSError):
-        for folder in place.glob(f"{_PREFIX}*"):
-            _remove(folder)
+    """Remove the folders there whose dlbench is gone: nobody holds their lock."""
+    for mark in place.glob(f"{_PREFIX}*/{_MARK}"):
+        with suppress(OSError):
+            lock = _lock(mark.parent)
+            shutil.rmtree(mark.parent, ignore_errors=True)
+            os.close(lock)
 
 
 def _make_folder(place: Path) -> tuple[Path, int]:
@@ -91,16 +73,11 @@ def _make_folder(place: Path) -> tuple[Path, int]:
     try:
         lock = _lock(folder)
         # Only now can it be taken for one left behind.
-        (folder / _MARK).write_text(_host())
+        (folder / _MARK).touch()
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder, lock
-
-
-def _host() -> str:
-    """Return a hash of this machine's name, to tell it from others that share a folder with it."""
-    return hashlib.sha256(platform.node().encode()).hexdigest()
 
 
 def _lock(folder: Path) -> int:
@@ -119,16 +96,10 @@ def _lock(folder: Path) -> int:
     return lock
 
 
-_PATIENCE_S = 600.0
-"""For writing the files of a large repository on a slow disk."""
-
-
 def root_of(path: Path) -> Path | None:
     """Return the top folder of the git checkout that contains a file; None if there is none, or git fails."""
-    if not path.parent.is_dir():
-        return None
-    done = _git("-C", str(path.parent), "rev-parse", "--show-toplevel")
-    return Path(done.stdout.rstrip("\n")).resolve() if done.returncode == 0 else None
+    top = _git("-C", str(path.parent), "rev-parse", "--show-toplevel")
+    return Path(top).resolve() if top else None
 
 
 def write_reference(root: Path, reference: str, folder: Path) -> str:
@@ -136,21 +107,19 @@ def write_reference(root: Path, reference: str, folder: Path) -> str:
 
     Raises UsageError if the checkout has no such reference, or git can't write it.
     """
-    found = _git("-C", str(root), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
-    if found.returncode:
+    commit = _git("-C", str(root), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
+    if not commit:
         raise UsageError(f"the checkout has no reference '{reference}'; give a branch, a tag or a commit that git rev-parse knows")
-    commit = found.stdout.strip()
     # An index of its own, so that the one in the checkout stays as it is.
     index = folder.with_name(f"{folder.name}.index")
     for words in (("read-tree", commit), ("checkout-index", "--all", f"--prefix={folder}{os.sep}")):
-        done = _git("-C", str(root), *words, index=index)
-        if done.returncode:
-            raise UsageError(f"git could not write '{reference}': {done.stderr.strip().partition(os.linesep)[0]}")
+        if _git("-C", str(root), *words, index=index) is None:
+            raise UsageError(f"git could not write '{reference}' to {folder.parent}; is there room?")
     return commit
 
 
-def _git(*words: str, index: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run git and return what it printed, whatever its exit code. Raises UsageError if git is missing or does not answer."""
+def _git(*words: str, index: Path | None = None) -> str | None:
+    """Run git, and return what it printed; None if it failed. Raises UsageError if it is missing."""
     git = shutil.which("git")
     if git is None:
         raise UsageError("git is not installed here, and a reference needs it")
@@ -159,10 +128,6 @@ def _git(*words: str, index: Path | None = None) -> subprocess.CompletedProcess[
     environ = {name: value for name, value in os.environ.items() if name not in of_hooks}
     if index:
         environ["GIT_INDEX_FILE"] = str(index)
-    try:
-        # Its own session, so that Ctrl-C at the terminal reaches only this process, which decides.
-        return subprocess.run(
-            [git, *words], capture_output=True, text=True, check=False, timeout=_PATIENCE_S, env=environ, start_new_session=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"git does not answer: {error}") from error
+    # Its own session, so that Ctrl-C at the terminal reaches only this process, which decides.
+    done = subprocess.run([git, *words], capture_output=True, text=True, check=False, env=environ, start_new_session=True)
+    return None if done.returncode else done.stdout.rstrip("\n")

@@ -6,8 +6,8 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -28,7 +28,6 @@ class Interruption:
         self.requested: signal.Signals | None = None
         self._read, self._write = os.pipe()
         self._previous: dict[signal.Signals, object] = {}
-        self._before_exit: list[Callable[[], object]] = []
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when a signal comes."""
@@ -42,15 +41,6 @@ class Interruption:
     def wait(self, seconds: float) -> None:
         """Wait for so long, or until a signal comes."""
         select.select([self._read], [], [], seconds)
-
-    @contextmanager
-    def before_exit(self, action: Callable[[], object]) -> Iterator[None]:
-        """Do an action, while entered, before a second signal ends the program. The action must not raise."""
-        self._before_exit.append(action)
-        try:
-            yield
-        finally:
-            self._before_exit.remove(action)
 
     def __enter__(self) -> Self:
         # A terminal that is closed counts unless that is ignored, as under nohup.
@@ -68,8 +58,6 @@ class Interruption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested is not None:
-            for action in self._before_exit:
-                action()
             os._exit(128 + number)
         self.requested = signal.Signals(number)
         os.write(self._write, b"!")
@@ -89,7 +77,7 @@ spec.loader.exec_module(package)
 _TRACEBACK = ("File ", "Current thread", "Thread ", "Stack ", "Extension modules", "<no Python frame>")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Interpreter:
     """The Python of a measuring process, which needs torch and nothing else, with its environment and folder."""
 

@@ -116,7 +116,7 @@ def write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """The fields that a hello and a measurement have in common."""
 
@@ -141,7 +141,7 @@ class Request:
         return HelloRequest(**given)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PrepareRequest(Request):
     """Asks a process to import itself what its requests will need, ``plugins`` too. The reply is empty."""
 
@@ -150,14 +150,14 @@ class PrepareRequest(Request):
     """Whether an optimizer will be used."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HelloRequest(Request):
     """Asks for devices, versions and workloads, installed ones by name: see `dlbench.harness.worker.serving.main.hello`."""
 
     workloads: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasureRequest(Request):
     """Asks to measure one case in one round. ``threads`` are those of each rank."""
 
@@ -178,7 +178,7 @@ class MeasureRequest(Request):
     """Whether the process that does it computes on the CPU alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reply:
     """The answer to a request: that of a hello, a measurement, or an error instead."""
 
@@ -213,5 +213,4 @@ class Reply:
 
     def to_json(self) -> Message:
         """Return it as a message."""
-        measurement = self.measurement and measurement_to_json(self.measurement)
-        return {"hello": self.hello, "measurement": measurement, "fault": self.fault, "error": self.error, "missing": self.missing}
+        return {**vars(self), "measurement": self.measurement and measurement_to_json(self.measurement)}

@@ -8,12 +8,13 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from dlbench.core.decoding import convert
 from dlbench.core.errors import DeviceFault, Interrupted, WorkerError
+from dlbench.core.measurement import Memory
 from dlbench.core.model import Status
 from dlbench.harness.probe.sampler import Window
 from dlbench.harness.process.launch import Interpreter, Interruption, exit_description, kill_group, own_variables, start
@@ -40,7 +41,7 @@ Mode = Literal["fork", "stay"]
 """Whether the process forks for every request or does them itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RequestOutcome:
     """How one request ended."""
 
@@ -93,11 +94,6 @@ class Channel(Reader):
         with suppress(OSError):
             send(self._requests, request.to_json())
 
-    def begin(self) -> None:
-        """Forget the last request."""
-        self.stage = ""
-        self.case_pid = self.timed = self.exit = None
-
 
 class MeasuringProcess:
     """Handle of a measuring process, alone or as several ranks: `ask` it as long as it is ``usable``, and `end` it."""
@@ -107,7 +103,7 @@ class MeasuringProcess:
         self._size = size
         self._wake = interruption.fileno()
         self._channels: Sequence[Channel] = ()
-        self._imported = self._unkillable = False
+        self._unkillable = False
 
     def ask(
         self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None
@@ -144,11 +140,12 @@ class MeasuringProcess:
     def _collect(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
         """Read messages until every process is done with the request, and return how it ended. Raises Interrupted."""
         # Until torch is imported the request waits; `deadline_s` starts when the first process begins it.
-        deadline = time.monotonic() + (START_S if self._imported else IMPORT_S)
+        deadline = time.monotonic() + IMPORT_S
         begun = failed = False
         replies: dict[int, Reply] = {}
         for channel in self._channels:
-            channel.begin()
+            channel.stage = ""
+            channel.case_pid = channel.timed = channel.exit = None
         while waiting := [channel for channel in self._channels if channel.exit is None]:
             try:
                 ready = self._wait(waiting, min(deadline, run_ends), window)
@@ -157,7 +154,7 @@ class MeasuringProcess:
                     break
                 if time.monotonic() >= run_ends:
                     return RequestOutcome("budget", sentence=self._stop() if self._size == 1 else "")
-                if self._imported:
+                if begun:
                     return RequestOutcome("deadline", sentence=self._stop())
                 late = f"had not imported torch after {IMPORT_S:g} s; try again, as the disk may have it at hand by then"
                 return RequestOutcome("died", sentence=late)
@@ -168,7 +165,6 @@ class MeasuringProcess:
                     return self._death(channel)
                 except ForeignLine as error:
                     return RequestOutcome("died", sentence=str(error), who=channel.who)
-                self._imported = True
                 if "pid" in message:
                     channel.case_pid = message["pid"]
                     if not begun:
@@ -227,8 +223,8 @@ def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
         return replace(named, fault=any(each.fault for each in bad.values()))
     measurements = [measurement for _, reply in sorted(replies.items()) if (measurement := reply.measurement)]
     whole = measurements[0]
-    known = [name for name, peak in asdict(whole.memory).items() if peak is not None]
-    memory = replace(whole.memory, **{name: max(getattr(each.memory, name) or 0 for each in measurements) for name in known})
+    peaks = zip(*(astuple(each.memory) for each in measurements), strict=True)
+    memory = Memory(*(None if None in each else max(each) for each in peaks))
     transfer = whole.transfer
     if transfer:  # all ranks have one or none has, and all read the same times
         copied = ("h2d_bytes", "d2h_bytes")
@@ -311,28 +307,26 @@ class WorkerProcess(MeasuringProcess):
 
 
 def handshake(
-    worker: WorkerProcess, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: Path | None = None
+    worker: WorkerProcess, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: str | None = None
 ) -> dict[str, Any]:
     """Ask a new process for devices, versions and workloads, and return its answer. It imports no module from ``not_from``.
 
     Raises WorkerError with its error, or if it lacks what measuring needs, and DeviceFault if the devices do not answer.
     """
-    folder = str(not_from) if not_from else None
-    outcome = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=folder))
+    outcome = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=not_from))
     name = Path(worker.interpreter.python).name
     if outcome.reply and outcome.reply.hello:
         torch = str(outcome.reply.hello["versions"]["torch"])
-        version = re.match(r"(\d+)\.(\d+)", torch)
-        if version and tuple(map(int, version.groups())) < _LEAST_TORCH:
+        if tuple(map(int, torch.split(".")[:2])) < _LEAST_TORCH:
             raise WorkerError(f"{name} has torch {torch}; dlbench needs torch 2.6 or later")
         return outcome.reply.hello
     if outcome.how == "interrupted":
         raise Interrupted
     if outcome.reply:
         raise WorkerError(outcome.reply.error)
-    if outcome.how == "died" and "No module named 'torch'" in outcome.sentence:
+    if "No module named 'torch'" in outcome.sentence:
         raise WorkerError(f"torch is not installed for {name}; dlbench measures the torch you have: install torch 2.6 or later")
-    if outcome.how == "died" and (old := re.search(r"too old: (Python [\d.]+)", outcome.sentence)):
+    if old := re.search(r"too old: (Python [\d.]+)", outcome.sentence):
         raise WorkerError(f"{name} is {old[1]}; the measuring process needs Python 3.11 or later")
     failed = "the measuring process could not start: it"
     if outcome.how == "deadline":

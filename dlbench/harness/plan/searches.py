@@ -1,0 +1,432 @@
+"""Searches for the largest size, the fastest settings and the highest rate: the case to try next, by the tries so far, and the result.
+
+All of it follows from the tries alone, so a resumed run goes on where the file ends.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from dlbench.core.declarations import SEARCH_RESOLUTION, ValueRole
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, Parameter, Params, ParamValue, Signature, Status, settings_text
+from dlbench.core.stats import CLIENT_BOUND, RUNS, OpenRun, RateVerdict, quantile, verdict
+
+FIRST, LEAST = 1 / 4, 1 / 64
+"""Where a search begins, and where it gives up, as shares of the rate of a closed loop, which no try reaches."""
+CURVE = (0.25, 0.5, 0.75, 0.9)
+"""Shares of the highest rate that held: a run at each gives the curve of latencies."""
+TARGETS = {"p90": (0.1, 0.1), "p99": (0.01, 0.25)}
+"""By percentile, the share of requests that may miss the bound, and the relative gap at which a search ends between the highest rate that
+holds and the lowest that fails: a smaller one would take many thousands of requests a rate."""
+Tries = Sequence[Measurement]
+"""Those of one case so far, in order."""
+
+
+class _Stop(Exception):  # no error: what a search lacks is measured, and the search then made again
+    """The values to try next, or the status and reason with which a search ends."""
+
+
+@dataclass
+class _RateState:
+    """What a search for the highest rate knows after its tries so far."""
+
+    saturation: float = 0.0
+    """The rate of the closed loop."""
+    verdicts: dict[float, RateVerdict] = field(default_factory=dict)
+    curve: tuple[float, ...] | None = None
+    """Latencies at the shares in `CURVE`."""
+    wanted: Params | None = None
+    """Values of the next try."""
+    ended: tuple[Status, str] | None = None
+    """Status and reason of a search that ended early."""
+
+    @property
+    def failing(self) -> float:
+        """The lowest rate that failed; the saturation if none did."""
+        return min((rate for rate, each in self.verdicts.items() if each.is_failure), default=self.saturation)
+
+    @property
+    def highest(self) -> float | None:
+        """The highest rate below all that failed, of those that held."""
+        failing = self.failing
+        return max((rate for rate, each in self.verdicts.items() if each is RateVerdict.HOLDS and rate < failing), default=None)
+
+    def between(self, held: float, resolution: float) -> float | None:
+        """Return the geometric mean of the lowest gap above the highest rate that held that is wider than ``resolution``.
+
+        None if there is none but between two undecided rates: no rate within would be decided either.
+        """
+        failed = self.failing
+        undecided = sorted(rate for rate, each in self.verdicts.items() if each is RateVerdict.UNDECIDED and held < rate < failed)
+        for low, high in pairwise([held, *undecided, failed]):
+            if high > (1 + resolution) * low and not (low in undecided and high in undecided):
+                return math.sqrt(low * high)
+        return None
+
+
+@dataclass(frozen=True)
+class Search:
+    """The tries of one case that leaves parameters open."""
+
+    case: Case
+    signature: Signature
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The parameters that its tries differ in."""
+        return self.signature.declared.searched
+
+    def next(self, tries: Tries) -> Case | None:
+        """Return the next case to try; None where the search has ended."""
+        values = self._next_values(tries)
+        return None if values is None else self.with_values(values)
+
+    def _next_values(self, tries: Tries) -> Params | None:
+        """Return the values of the next try; None where the search has ended."""
+        raise NotImplementedError
+
+    def outcome(self, tries: Tries, number: int) -> Measurement:
+        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
+        raise NotImplementedError
+
+    def _so_far(self, tries: Tries) -> tuple[Params, str]:
+        """Return the best values so far, if any, and the sentence that says so."""
+        raise NotImplementedError
+
+    def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
+        """Return ``ended``, the measurement that cut the search short, with what was found so far, if anything."""
+        found, sentence = self._so_far(tries)
+        return replace(ended, found=found, unfinished=True, reason=f"unfinished: {sentence} so far; {ended.reason}") if found else ended
+
+    def with_values(self, values: Params) -> Case:
+        """Return the case with values for what it leaves open."""
+        return Case.of(self.case.suite, self.signature, {**self.case.params, **values}, self.case.device)
+
+    def values(self, tried: Case) -> dict[str, ParamValue]:
+        """Return the values of a try for what the case leaves open."""
+        return {name: tried.params[name] for name in self.names if name in tried.params}
+
+    def is_try(self, case: Case) -> bool:
+        """Whether a case is one of its tries."""
+        return self.with_values(self.values(case)).id == case.id
+
+
+class RateSearch(Search):
+    """The tries of one case that leaves its rate open: a closed loop, runs at one rate after the other, and those of the curve."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The rate, which a closed loop does not have, and the number of the pattern of arrivals."""
+        return (*self.signature.declared.searched, *self.signature.declared.having("pattern"))
+
+    def _next_values(self, tries: Tries) -> Params | None:
+        return self._state_after(tries).wanted
+
+    def outcome(self, tries: Tries, number: int) -> Measurement:
+        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
+        state = self._state_after(tries)
+        outcome = replace(tries[-1], case=self.case, round=number, status=Status.OK, reason=None, values={})
+        if state.ended:
+            status, reason = state.ended
+            return self.unfinished(replace(outcome, status=status, reason=reason), tries)
+        highest = state.highest
+        if not highest:
+            reason = f"not even {min(state.verdicts):g} requests a second keep the bound, where a closed loop does {state.saturation:.3g}"
+            return replace(outcome, status=Status.UNSUPPORTED, reason=reason)
+        by_role: dict[Any, Any] = {"saturation": state.saturation, "highest_rate": highest}
+        by_role |= {"failing_rate": state.failing, "rate_curve": state.curve}
+        values = {value.name: each for value in self.signature.declared.values if (each := by_role.get(value.role))}
+        return replace(outcome, found={self.names[0]: highest}, values=values)
+
+    def _so_far(self, tries: Tries) -> tuple[Params, str]:
+        highest = self._state_after(tries).highest
+        return ({self.names[0]: highest}, f"{highest:g} requests a second keep the bound") if highest else ({}, "")
+
+    def _state_after(self, tries: Tries) -> _RateState:
+        state = _RateState()
+        try:
+            self._replay({each.case.id: each for each in tries}, state)
+        except _Stop as stop:
+            state.wanted, state.ended = stop.args
+        return state
+
+    def _replay(self, known: Mapping[str, Measurement], state: _RateState) -> None:
+        """Repeat the search from its beginning with the known tries, by the id of their case, and note their verdicts in ``state``.
+
+        1. A closed loop gives the saturation: the rate that no try reaches.
+        2. Beginning at a quarter of it, double the rate until one does not hold.
+        3. As long as none has held, halve the rate, down to a 64th of the saturation.
+        4. Bisect the gap between the highest rate that held and the lowest that failed, then measure the curve below the former.
+
+        Raises _Stop at the first try that is not known, and where the search ends early.
+        """
+        percentile: Any = self.case.params[str(self.signature.declared.parameter("percentile"))]
+        allowed, resolution = TARGETS[percentile]
+
+        def holds(rate: float) -> bool:
+            state.verdicts[rate] = self._verdict_on(rate, known, allowed)
+            return state.verdicts[rate] is RateVerdict.HOLDS
+
+        state.saturation = saturation = self._reported(known, "")["saturation"] or 0.0
+        if not saturation:
+            raise _Stop(None, (Status.FAILED, "its closed loop reports no requests a second"))
+        rate = rounded(FIRST * saturation)
+        while rate < saturation and holds(rate):
+            rate = rounded(2 * rate)
+        while not state.highest and rate > LEAST * saturation:
+            rate = rounded(rate / 2)
+            holds(rate)
+        while state.highest and (between := state.between(state.highest, resolution)):
+            holds(rounded(between))
+        if highest := state.highest:
+            curve = [self._reported(known, f"at {share:.0%} of that: ", rounded(share * highest), 1)[percentile] for share in CURVE]
+            state.curve = None if None in curve else tuple(curve)  # an overload has no latencies
+
+    def _verdict_on(self, rate: float, known: Mapping[str, Measurement], allowed: float) -> RateVerdict:
+        """Return the verdict on one rate, by as few runs as decide it. Raises _Stop where the client is too slow for any."""
+        place = f"at {rate:g} requests a second: "
+        runs: list[OpenRun] = []
+        for number in range(1, RUNS + 1):
+            run = self._reported(known, place, rate, number)
+            runs.append(OpenRun(run["missed"], run["queries"], run["late"], run["backlog"]))
+            result = verdict(runs, allowed)
+            if result not in (RateVerdict.UNDECIDED, RateVerdict.CLIENT_BOUND):
+                return result
+        if result is RateVerdict.CLIENT_BOUND:
+            late = f"the client is bound: it was late by more than {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
+            raise _Stop(None, (Status.UNSUPPORTED, place + late))
+        return result
+
+    def _reported(self, known: Mapping[str, Measurement], place: str, *settings: float) -> dict[ValueRole | None, Any]:
+        """Return what the try with these `names` reported, by role. Raises _Stop if it is not known, or not ok: the reason begins with
+        ``place``.
+        """
+        values = dict(zip(self.names, settings, strict=False))
+        tried = known.get(self.with_values(values).id)
+        if tried is None:
+            raise _Stop(values, None)
+        if tried.status is not Status.OK:
+            raise _Stop(None, (tried.status, f"{place}{tried.reason}"))
+        return {value.role: tried.values.get(value.name) for value in self.signature.declared.values}
+
+
+def rounded(rate: float) -> float:
+    """Return a rate in three digits: more of them would only make ids long."""
+    return float(f"{rate:.3g}")
+
+
+_GROWTH = 4
+"""Most times the largest value that fitted so far that the next try goes up to, as its memory may not be on a line."""
+FIRST_TRY = 8
+"""First value of a size in a search for the fastest, which then halves and doubles it."""
+FASTER = 1.02
+"""How many times as fast a try has to be for a search to go on from it: a try is one process."""
+_BY_LINE = 9
+"""Tries that a search of memory on a line hardly ever takes; after those the sizes alone decide, as the line may creep up."""
+Peaks = Mapping[int, int | None]
+"""Memory that each size that fits took."""
+
+
+def search_of(case: Case, signature: Signature | None) -> Search | None:
+    """Return the search that a case stands for; None where it leaves nothing open."""
+    if signature is None or not signature.declared.searches(case.params):
+        return None
+    if signature.declared.value("highest_rate"):
+        return RateSearch(case, signature)
+    return SizeSearch(case, signature) if signature.declared.value("largest") else SpeedSearch(case, signature)
+
+
+class SizeSearch(Search):
+    """The search for the largest value of one parameter whose case fits into the memory."""
+
+    @property
+    def _limit_bytes(self) -> float | None:
+        """The limit of memory that the case sets itself."""
+        gibibytes = self.case.params.get(self.signature.declared.parameter("limit") or "")
+        return float(gibibytes) * 2**30 if gibibytes is not None else None
+
+    def _next_values(self, tries: Tries) -> Params | None:
+        size = self._next_size(tries)
+        return None if size is None else {self.names[0]: size}
+
+    def _next_size(self, tries: Tries) -> int | None:
+        """Return the size to try next; None where the search has ended.
+
+        It is the size that fills the memory by a line through the peaks so far (`_predicted`). Without such a line, double the largest
+        that fits until one does not, then bisect.
+        """
+        fits, high, stopped = self._sizes(tries)
+        if stopped:
+            return None
+        low = max(fits, default=0)
+        least = low + max(1, int(low * SEARCH_RESOLUTION))
+        predicted = self._predicted(fits) if len(tries) < _BY_LINE else None
+        if high is None:
+            # There may be room left beyond the line, as the pages of libraries are in peaks and not in a limit.
+            beyond = low + max(1, int(2 * low * SEARCH_RESOLUTION))
+            return max(1, 2 * low if predicted is None else min(max(predicted, beyond), _GROWTH * low))
+        if high <= least:
+            return None
+        # A second try by the line in a row may only confirm it: after one that did not fit, bisect.
+        if predicted is not None and tries[-1].status is Status.OK:
+            by_line = min(predicted, high - max(1, int(high * SEARCH_RESOLUTION)))
+            if by_line > low:
+                return max(by_line, least)
+        return (low + high) // 2
+
+    def _size(self, tried: Measurement) -> int:
+        """Return the size of a try."""
+        return int(tried.case.params[self.names[0]])
+
+    def _sizes(self, tries: Tries) -> tuple[Peaks, int | None, Measurement | None]:
+        """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise.
+
+        Sizes that fit do not count if a smaller one did not fit: they had memory by chance.
+        """
+        peaks = ((self._size(each), each.memory) for each in tries if each.status is Status.OK)
+        fitting = {size: memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes for size, memory in peaks}
+        failed = [each for each in tries if each.status is not Status.OK]
+        high = min((self._size(each) for each in failed if each.status is Status.OOM), default=None)
+        stopped = next((each for each in failed if each.status is not Status.OOM), None)
+        return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
+
+    def _predicted(self, fits: Peaks) -> int | None:
+        """Return the size whose peak reaches the limit by a line through two known peaks; None without such a line.
+
+        These are the peak of the largest size, and that of the next smaller size that took less: with another algorithm a size may take
+        less than a smaller one.
+        """
+        known = sorted((size, peak) for size, peak in fits.items() if peak)
+        limit = self._limit_bytes
+        if not known or limit is None:
+            return None
+        largest, most = known[-1]
+        for size, peak in reversed(known):
+            if peak < most:
+                slope = (most - peak) / (largest - size)
+                return int(largest + (limit - most) / slope)
+        return None
+
+    def outcome(self, tries: Tries, number: int) -> Measurement:
+        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
+        name = self.names[0]
+        fits, high, stopped = self._sizes(tries)
+        largest = max(fits, default=0)
+        best = next((each for each in tries if self._size(each) == largest), tries[-1])
+        kept = ("side", "device_name", "threads", "memory", "limit_bytes", "math", "missing_reasons", "throttling")
+        outcome = Measurement(self.case, number, Status.OK, **{name: getattr(best, name) for name in kept})
+        if stopped:
+            reason = f"{name}={self._size(stopped)}: {stopped.reason}"
+            return self.unfinished(replace(outcome, status=stopped.status, reason=reason), tries)
+        if not largest:
+            smallest = next(each for each in tries if self._size(each) == high)
+            return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
+        values = {each.name: float(largest) for each in self.signature.declared.values if each.role == "largest"}
+        return replace(outcome, found={name: largest}, values=values)
+
+    def _so_far(self, tries: Tries) -> tuple[Params, str]:
+        fits, *_ = self._sizes(tries)
+        found = {self.names[0]: max(fits)} if fits else {}
+        return found, f"{settings_text(found)} fits"
+
+
+class SpeedSearch(Search):
+    """The search for the values of parameters with which a case is fastest."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """All that the case leaves open; a try with the usual number of threads or instances has none of these."""
+        return [each.name for each in self._open]
+
+    def _next_values(self, tries: Tries) -> Params | None:
+        """Return the values to try next; None where the search has ended.
+
+        It is a coordinate ascent: change one parameter of the fastest try so far, until no change makes it faster. No change starts from
+        a try in which a parameter that is searched last has changed: it would cost as much again.
+        """
+        tried = [self.values(each.case) for each in tries]
+        start = {each.name: _candidates(each, None)[0] for each in self._open if each.name not in self._cores}
+        if start not in tried:
+            return start
+        last = start.keys() & self.signature.declared.having("searched_last")
+        fastest = self.fastest([each for each in tries if all(self.values(each.case)[name] == start[name] for name in last)])
+        around = self.values(fastest.case) if fastest else start
+        changes = (values for parameter in self._open for values in self._changes(parameter, around, tries))
+        return next((values for values in changes if values not in tried), None)
+
+    def _changes(self, parameter: Parameter, around: Params, tries: Tries) -> Iterator[Params]:
+        """Yield the values of a try with each neighbouring value of one parameter.
+
+        Each number of instances begins with all cores shared among them, without a number of threads.
+        """
+        name = parameter.name
+        usual = self._usual(name, around, tries) if name in self._cores else None
+        rest = {other: value for other, value in around.items() if other != name and (name, other) != ("instances", "threads")}
+        for value in _candidates(parameter, around.get(name, usual)):
+            yield rest if value == usual else {**rest, name: value}
+
+    def _usual(self, name: str, around: Params, tries: Tries) -> int | None:
+        """Return the number of instances of a case that names none, or of threads of each instance, by the tries; None if unknown."""
+        if name == "instances":
+            return 1
+        instances = self.case.instances or around.get("instances")
+        alike = (each for each in tries if (each.case.instances, each.case.threads) == (instances, None))
+        return next((each.threads for each in alike), None)
+
+    def fastest(self, tries: Tries) -> Measurement | None:
+        """Return the try with the highest throughput, or the first of those that hardly differ; None if none has a throughput."""
+        found: Measurement | None = None
+        for each in tries:
+            rate = _rate(each)
+            if rate and (found is None or rate > FASTER * _rate(found)):
+                found = each
+        return found
+
+    def outcome(self, tries: Tries, number: int) -> Measurement:
+        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
+        if fastest := self.fastest(tries):
+            return replace(fastest, case=self.case, round=number, found=self.values(fastest.case))
+        first = replace(tries[0], case=self.case, round=number)
+        if first.status is not Status.OK:
+            return first
+        reason = "its work states no items, so no try can be the fastest"
+        return replace(first, status=Status.FAILED, reason=reason, samples=None)
+
+    def _so_far(self, tries: Tries) -> tuple[Params, str]:
+        fastest = self.fastest(tries)
+        found = self.values(fastest.case) if fastest else {}
+        return found, f"{settings_text(found)} is the fastest"
+
+    @property
+    def _cores(self) -> tuple[str, ...]:
+        """The parameters of the cores of a CPU, of which a start has none."""
+        return self.signature.declared.having("searched_cores")
+
+    @property
+    def _open(self) -> list[Parameter]:
+        """Parameters that the case leaves open, in the order in which they are varied: texts before sizes, which have no end."""
+        declared = self.signature.declared
+        searched = [name for name in declared.searched if self.case.device == "cpu" or name not in self._cores]
+        left = [each for each in self.signature.parameters if each.name in searched and each.name not in self.case.params]
+        return sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))
+
+
+def _candidates(parameter: Parameter, current: ParamValue | None) -> Sequence[ParamValue]:
+    """Return the values of a parameter to try next to the current one."""
+    if parameter.choices:
+        return parameter.choices
+    if not isinstance(current, int):
+        return (FIRST_TRY,)
+    return tuple(each for each in (2 * current, current // 2) if each)
+
+
+def _rate(measured: Measurement) -> float:
+    """Return the items a second of a try; 0 if it is not ok or has no times."""
+    samples = measured.samples
+    if measured.status is not Status.OK or not samples or not measured.items:
+        return 0.0
+    seconds = quantile(sorted(samples.counted_s), 0.5)
+    return measured.items / seconds if seconds else 0.0
