@@ -31,7 +31,7 @@ ROOMS = {
     "harness.worker.backends": "base torch_build builtin __init__",
     "harness.worker.measuring": "limits measure",
     "harness.worker.checking": "operations rule correctness",
-    "harness.worker.profiling": "kinds profile",
+    "harness.worker.profiling": "profile",
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "placement machines rank_group",
     "harness": "schedule progress pool measurer runner",

@@ -30,25 +30,12 @@ def properties(index):
     card = CARDS[int(index if isinstance(index, int) else index.index or 0)]
     if card in TROUBLES:
         raise TROUBLES[card]
-    major, minor = (5, 2) if card == "ancient" else (9, 0)
-    return SimpleNamespace(
-        name=f"NVIDIA Made-up {card}",
-        total_memory=8 << 30,
-        major=major,
-        minor=minor,
-        multi_processor_count=132,
-        L2_cache_size=1 << 20,
-        uuid=None,
-        pci_domain_id=0,
-        pci_bus_id=0x3B,
-        pci_device_id=index,
-    )
+    facts = {"total_memory": 8 << 30, "major": 9, "minor": 0, "multi_processor_count": 132, "L2_cache_size": 1 << 20, "uuid": None}
+    return SimpleNamespace(name=f"NVIDIA Made-up {card}", **facts, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=index)
 
 
 def device_count():
-    if "unstartable" in CARDS:  # NVML does not open either, so that torch counts none
-        return 0
-    return len(CARDS)
+    return 0 if "unstartable" in CARDS else len(CARDS)  # NVML does not open either, so that torch counts none
 
 
 def init():
@@ -60,7 +47,6 @@ torch.cuda.device_count = device_count
 torch.cuda.is_available = lambda: bool(device_count())
 torch.cuda.init = init
 torch.cuda.get_device_properties = properties
-torch.cuda.get_arch_list = lambda: ["sm_80", "sm_90", "compute_90"]
 torch.version.cuda = "13.0"
 
 
@@ -72,6 +58,11 @@ class Cards(CudaBackend):
 
     def device(self, index):
         return torch.device("cpu")
+
+    def start(self, index):
+        if CARDS[index] == "ancient":
+            raise RuntimeError(f"CUDA error: no kernel image is available for execution on the device{TELLS}")
+        super().start(index)
 
     def synchronize(self, device):
         exclusive()

@@ -10,11 +10,9 @@ from dlbench import Searched, Size, Work, workload
 N = 256
 
 
-def times(repeats, function):
-    """A function that calls another so often."""
-
+def sixteen_times(function):
     def call():
-        for _ in range(repeats):
+        for _ in range(16):
             found = function()
         return found
 
@@ -25,14 +23,14 @@ def times(repeats, function):
 def products(device: torch.device) -> Work:
     """Multiply."""
     a = torch.randn(N, N, device=device)
-    return Work(call=times(16, lambda: a @ a), items=1, flops=16 * 2 * N**3)
+    return Work(call=sixteen_times(lambda: a @ a), items=1, flops=16 * 2 * N**3)
 
 
 @workload(tags=("inference",))
 def by_number(device: torch.device) -> Work:
     """Add, and take the sine."""
     a = torch.randn(N, N, device=device)
-    return Work(call=times(16, lambda: (a + 1).sin()), items=1)
+    return Work(call=sixteen_times(lambda: (a + 1).sin()), items=1)
 
 
 @workload(tags=("training",))
@@ -67,12 +65,8 @@ def layered(device: torch.device, *, file: str = "") -> Work:
         network.zero_grad()  # without an optimizer, whose first step imports a compiler for a second
         network(x).sum().backward()
 
-    def report(clock):
-        note("reported")
-        return {}
-
     note("set up")
-    return Work(call=call, report=report, items=1)
+    return Work(call=call, report=lambda clock: note("reported") or {}, items=1)
 
 
 @workload(tags=("inference",))

@@ -4,21 +4,8 @@ from typing import Annotated, Literal
 
 import torch
 
-from dlbench import (
-    Backend,
-    Least,
-    Limit,
-    Scratch,
-    Searched,
-    SearchedCores,
-    Size,
-    Unit,
-    Value,
-    Work,
-    register_backend,
-    scratch_folder,
-    workload,
-)
+from dlbench import Backend, Least, Limit, Scratch, Searched, SearchedCores, Size
+from dlbench import Unit, Value, Work, register_backend, scratch_folder, workload
 
 MIB = 1 << 20
 LARGEST = Value("largest_batch", Unit.COUNT, "higher", "the largest batch that fits", optional=True, role="largest")

@@ -1,13 +1,13 @@
 """The memory of a case: its limit, errors for lack of memory, and its peaks on an accelerator."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import torch
 
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Memory
-from dlbench.core.model import ParamValue, Status
+from dlbench.core.model import Params, Status
 from dlbench.core.units import byte_count
 from dlbench.harness.probe.linux import added_memory
 from dlbench.harness.worker.backends.base import Backend
@@ -28,7 +28,6 @@ class DeviceMemory:
         backend.reset_peak(device)
         self.left_bytes, self._left_reserved = self._held()
         """Bytes that earlier cases have left, which count in no peak."""
-        self._reserved_before = 0
 
     def _held(self) -> tuple[int, int]:
         """Return the bytes of live tensors and of what the allocator has reserved, 0 where torch does not count them."""
@@ -40,20 +39,16 @@ class DeviceMemory:
 
         The peak of reserved memory still counts them, as the allocator holds that.
         """
-        self._reserved_before = self._backend.peak(self._device).reserved_bytes or 0
         self._backend.restart_peak(self._device)
         # Set-up may have freed something that earlier cases had left.
-        held, reserved = self._held()
-        self.left_bytes, self._left_reserved = min(self.left_bytes, held), min(self._left_reserved, reserved)
+        self.left_bytes, self._left_reserved = map(min, (self.left_bytes, self._left_reserved), self._held())
 
     def peaks(self) -> Memory:
         """Return the device's peaks so far; None if torch does not count them."""
         peak = self._backend.peak(self._device)
-        live, reserved = peak.peak_bytes, peak.reserved_bytes
-        return Memory(
-            peak_bytes=None if live is None else live - self.left_bytes,
-            reserved_bytes=None if reserved is None else max(reserved, self._reserved_before) - self._left_reserved,
-        )
+        if peak.peak_bytes is None or peak.reserved_bytes is None:
+            return Memory()
+        return Memory(peak.peak_bytes - self.left_bytes, peak.reserved_bytes - self._left_reserved)
 
 
 @contextmanager
@@ -74,7 +69,7 @@ def name_out_of_memory(backend: Backend, device: torch.device) -> Iterator[None]
 
 @contextmanager
 def memory_limit(
-    declared: Declaration, params: Mapping[str, ParamValue], backend: Backend, device: torch.device, left_bytes: int | None
+    declared: Declaration, params: Params, backend: Backend, device: torch.device, left_bytes: int | None
 ) -> Iterator[int | None]:
     """Limit the memory of a case to its parameter with the role ``limit``, in GiB, and on the host to ``left_bytes``.
 

@@ -234,7 +234,7 @@ def take_pinned_transfer(
     sources, targets = pinned[: len(inputs)], pinned[len(inputs) :]
     return replace(
         transfer,
-        pinned_h2d_s=median_time(lambda: backend.pinned_to_device(sources, device), clock),
+        pinned_h2d_s=median_time(lambda: backend.to_device(sources, device, non_blocking=True), clock),
         pinned_d2h_s=median_time(lambda: backend.to_pinned(outputs, targets), clock),
     )
 

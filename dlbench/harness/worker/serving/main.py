@@ -8,7 +8,6 @@ unfit; only a hello that comes first is still done by a fork.
 import ctypes
 import faulthandler
 import gc
-import math
 import os
 import signal
 import sys
@@ -29,12 +28,12 @@ from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_dev
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, set_threads, versions
 from dlbench.harness.worker.checking.correctness import Subject, spot_check
 from dlbench.harness.worker.checking.operations import try_plugins
-from dlbench.harness.worker.failures import Unmeasurable, failure_of, first_line
+from dlbench.harness.worker.failures import Unmeasurable, error_text, failure_of
 from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, name_out_of_memory
 from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent, timed_part
 from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
-from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
+from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock
 from dlbench.harness.worker.signatures import find_undeclared, to_numbers
 from dlbench.harness.worker.usage import HostMemory, LostTime, block_waits
 
@@ -226,24 +225,33 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         # Read before the report, which may take more memory than a call.
         result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
         result.values = to_numbers(work.report(clock)) if work.report else result.values
+        extras: Extras = {}
         if rank_process or declared.value("at_once"):
             of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
             _note_lost_time(result, lost_time, work.own_threads)
-            result = _with_device_time(result, work, backend, device, clock, deadline)
-        result = _with_reasons_of(result, work)
+            extras["device_s"] = lambda result: _with_device_time(result, work, backend, device, clock, deadline)
+        for group, unknown in (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED)):
+            if group in work.unknown:
+                result = result.with_reasons(group, unknown.reason(text=work.unknown[group]))
         result.math = math_flags()
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
         if rank == 0 and (wrong := find_undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
             return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
         own_copies = workload.resident(case.params) != case.params
-        extras: Extras = {"transfer": lambda result: _with_transfer(result, work, backend, device, clock, deadline, own_copies)}
+        extras["transfer"] = lambda result: _with_transfer(result, work, backend, device, clock, deadline, own_copies)
         if is_profiled(result, declared):
             extras["profile"] = lambda result: with_profile(result, work, declared, device, clock, deadline)
-        subject = Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=math.inf)
-        if subject.has_checks and not result.round:
-            extras["check"] = lambda result: spot_check(replace(subject, result=result, left_s=deadline - clock.now()))
+        if not result.round:
+            extras["check"] = lambda result: spot_check(
+                Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=deadline - clock.now())
+            )
+        if rank_process:  # the others would wait for what a rank does alone
+            unknowns = {"transfer": Unknown.ON_HOST if backend.is_host else Unknown.SEVERAL_DEVICES}
+            for group in extras:
+                result = result.with_reasons(group, unknowns.get(group, Unknown.TOGETHER).reason())
+            extras = {}
         return _with_extras(result, extras)
 
 
@@ -257,11 +265,9 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
         except Unavailable as unavailable:
             timed = timed.with_reasons(group, unavailable.reason)
         except Exception as error:  # noqa: BLE001  # what was timed stands
-            text = f"{type(error).__name__}: {first_line(error)}"
-            crashed = failure_of(error, torch.__version__)[0] is Status.CRASHED
-            if crashed or timed.case.ranks is not None:  # the other ranks would wait for this one
-                return Reply(error=text, missing=tuple(missing), fault=crashed)
-            timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=text))
+            if failure_of(error, torch.__version__)[0] is Status.CRASHED:
+                return Reply(error=error_text(error), missing=tuple(missing), fault=True)
+            timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=error_text(error)))
         missing.remove(group)
     return Reply(measurement=timed)
 
@@ -273,30 +279,15 @@ def _note_lost_time(result: Measurement, lost_time: LostTime, own_threads: bool)
         result.samples.wait_s = None
 
 
-_COUNTS = (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED))
-
-
-def _with_reasons_of(result: Measurement, work: Work) -> Measurement:
-    """Return the measurement with the workload's reasons for counts that it does not state."""
-    for group, unknown in _COUNTS:
-        if text := work.unknown.get(group):
-            result = result.with_reasons(group, unknown.reason(text=text))
-    return result
-
-
 def _with_device_time(
     result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
 ) -> Measurement:
-    """Return the measurement with the seconds of a call by the device's own clock, or why they are unknown."""
-    if result.samples is None:
-        return result
-    try:
+    """Return the measurement with the seconds of a call by the device's own clock. Raises Unavailable if they can't be read."""
+    if result.samples:
         timer = backend.event_timer(device)
         if timer is None:
             raise Unavailable(Unknown.NO_CLOCK) if backend.is_host else Unavailable(Unknown.NO_EVENTS, kind=backend.kind)
         result.samples.device_s = take_device_time(work, result.samples, timer, clock, deadline)
-    except Unavailable as unavailable:
-        return result.with_reasons("device_s", unavailable.reason)
     return result
 
 
@@ -314,14 +305,12 @@ def _with_transfer(
         if work.before:
             work.before()
         outputs = tensors_in(work.call())  # type: ignore[misc]  # what was timed has a call
-        if not in_any_rank(bool(work.inputs or outputs)):
+        if not (work.inputs or outputs):
             raise Unavailable(Unknown.NOTHING_TO_COPY)
-        copied = sum(tensor.nbytes for tensor in (*work.inputs, *outputs))
-        if result.round >= _COPYING_ROUNDS and in_any_rank(copied > _MOST_COPIED_BYTES):
+        copied_bytes = sum(tensor.nbytes for tensor in (*work.inputs, *outputs))
+        if result.round >= _COPYING_ROUNDS and copied_bytes > _MOST_COPIED_BYTES:
             return result  # earlier rounds have them
         result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
-        if result.case.ranks is not None:
-            raise Unavailable(Unknown.SEVERAL_DEVICES)
         result.transfer = take_pinned_transfer(result.transfer, work.inputs, outputs, backend, device, clock)
     except Unavailable as unavailable:
         part = {"part": "pinned"} if result.transfer else {}
