@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 import torch
 
-from dlbench import Backend, Least, Limit, Scratch, Searched, SearchedCores, Size
-from dlbench import Unit, Value, Work, register_backend, scratch_folder, workload
+import dlbench
+from dlbench import Least, Limit, Searched, SearchedCores, Size, Work, scratch_folder, workload
 
 MIB = 1 << 20
-LARGEST = Value("largest_batch", Unit.COUNT, "higher", "the largest batch that fits", optional=True, role="largest")
+LARGEST = dlbench.Value("largest_batch", dlbench.Unit.COUNT, "higher", "the largest batch that fits", optional=True, role="largest")
 Memory = Limit[Annotated[float, Least(0)]]
 
 
@@ -41,13 +41,13 @@ def spread(device: torch.device, *, dtype: Searched[Literal["fp32", "bf16"]] = N
 
 
 @workload
-def write(device: torch.device, *, path: Scratch[str] = ".", mib: Size = 1) -> Work:
+def write(device: torch.device, *, path: dlbench.Scratch[str] = ".", mib: Size = 1) -> Work:
     """Write a file of so many MiB."""
     file = scratch_folder() / "file"
     return Work(call=lambda: file.write_bytes(bytes(mib * MIB)))
 
 
-class Card(Backend):
+class Card(dlbench.Backend):
     """A card with a limit of memory, whose allocator counts what it refuses."""
 
     kind = "card"
@@ -71,7 +71,7 @@ class Card(Backend):
 
 
 CARD = Card()
-register_backend(CARD)
+dlbench.register_backend(CARD)
 
 
 @workload(values=(LARGEST,))
