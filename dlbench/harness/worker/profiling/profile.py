@@ -8,7 +8,7 @@ attention the whole counts, whatever it runs; attention without such a kernel co
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
@@ -26,6 +26,7 @@ from dlbench.core.errors import Unavailable, Unknown
 from dlbench.core.measurement import KindTime, LayerTime, Measurement, OperationKind, StepProfile
 from dlbench.core.model import Clock, Work
 from dlbench.harness.worker.backends.base import tensors_in
+from dlbench.harness.worker.checking.correctness import Subject
 from dlbench.harness.worker.checking.operations import OperationWatch
 from dlbench.harness.worker.parent import note_stage
 
@@ -95,8 +96,7 @@ class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch
 
     def __init__(self) -> None:
         super().__init__()
-        self.operations = defaultdict[OperationKind, int](int)
-        self.bytes = defaultdict[OperationKind, int](int)
+        self.operations, self.bytes = Counter[OperationKind](), Counter[OperationKind]()
         self.flops = defaultdict[OperationKind, float](float)
         """Counted for attention alone."""
         self._ranges: list[str] = []
@@ -214,13 +214,12 @@ def is_profiled(result: Measurement, declared: Declaration) -> bool:
     return not result.round and result.samples is not None and declared.is_step
 
 
-def with_profile(
-    result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float
-) -> Measurement:
+def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
     """Return the measurement of a step with its profile. Raises Unavailable if that would be meaningless, or take too long."""
+    work, device = subject.work, subject.device
     if work.own_threads and device.type == "cpu":  # the times of all threads would be added up
         raise Unavailable(Unknown.OWN_THREADS)
-    if declared.searched:
+    if subject.workload.signature.declared.searched:
         raise Unavailable(Unknown.SEARCHES)
     if not work.countable_operations:
         raise Unavailable(Unknown.ONE_KERNEL)

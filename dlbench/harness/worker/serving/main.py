@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,9 +19,10 @@ from functools import partial
 
 import torch
 
+from dlbench.core.declarations import Declaration
 from dlbench.core.errors import DlbenchError, Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, Memory
-from dlbench.core.model import Clock, Status, Work, signature_to_json
+from dlbench.core.model import Clock, Status, signature_to_json
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import parent, registry, user
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, take_device_time, tensors_in
@@ -29,8 +30,15 @@ from dlbench.harness.worker.backends.torch_build import math_flags, parallelism,
 from dlbench.harness.worker.checking.correctness import Subject, spot_check
 from dlbench.harness.worker.checking.operations import try_plugins
 from dlbench.harness.worker.failures import Unmeasurable, error_text, failure_of
-from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, name_out_of_memory
-from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.measuring.measure import (
+    DeviceClock,
+    DeviceMemory,
+    memory_limit,
+    name_out_of_memory,
+    take_pinned_transfer,
+    take_samples,
+    take_transfer,
+)
 from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent, timed_part
 from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock
@@ -39,8 +47,6 @@ from dlbench.harness.worker.usage import HostMemory, LostTime, block_waits
 
 _COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
 """Copies of more are timed in the first rounds alone: 1 GiB into fresh memory takes 0.8 s each time on the host of an H100."""
-Extras = dict[str, Callable[[Measurement], Measurement]]
-"""Functions that add a group of columns to a timed case, by the group."""
 
 
 def main() -> None:
@@ -225,13 +231,11 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         # Read before the report, which may take more memory than a call.
         result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
         result.values = to_numbers(work.report(clock)) if work.report else result.values
-        extras: Extras = {}
         if rank_process or declared.value("at_once"):
             of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
             _note_lost_time(result, lost_time, work.own_threads)
-            extras["device_s"] = lambda result: _with_device_time(result, work, backend, device, clock, deadline)
         for group, unknown in (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED)):
             if group in work.unknown:
                 result = result.with_reasons(group, unknown.reason(text=work.unknown[group]))
@@ -239,29 +243,34 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
         if rank == 0 and (wrong := find_undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
             return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
-        own_copies = workload.resident(case.params) != case.params
-        extras["transfer"] = lambda result: _with_transfer(result, work, backend, device, clock, deadline, own_copies)
-        if is_profiled(result, declared):
-            extras["profile"] = lambda result: with_profile(result, work, declared, device, clock, deadline)
-        if not result.round:
-            extras["check"] = lambda result: spot_check(
-                Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=deadline - clock.now())
-            )
+        groups = [*_groups_to_add(result, declared)]
         if rank_process:  # the others would wait for what a rank does alone
             unknowns = {"transfer": Unknown.ON_HOST if backend.is_host else Unknown.SEVERAL_DEVICES}
-            for group in extras:
+            for group in groups:
                 result = result.with_reasons(group, unknowns.get(group, Unknown.TOGETHER).reason())
-            extras = {}
-        return _with_extras(result, extras)
+            return Reply(measurement=result)
+        subject = Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=0.0)
+        return _with_extras(subject, groups, clock, deadline)
 
 
-def _with_extras(timed: Measurement, extras: Extras) -> Reply:
+def _groups_to_add(timed: Measurement, declared: Declaration) -> Iterator[str]:
+    """Yield the groups of columns that a case gets after all its timing."""
+    if "device_s" not in timed.missing_reasons:
+        yield "device_s"
+    yield "transfer"
+    if is_profiled(timed, declared):
+        yield "profile"
+    if not timed.round:
+        yield "check"
+
+
+def _with_extras(subject: Subject, groups: Sequence[str], clock: Clock, deadline: float) -> Reply:
     """Add groups of columns to a timed measurement. The parent keeps it as it is before each, in case this process dies."""
-    missing = [*extras]
-    for group, extra in extras.items():
+    timed, missing = subject.result, list(groups)
+    for group in groups:
         keep_timed(Reply(measurement=timed, missing=tuple(missing)).to_json())
         try:
-            timed = extra(timed)
+            timed = _EXTRAS[group](timed, subject, clock, deadline)
         except Unavailable as unavailable:
             timed = timed.with_reasons(group, unavailable.reason)
         except Exception as error:  # noqa: BLE001  # what was timed stands
@@ -279,43 +288,56 @@ def _note_lost_time(result: Measurement, lost_time: LostTime, own_threads: bool)
         result.samples.wait_s = None
 
 
-def _with_device_time(
-    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
-) -> Measurement:
+def _with_device_time(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
     """Return the measurement with the seconds of a call by the device's own clock. Raises Unavailable if they can't be read."""
     if result.samples:
-        timer = backend.event_timer(device)
+        backend = subject.backend
+        timer = backend.event_timer(subject.device)
         if timer is None:
             raise Unavailable(Unknown.NO_CLOCK) if backend.is_host else Unavailable(Unknown.NO_EVENTS, kind=backend.kind)
-        result.samples.device_s = take_device_time(work, result.samples, timer, clock, deadline)
+        result.samples.device_s = take_device_time(subject.work, result.samples, timer, clock, deadline)
     return result
 
 
-def _with_transfer(
-    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float, own_copies: bool
-) -> Measurement:
-    """Return the measurement with the times of copies, and why some or all are unknown."""
-    try:
-        if own_copies or backend.is_host:
-            raise Unavailable(Unknown.ON_HOST if backend.is_host else Unknown.OWN_COPIES)
-        if result.samples is None:
-            raise Unavailable(Unknown.EXPERIMENT)
-        if clock.now() + max(result.samples.block_s) > deadline:
-            raise Unavailable(Unknown.NO_TIME_TO_COPY)
-        if work.before:
-            work.before()
-        outputs = tensors_in(work.call())  # type: ignore[misc]  # what was timed has a call
-        if not (work.inputs or outputs):
-            raise Unavailable(Unknown.NOTHING_TO_COPY)
-        copied_bytes = sum(tensor.nbytes for tensor in (*work.inputs, *outputs))
-        if result.round >= _COPYING_ROUNDS and copied_bytes > _MOST_COPIED_BYTES:
-            return result  # earlier rounds have them
+def _with_transfer(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
+    """Return the measurement with the times of copies. Raises Unavailable if there are none, or none in page-locked memory."""
+    work, backend, device = subject.work, subject.backend, subject.device
+    if backend.is_host:
+        raise Unavailable(Unknown.ON_HOST)
+    if subject.workload.resident(subject.params) != subject.params:
+        raise Unavailable(Unknown.OWN_COPIES)
+    if result.samples is None:
+        raise Unavailable(Unknown.EXPERIMENT)
+    if clock.now() + max(result.samples.block_s) > deadline:
+        raise Unavailable(Unknown.NO_TIME_TO_COPY)
+    if work.before:
+        work.before()
+    outputs = tensors_in(work.call())  # type: ignore[misc]  # what was timed has a call
+    if not (work.inputs or outputs):
+        raise Unavailable(Unknown.NOTHING_TO_COPY)
+    copied_bytes = sum(tensor.nbytes for tensor in (*work.inputs, *outputs))
+    if result.round < _COPYING_ROUNDS or copied_bytes <= _MOST_COPIED_BYTES:  # else earlier rounds have them
         result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
-        result.transfer = take_pinned_transfer(result.transfer, work.inputs, outputs, backend, device, clock)
-    except Unavailable as unavailable:
-        part = {"part": "pinned"} if result.transfer else {}
-        return result.with_reasons("transfer", {**part, **unavailable.reason})
+        try:
+            result.transfer = take_pinned_transfer(result.transfer, work.inputs, outputs, backend, device, clock)
+        except Unavailable as unavailable:
+            unavailable.reason = {"part": "pinned", **unavailable.reason}
+            raise
     return result
+
+
+def _with_check(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
+    """Return the measurement with its spot check."""
+    return spot_check(replace(subject, result=result, left_s=deadline - clock.now()))
+
+
+_EXTRAS: dict[str, Callable[[Measurement, Subject, Clock, float], Measurement]] = {
+    "device_s": _with_device_time,
+    "transfer": _with_transfer,
+    "profile": with_profile,
+    "check": _with_check,
+}
+"""Functions that add a group of columns to a timed case, by the group."""
 
 
 def _memory_reasons(memory: Memory, backend: Backend, left_bytes: int) -> Iterator[Reason]:

@@ -10,7 +10,7 @@ from dlbench.core.precision import PRECISIONS
 from dlbench.harness.probe import processor
 from dlbench.harness.probe.devices import describe
 from dlbench.harness.worker.backends.builtin import CpuBackend, CudaBackend, MpsBackend, XpuBackend
-from dlbench.harness.worker.measuring.limits import DeviceMemory
+from dlbench.harness.worker.measuring.measure import DeviceMemory
 
 CUDA, XPU = torch.device("cuda", 0), torch.device("xpu", 0)
 MIB, GIB = 1 << 20, 1 << 30

@@ -1,5 +1,7 @@
 """Copies of a case that are timed, and reasons where none is: against a clock that only moves when a call says so."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from dlbench.core.measurement import Measurement, Samples, Transfer
 from dlbench.core.model import Case, Status, Work
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.backends.builtin import CpuBackend
+from dlbench.harness.worker.checking.correctness import Subject
 from dlbench.harness.worker.serving import main
 from dlbench.testing import ManualClock
 
@@ -37,7 +40,9 @@ def copied(backend, deadline=100.0, number=0):
     work = Work(call=lambda: (clock.advance(10.0), calls.append(1), torch.ones(2))[2], inputs=(torch.ones(3),))
     samples = Samples(1, (10.0,) * 3, 10.0, 0.0, steady=None)
     measured = Measurement(Case("a[]@twin:0", "s", "a", {}, "twin:0"), number, Status.OK, samples=samples)
-    found = main._with_transfer(measured, work, backend, torch.device("cpu"), clock, deadline, own_copies=False)
+    resident = SimpleNamespace(resident=lambda params: params)
+    subject = Subject(measured, work, resident, {}, 1, backend, torch.device("cpu"), 0.0, 0.0)
+    found = main._with_extras(subject, ["transfer"], clock, deadline).measurement
     return found.transfer, len(calls), explained(found.missing_reasons.get("transfer", ()))
 
 

@@ -9,8 +9,8 @@ from dlbench.core.declarations import Declaration
 from dlbench.core.model import Status
 from dlbench.harness.worker.backends.base import find
 from dlbench.harness.worker.failures import Unmeasurable
-from dlbench.harness.worker.measuring import limits
-from dlbench.harness.worker.measuring.limits import memory_limit
+from dlbench.harness.worker.measuring import measure
+from dlbench.harness.worker.measuring.measure import memory_limit
 
 LIMITED = Declaration(parameters={"memory_gib": {"limit": ""}})
 CARD = SimpleNamespace(is_host=False, free_memory=lambda device: 3 * 2**30, limit_memory=lambda device, limit_bytes: None)
@@ -18,13 +18,13 @@ CARD = SimpleNamespace(is_host=False, free_memory=lambda device: 3 * 2**30, limi
 
 @pytest.fixture(autouse=True)
 def nothing_in_force(monkeypatch):
-    monkeypatch.setattr(limits, "memory_in_force", lambda used: None)
-    monkeypatch.setattr(limits, "limit_memory", lambda more, used: nullcontext())
+    monkeypatch.setattr(measure, "memory_in_force", lambda used: None)
+    monkeypatch.setattr(measure, "limit_memory", lambda more, used: nullcontext())
 
 
 def test_a_search_has_a_limit_where_memory_is_added_on_demand(monkeypatch):
     """Nothing tells how much it could be given in the end."""
-    monkeypatch.setattr(limits, "added_memory", lambda: 10 * 2**30)
+    monkeypatch.setattr(measure, "added_memory", lambda: 10 * 2**30)
     sentence = "memory_gib=9 is more than the 8.00 GiB that this process can be given"
     with pytest.raises(Unmeasurable, match=sentence) as error, memory_limit(LIMITED, {"memory_gib": 9}, *find("cpu"), None):
         pass

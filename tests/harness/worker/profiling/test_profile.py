@@ -2,6 +2,7 @@
 
 import time
 from types import SimpleNamespace
+from unittest import mock
 
 import front_door
 import pytest
@@ -79,8 +80,10 @@ def test_a_step_without_a_profile_says_why(measured, folder):
 @pytest.mark.parametrize(("left_s", "most"), [(1000, "10"), (30, "10"), (9, "3")])
 def test_a_step_that_takes_long_is_left_out(left_s, most):
     def profiled(step_s):
-        result, declared = SimpleNamespace(samples=SimpleNamespace(block_s=(step_s,))), SimpleNamespace(searched=())
-        return profile.with_profile(result, Work(call=lambda: None), declared, CPU, SimpleNamespace(now=lambda: 100.0), 100.0 + left_s)
+        result, workload = SimpleNamespace(samples=SimpleNamespace(block_s=(step_s,))), mock.Mock()
+        workload.signature.declared.searched = ()
+        subject = SimpleNamespace(work=Work(call=lambda: None), workload=workload, device=CPU)
+        return profile.with_profile(result, subject, SimpleNamespace(now=lambda: 100.0), 100.0 + left_s)
 
     with pytest.raises(profile.Unavailable, match=f"about 11 s, and {most} s at most"):
         profiled(11.0)
