@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from dlbench import Memory, Work, register_backend, workload
+from dlbench import Backend, Work, register_backend, workload
 from dlbench.harness.worker.backends.builtin import CudaBackend
 
 CARDS = os.environ["CARDS"].split()
@@ -53,8 +53,7 @@ torch.version.cuda = "13.0"
 class Cards(CudaBackend):
     """CUDA but for what it computes on."""
 
-    warmup_s = 0.01
-    block_s = 0.002
+    warmup_s, block_s = 0.01, 0.002
 
     def device(self, index):
         return torch.device("cpu")
@@ -65,25 +64,19 @@ class Cards(CudaBackend):
         super().start(index)
 
     def synchronize(self, device):
-        exclusive()
+        take_exclusively()
 
     def activate(self, device):
-        exclusive()
+        take_exclusively()
 
-    def unsupported(self, device, dtype):
-        return None
-
-    def reset_peak(self, device):
+    def do_nothing(self, *arguments):
         pass
 
-    def peak(self, device):
-        return Memory()
-
-    def event_timer(self, device):
-        return None
+    unsupported = reset_peak = event_timer = do_nothing
+    peak = held = Backend.peak
 
 
-def exclusive():
+def take_exclusively():
     """Take the card for as long as this process lives, if it is in exclusive mode: EXCLUSIVE names a file that stands for it."""
     if "EXCLUSIVE" not in os.environ or hasattr(torch.cuda, "made_up_lock"):
         return
@@ -108,8 +101,8 @@ def adds(device: torch.device, *, n: int = 4) -> Work:
 @workload()
 def faults(device: torch.device, *, n: int = 0) -> Work:
     """Fail as CUDA does: the process is of no use afterwards."""
-
-    def fail():
-        raise RuntimeError(f"CUDA error: an illegal memory access was encountered{TELLS}")
-
     return Work(call=fail)
+
+
+def fail():
+    raise RuntimeError(f"CUDA error: an illegal memory access was encountered{TELLS}")

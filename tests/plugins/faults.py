@@ -116,13 +116,6 @@ def leaves_a_child(device: torch.device, *, pid_file: str) -> Work:
 @workload(values=numbers("pid", "parent", "hash_seed", "padding", "threads", "first_random"))
 def remembers_processes(device: torch.device) -> Work:
     """Tell which process it ran in and with which layout."""
-    return Work(
-        observe=lambda clock: {
-            "pid": os.getpid(),
-            "parent": os.getppid(),
-            "hash_seed": int(os.environ["PYTHONHASHSEED"]),
-            "padding": len(os.environ["DLBENCH_PADDING"]),
-            "threads": torch.get_num_threads(),
-            "first_random": torch.rand(1).item(),
-        }
-    )
+    process = {"pid": os.getpid(), "parent": os.getppid(), "threads": torch.get_num_threads()}
+    layout = {"hash_seed": int(os.environ["PYTHONHASHSEED"]), "padding": len(os.environ["DLBENCH_PADDING"])}
+    return Work(observe=lambda clock: {**process, **layout, "first_random": torch.rand(1).item()})

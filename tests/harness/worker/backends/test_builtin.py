@@ -10,96 +10,27 @@ from dlbench.core.precision import PRECISIONS
 from dlbench.harness.probe import processor
 from dlbench.harness.probe.devices import describe
 from dlbench.harness.worker.backends.builtin import CpuBackend, CudaBackend, MpsBackend, XpuBackend
-from dlbench.harness.worker.measuring.measure import DeviceMemory
 
 CUDA, XPU = torch.device("cuda", 0), torch.device("xpu", 0)
-MIB, GIB = 1 << 20, 1 << 30
+GIB = 1 << 30
 
 
-class Allocator:
-    """torch's allocator of device memory as far as its peaks go, and a cuBLAS that keeps a workspace from its first product on."""
-
-    def __init__(self):
-        self.allocated = self.reserved = self.peak = self.reserved_peak = self.workspace = 0
-        self.locked = 5 * MIB
-
-    def take(self, size):
-        self.allocated += size
-        self.reserved = max(self.reserved, self.allocated)
-        self.peak = max(self.peak, self.allocated)
-        self.reserved_peak = max(self.reserved_peak, self.reserved)
-
-    def product(self, size):
-        if not self.workspace:
-            self.workspace = 32 * MIB
-            self.take(self.workspace)
-        self.convolution(size)
-
-    def convolution(self, size):
-        self.take(size)
-        self.allocated -= size
-
-    def clear_workspaces(self):
-        self.allocated -= self.workspace
-        self.workspace = 0
-
-    def unlock(self):
-        self.locked = 0
-
-    def empty_cache(self):
-        self.reserved = self.allocated
-
-    def reset_peak_memory_stats(self, device):
-        self.peak, self.reserved_peak = self.allocated, self.reserved
-
-
-@pytest.fixture
-def allocator(monkeypatch):
-    made = Allocator()
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", made.clear_workspaces, raising=False)
-    monkeypatch.setattr(torch._C, "_host_emptyCache", made.unlock, raising=False)
-    monkeypatch.setattr(torch.cuda, "empty_cache", made.empty_cache)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", made.reset_peak_memory_stats)
-    counts = {"max_memory_allocated": "peak", "max_memory_reserved": "reserved_peak", "memory_allocated": "allocated"}
-    for name, count in (*counts.items(), ("memory_reserved", "reserved")):
-        monkeypatch.setattr(torch.cuda, name, lambda device, count=count: getattr(made, count))
-    return made
-
-
-def test_a_case_holds_neither_a_workspace_nor_page_locked_memory_of_an_earlier_one(allocator):
-    backend = CudaBackend()
-    allocator.product(100 * MIB)
-    backend.reset_peak(CUDA)
-    allocator.convolution(5 * MIB)
-    assert (backend.peak(CUDA), allocator.locked) == (Memory(5 * MIB, 5 * MIB), 0)
-    backend.reset_peak(CUDA)
-    allocator.product(5 * MIB)
-    assert backend.peak(CUDA).peak_bytes == 37 * MIB  # its own counts
-
-
-def test_peaks_of_a_case_are_without_what_an_earlier_one_left_allocated(allocator):
-    allocator.take(100 * MIB)  # and something refers to it
-    allocator.convolution(300 * MIB)
-    memory = DeviceMemory(CudaBackend(), CUDA)
-    allocator.convolution(5 * MIB)
-    assert memory.peaks() == Memory(5 * MIB, 5 * MIB)
-
-
-def test_workspaces_that_cudnn_only_tried_are_held_and_not_live(allocator):
-    memory = DeviceMemory(CudaBackend(), CUDA)
-    allocator.take(2 * MIB)
-    allocator.convolution(1000 * MIB)
-    memory.forget_set_up()
-    allocator.convolution(5 * MIB)
-    assert memory.peaks() == Memory(7 * MIB, 1002 * MIB)
-
-
-def test_a_torch_that_cannot_clear_workspaces_still_empties_its_cache(allocator, monkeypatch):
-    monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
-    monkeypatch.delattr(torch._C, "_host_emptyCache")
-    allocator.convolution(100 * MIB)
+@pytest.mark.parametrize("caches", [("_cuda_clearCublasWorkspaces", "_host_emptyCache"), ()])  # not in every torch
+def test_a_case_begins_without_what_cublas_and_the_allocators_keep_of_earlier_ones(monkeypatch, caches):
+    calls = []
+    for name in ("_cuda_clearCublasWorkspaces", "_host_emptyCache"):
+        monkeypatch.delattr(torch._C, name, raising=False)
+    for name in caches:
+        monkeypatch.setattr(torch._C, name, lambda name=name: calls.append(name), raising=False)
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda *device, name=name: calls.append(name))
+    for number, name in enumerate(("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved")):
+        monkeypatch.setattr(torch.cuda, name, lambda device, number=number: number)
     CudaBackend().reset_peak(CUDA)
-    assert CudaBackend().peak(CUDA).reserved_bytes == 0
+    assert calls == [*caches, "empty_cache", "reset_peak_memory_stats"]
+    assert (CudaBackend().peak(CUDA), CudaBackend().held(CUDA)) == (Memory(0, 1), Memory(2, 3))
+    CudaBackend().restart_peak(CUDA)
+    assert calls[len(caches) + 2 :] == ["reset_peak_memory_stats"]
 
 
 @pytest.mark.parametrize("backend", [CudaBackend, XpuBackend])
