@@ -97,8 +97,14 @@ def limit_memory(more_bytes: int, used_bytes: int) -> Iterator[None]:
 
 LEAST_S = 0.01
 """Least time between two readings."""
-_tell: Callable[[Mapping[str, Any]], object] = repr
-"""Sends messages of this module to the parent; has no effect until `tell_parent`."""
+
+
+def _drop(message: Mapping[str, Any]) -> None:
+    """Do nothing with a message, as no parent has asked for any."""
+
+
+_tell: Callable[[Mapping[str, Any]], object] = _drop
+"""Sends messages of this module to the parent, after `tell_parent`."""
 
 
 def tell_parent(tell: Callable[[Mapping[str, Any]], object]) -> None:

@@ -21,7 +21,7 @@ from dlbench.harness.worker.signatures import find_misfits, read_parameters, unw
 from dlbench.harness.worker.user import Kind, names, refuse_second
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
-"""Group of entry points of installed packages, each of which has the name of its workload."""
+"""Group of entry points of installed packages; an entry point has the name of its workload."""
 
 
 WorkloadFunction = Callable[..., Work]

@@ -31,7 +31,7 @@ Layout = Literal["nchw", "channels_last"]
 Cache = Literal["hot", "cold"]
 """Whether operands may still be in the last cache after the previous call, or were evicted."""
 
-_STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
+_WITH_VALUE: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "sweep": ("integer", "number"),
     "limit": ("number",),
@@ -39,7 +39,7 @@ _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "searched": ("integer", "number", "text"),
     "searched_last": ("integer", "text"),
     "searched_cores": ("integer",),
-    **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_STAND_OUT), ("text",)),
+    **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_WITH_VALUE), ("text",)),
 }
 """Kinds of parameters that a role is valid for; other roles are valid for all."""
 
@@ -67,7 +67,7 @@ def _find_role_mistakes(parameter: Parameter, roles: Mapping[ParameterRole, str]
             yield f"with the role '{role}' it must be {' or '.join(valid)}, not {parameter.kind}"
         elif parameter.choices and text not in ("", *parameter.choices):
             yield f"role '{role}': '{text}' is none of its values{nearest(text, list(parameter.choices))}"
-        elif not text and role in _STAND_OUT:
+        elif not text and role in _WITH_VALUE:
             yield f"role '{role}' names the value that stands out, such as Role('{role}', '{next(iter(parameter.choices), '…')}')"
     searched = bool({"searched", "searched_last", "searched_cores"} & roles.keys())
     if searched and (parameter.required or parameter.default is not None):

@@ -104,7 +104,7 @@ def spot_check(subject: Subject) -> Measurement:
             found[part] = check_part(subject)
         except Unavailable as unavailable:
             reasons[part] = {"part": part, **unavailable.reason}
-        except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever a workload raises when called once more
+        except Exception as raised:  # noqa: BLE001  # what was measured is kept, whatever a workload raises when called once more
             reasons[part] = {"part": part, **Unknown.EXCEPTION.reason(text=error_text(raised))}
     subject.backend.synchronize(subject.device)  # a device that a check has broken raises here
     deviations: Sequence[Deviation] = found.get("fp64", ())

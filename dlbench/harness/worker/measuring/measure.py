@@ -164,7 +164,7 @@ LONG_BLOCK_S = 0.05
 _SHORT = 0.75
 """A block that is shorter than this share of the least length gets more calls."""
 MOST_CALLS = 10**6
-"""Calls in a block: enough for an empty call on an accelerator, and a bound if a clock stands still."""
+"""Calls in a block: enough for an empty call on an accelerator, and a bound if a clock does not move."""
 _LOOKED_AT = 20
 """Windows of blocks that are kept, to find undisturbed ones that are steady."""
 _TIMES, _ENOUGH_S = 5, 0.5

@@ -273,7 +273,7 @@ def _with_extras(subject: Subject, groups: Sequence[str], clock: Clock, deadline
             timed = _EXTRAS[group](timed, subject, clock, deadline)
         except Unavailable as unavailable:
             timed = timed.with_reasons(group, unavailable.reason)
-        except Exception as error:  # noqa: BLE001  # what was timed stands
+        except Exception as error:  # noqa: BLE001  # what was timed is kept
             if failure_of(error, torch.__version__)[0] is Status.CRASHED:
                 return Reply(error=error_text(error), missing=tuple(missing), fault=True)
             timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=error_text(error)))

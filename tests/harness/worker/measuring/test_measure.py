@@ -252,32 +252,31 @@ class Waits:
         return next(self._shares, self._then) * block_s
 
 
-def test_every_block_stays_with_its_wait_and_undisturbed_ones_end_the_round():
-    times, shares = [0.01] * 10 + [0.05, 0.01] * 50, [0.0] * 10 + [0.8, 0.0] * 50
-    samples, *_ = sampled((0.9, 0.05, *times), warmup_s=0.0, max_blocks=12, waits=Waits(0.0, 0.0, *shares))
-    assert samples.block_s == pytest.approx(times[:14])
-    assert samples.wait_s == pytest.approx([share * seconds for share, seconds in zip(shares, times[:14], strict=False)])
-    assert (samples.undisturbed, samples.min_blocks) == ([*range(10), 11, 13], None)
-    assert samples.counted_s == pytest.approx([0.01] * 12)
+DISTURBED = {"warmup_s": 0.0, "max_warmup_s": 0.0, "round_s": 1.0, "max_blocks": 10}
 
 
-def test_a_round_with_few_undisturbed_blocks_goes_on_within_its_time():
-    times, shares = [0.04, 0.04, 0.02] * 40, [0.5, 0.5, 0.0] * 40
-    policy = {"warmup_s": 0.0, "max_warmup_s": 0.0, "round_s": 1.0, "max_blocks": 10}
-    # No warm-up counts; three blocks take 0.1 s, so the tenth undisturbed one, which is the last, ends in time.
-    samples, *_ = sampled((0.9, 0.05, *times), waits=Waits(0.0, 0.0, *shares), **policy)
-    assert (len(samples.block_s), len(samples.undisturbed), samples.counted_s) == (30 - 1, 10, pytest.approx([0.02] * 10))
-    # One that is disturbed throughout ends with its time, of 25 blocks, and all of it counts.
-    samples, *_ = sampled((0.9, 0.05, 0.04), waits=Waits(then=0.5), **policy)
-    assert (len(samples.block_s), samples.undisturbed, samples.waiting) == (25, None, None)
-
-
-def test_undisturbed_blocks_alone_may_show_that_a_call_is_steady():
-    times, shares = [0.01, 0.03, 0.02] * 40, [0.0, 0.5, 0.3] * 40
-    samples, *_ = sampled((0.9, 0.05, *times), warmup_s=0.0, round_s=0.545, waits=Waits(0.0, 0.0, *shares))
-    assert (samples.steady, samples.warmup_s) == (True, pytest.approx(0.95))
-    assert samples.block_s == pytest.approx(times[:28])  # from the first of ten undisturbed ones on
-    assert samples.undisturbed == [*range(0, 28, 3)]
+@pytest.mark.parametrize(
+    ("times", "shares", "policy", "blocks", "undisturbed", "warmup_s"),
+    [
+        pytest.param(
+            [0.01] * 10 + [0.05, 0.01] * 50, [0.0] * 10 + [0.8, 0.0] * 50, {"max_blocks": 12}, 14, [*range(10), 11, 13], 0.95,
+            id="undisturbed ones end the round",
+        ),
+        # Of no warm-up; three blocks take 0.1 s, so the tenth undisturbed one, which is the last, ends in time.
+        pytest.param([0.04, 0.04, 0.02] * 40, [0.5, 0.5, 0.0] * 40, DISTURBED, 29, [*range(1, 29, 3)], 0.99, id="few go on in its time"),
+        pytest.param([0.04] * 120, [0.5] * 120, DISTURBED, 25, None, 0.99, id="none end with its time, and all count"),
+        pytest.param(
+            [0.01, 0.03, 0.02] * 40, [0.0, 0.5, 0.3] * 40, {"round_s": 0.545}, 28, [*range(0, 28, 3)], 0.95,
+            id="undisturbed ones alone show that it is steady, from the first of ten on",
+        ),
+    ],
+)  # fmt: skip
+def test_every_block_has_its_wait_and_undisturbed_ones_count(times, shares, policy, blocks, undisturbed, warmup_s):
+    samples, *_ = sampled((0.9, 0.05, *times), waits=Waits(0.0, 0.0, *shares), **{"warmup_s": 0.0, **policy})
+    first = round((warmup_s - 0.95) / 0.04)  # the first block was the warm-up of those without any
+    assert samples.block_s == pytest.approx(times[first : first + blocks])
+    assert samples.wait_s == pytest.approx([share * seconds for share, seconds in zip(shares[first:], samples.block_s, strict=False)])
+    assert (samples.undisturbed, samples.warmup_s, samples.min_blocks) == (undisturbed, pytest.approx(warmup_s), None)
 
 
 @pytest.mark.parametrize(
