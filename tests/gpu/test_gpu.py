@@ -114,8 +114,11 @@ def driver(cuda):
     return pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
 
 
-def test_a_run_on_both_prints_both_and_pairs_them(measured):
+def test_a_run_on_both_prints_both_and_pairs_them_and_every_null_of_the_device_has_a_reason(measured):
     """Whatever has failed, and after one round, of which no screen says who wins."""
+    device = measured.device
+    assert (bool(device["name"]), device["memory_bytes"] > 0) == (True, True)
+    assert [field for field in nvml.FACTS if device[field] is None and not device["reasons"].get(field)] == []
     assert re.search(rf"^{re.escape(measured.device['id'])}: {re.escape(measured.device['name'])}", measured.done.out, re.MULTILINE)
     (pair,) = measured.pairs
     assert (pair["base.device"], pair["other.device"]) == ("cpu", measured.device["id"])
@@ -173,7 +176,7 @@ def test_products_with_scales_are_right_for_their_operands_and_say_how_far_these
             assert row["case.arithmetic"] in ("native", None)
 
 
-def test_copies_stay_below_their_link_and_both_ways_at_once_are_faster_than_one(cuda):
+def test_copies_stay_below_their_link_and_both_ways_at_once_are_faster_than_one_and_hide_behind_computation(cuda):
     rows = {(row["param.direction"], row["param.bytes"]): row for row in cuda.rows_of("transfer")}
     assert {row["case.status"] for row in rows.values()} == {"ok"}, [row["case.reason"] for row in rows.values()]
     for row in rows.values():
@@ -181,22 +184,16 @@ def test_copies_stay_below_their_link_and_both_ways_at_once_are_faster_than_one(
         assert link is None or row["rate.bytes_per_s"] < link
     assert rows["both", 67108864]["rate.bytes_per_s"] > rows["h2d", 67108864]["rate.bytes_per_s"]
     assert rows["h2d", 4096]["rate.bytes_per_s"] < rows["h2d", 67108864]["rate.bytes_per_s"]
-
-
-def test_pages_are_locked_and_copies_hide_behind_computation(cuda):
     (locked,), (overlap,) = cuda.rows_of("pin"), cuda.rows_of("overlap")
     assert (locked["case.status"], overlap["case.status"]) == ("ok", "ok"), (locked["case.reason"], overlap["case.reason"])
     assert 0 < locked["value.lock_s"] < 1
     assert 0.3 < overlap["value.overlap_efficiency"] < 1.3
 
 
-def test_transformers_train_and_write_with_both_kinds_of_attention_and_as_graphs(cuda):
-    rows = [*cuda.rows_of("decode_step"), *cuda.rows_of("transformer_train_step")]
-    assert [(row["case.status"], row["case.reason"]) for row in rows] == [("ok", None)] * 6
-
-
-def test_graphs_autotuning_and_compiled_steps_give_what_eager_ones_give(cuda):
+def test_graphs_autotuning_and_compiled_steps_give_what_eager_ones_give_also_with_both_kinds_of_attention(cuda):
     """A mode whose output is another one fails before it is timed."""
+    transformers = [*cuda.rows_of("decode_step"), *cuda.rows_of("transformer_train_step")]
+    assert [(row["case.status"], row["case.reason"]) for row in transformers] == [("ok", None)] * 6
     found = [row for row in cuda.rows if row["param.model"] == "resnet18"]
     rows = {(row["case.mode"], row["param.optimizer"], row["param.implementation"]): row for row in found}
     assert [(key, row["case.reason"]) for key, row in rows.items() if row["case.status"] not in ("ok", "unsupported")] == []
@@ -217,13 +214,6 @@ def test_device_time_is_that_of_the_kernel_alone(cuda):
     assert 50 < long["time.device_s"] / short["time.device_s"] < 200
     assert long["time.launch_bound"] == pytest.approx(1, rel=0.25)  # a kernel of a millisecond hides its launch
     assert waiting["time.launch_bound"] > 5  # one of a microsecond, launched twenty thousand times a second, does not
-
-
-def test_every_null_of_the_device_has_a_reason(measured):
-    device = measured.device
-    assert device["name"]
-    assert device["memory_bytes"] > 0
-    assert [field for field in nvml.FACTS if device[field] is None and not device["reasons"].get(field)] == []
 
 
 def test_out_of_memory_and_a_broken_process_are_rows_and_the_next_case_runs(cuda, tmp_path):

@@ -13,6 +13,10 @@ from dlbench import Size, Unit, Value, Work, control_group, workload
 _KEPT = []
 
 
+def _fail(text):
+    raise ValueError(text)
+
+
 def _in_one(action, *, last: bool) -> Work:
     """The action in the last rank, or in all others; the rest wait for it in a collective."""
 
@@ -64,17 +68,13 @@ def who_am_i(device: torch.device, *, ranks: Size, n: int = 1) -> Work:
 @workload()
 def raises_in_one(device: torch.device, *, ranks: Size, last: bool = True) -> Work:
     """Raise in one rank, or in all but one."""
-
-    def fail():
-        raise ValueError("only here")
-
-    return _in_one(fail, last=last)
+    return _in_one(lambda: _fail("only here"), last=last)
 
 
 @workload()
 def refuses(device: torch.device, *, ranks: Size) -> Work:
     """Raise in every rank alike, before any collective."""
-    raise ValueError("3 does not divide by 2")
+    _fail("3 does not divide by 2")
 
 
 @workload()

@@ -82,7 +82,7 @@ def convolve(device: torch.device, *, batch: Searched[Size] = None, memory_gib: 
     def call() -> None:
         if CARD.limit_bytes is not None and 2 * MIB * batch > CARD.limit_bytes:
             CARD.refused += 3  # once a plan
-            raise RuntimeError("FIND was unable to find an engine to execute this computation")
+            find_no_engine("FIND")
 
     return Work(call=call, items=batch)
 
@@ -90,8 +90,8 @@ def convolve(device: torch.device, *, batch: Searched[Size] = None, memory_gib: 
 @workload()
 def convolve_nothing(device: torch.device) -> Work:
     """Fail as torch does where cuDNN has no plan, with all memory free."""
+    return Work(call=lambda: find_no_engine("GET"))
 
-    def call() -> None:
-        raise RuntimeError("GET was unable to find an engine to execute this computation")
 
-    return Work(call=call)
+def find_no_engine(what: str) -> None:
+    raise RuntimeError(f"{what} was unable to find an engine to execute this computation")
