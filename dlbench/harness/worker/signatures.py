@@ -44,6 +44,10 @@ _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
 """Kinds of parameters that a role is valid for; other roles are valid for all."""
 
 
+Roles = dict[str, dict[ParameterRole, str]]
+"""Roles of parameters, each with the value that it singles out, by the name of the parameter."""
+
+
 def find_misfits(signature: Signature) -> Iterator[str]:
     """Yield a sentence for each declaration that does not fit the workload's parameters or other declarations."""
     declared = signature.declared
@@ -91,13 +95,15 @@ def _misfit_of_values(signature: Signature, name: str, texts: Sequence[str]) -> 
     return None
 
 
-def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], dict[str, dict[ParameterRole, str]], dict[str, Kind]]:
+def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Roles, dict[str, Kind]]:
     """Return the parameters of a workload, and of some by name: their roles with the value that each singles out, and the kind of names of
     users that they take.
 
     Raises UsageError for a signature that suites can't use.
     """
-    parameters, roles, takes = list[Parameter](), dict[str, dict[ParameterRole, str]](), dict[str, Kind]()
+    parameters: list[Parameter] = []
+    roles: Roles = {}
+    takes: dict[str, Kind] = {}
     hints = typing.get_type_hints(function, include_extras=True)
     device, *rest = inspect.signature(function).parameters.values()
     if device.kind is device.KEYWORD_ONLY:

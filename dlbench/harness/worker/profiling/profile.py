@@ -223,7 +223,7 @@ def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: 
         raise Unavailable(Unknown.SEARCHES)
     if not work.countable_operations:
         raise Unavailable(Unknown.ONE_KERNEL)
-    if device.type != "cpu" and _activity(device) not in supported_activities():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    if _activity(device) not in supported_activities():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         raise Unavailable(Unknown.NO_EVENTS, kind=device.type)
     if torch.version.cuda and device.type == "cuda" and tuple(map(int, torch.version.cuda.split(".")[:2])) < _DETACHES_FROM:
         raise Unavailable(Unknown.STAYS_ATTACHED)
@@ -269,17 +269,18 @@ def _record(
     buffers. Others are counted while they are profiled, in a single step.
     """
     call: Callable[[], Any] = work.call  # type: ignore[assignment]  # what was timed has a call
+    before = work.before or (lambda: None)
     counts = OperationCounts()
-    activities = [ProfilerActivity.CPU, *([] if device.type == "cpu" else [_activity(device)])]
+    activities = {ProfilerActivity.CPU, _activity(device)}
     os.environ.setdefault("TEARDOWN_CUPTI", "1")  # read when the profiler ends, and by CUDA's alone
     phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
-    _run_before(work)
+    before()
     # Without `acc_events` torch warns that events of earlier cycles are lost, and there are none.
     with note_layers(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
         if counted_apart:
             with counts:
                 call()
-            _run_before(work)
+            before()
             clock.now()  # wait for the work of this step
             profiler.step()
         begun = clock.now()
@@ -288,11 +289,6 @@ def _record(
                 call()
         step_s = (clock.now() - begun) / steps
     return profiler.events() or [], counts, step_s
-
-
-def _run_before(work: Work) -> None:
-    if work.before:
-        work.before()
 
 
 def _activity(device: torch.device) -> Any:
