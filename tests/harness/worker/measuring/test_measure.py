@@ -1,17 +1,25 @@
-"""The harness against a clock that only moves when a call says so: every number is exact."""
+"""The harness against a clock that only moves when a call says so: every number is exact. And the limit that a case computes within."""
 
 import gc
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from dlbench.core.errors import Unavailable
-from dlbench.core.measurement import Transfer
-from dlbench.core.model import Policy, Status, Work
+from dlbench.core.declarations import Declaration
+from dlbench.core.errors import Unavailable, explained
+from dlbench.core.measurement import Measurement, Samples, Transfer
+from dlbench.core.model import Case, Policy, Status, Work
 from dlbench.harness.probe import linux
 from dlbench.harness.worker import parent
+from dlbench.harness.worker.backends.base import Backend, find
+from dlbench.harness.worker.backends.builtin import CpuBackend
+from dlbench.harness.worker.checking.correctness import Subject
 from dlbench.harness.worker.failures import Unmeasurable
-from dlbench.harness.worker.measuring.measure import median_time, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.measuring import measure
+from dlbench.harness.worker.measuring.measure import median_time, memory_limit, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.serving import main
 from dlbench.testing import ManualClock
 
 CPU = SimpleNamespace(block_s=0.002, warmup_s=0.2, warmup_calls=2)
@@ -299,3 +307,91 @@ def test_waits_before_a_block_are_no_part_of_it():
     waits = Waits()
     samples, *_ = sampled((0.9, 0.05), before=lambda: None, warmup_s=0.0, waits=waits)
     assert waits.restarts == 2 + len(samples.block_s)
+
+
+class Twin(Backend):
+    """The CPU as an accelerator that can lock no memory."""
+
+    kind = "twin"
+
+    def count(self):
+        return 1
+
+    def describe(self, index):
+        return {"name": "Twin"}
+
+
+class LockingTwin(Twin):
+    """One that can."""
+
+    def pin(self, tensors):
+        return [tensor.clone() for tensor in tensors]
+
+
+def with_copies(backend, deadline=100.0, number=0):
+    """The copies of a call that takes ten seconds, how often it was called for them, and why some are missing."""
+    clock, calls = ManualClock(), []
+    work = Work(call=lambda: (clock.advance(10.0), calls.append(1), torch.ones(2))[2], inputs=(torch.ones(3),))
+    samples = Samples(1, (10.0,) * 3, 10.0, 0.0, steady=None)
+    measured = Measurement(Case("a[]@twin:0", "s", "a", {}, "twin:0"), number, Status.OK, samples=samples)
+    resident = SimpleNamespace(resident=lambda params: params)
+    subject = Subject(measured, work, resident, {}, 1, backend, find("cpu")[1], 0.0, 0.0)
+    found = main._with_extras(subject, ["transfer"], clock, deadline).measurement
+    return found.transfer, len(calls), explained(found.missing_reasons.get("transfer", ()))
+
+
+BOTH = Transfer(12, 0.0, 8, 0.0, 0.0, 0.0)
+LATE = "one more call, for its output, would end behind the deadline; raise --timeout"
+
+
+@pytest.mark.parametrize(
+    ("backend", "deadline", "expected"),
+    [
+        pytest.param(LockingTwin(), 10.0, (BOTH, 1, ""), id="just in time"),
+        pytest.param(LockingTwin(), 9.9, (None, 0, LATE), id="too late"),
+        (Twin(), 100.0, (Transfer(12, 0.0, 8, 0.0), 1, "pinned: dlbench locks no host memory for twin devices")),
+        (CpuBackend(), 100.0, (None, 0, "inputs and output are in host memory already")),
+    ],
+)
+def test_copies_of_a_case_are_timed_or_a_reason_says_why_not(backend, deadline, expected):
+    assert with_copies(backend, deadline) == expected
+
+
+@pytest.mark.parametrize(("most", "rounds"), [(20, [0, 1, 2, 6]), (19, [0, 1])])
+def test_copies_of_many_bytes_are_timed_in_the_first_rounds_alone(monkeypatch, most, rounds):
+    """Twelve bytes go there and eight back."""
+    monkeypatch.setattr(main, "_MOST_COPIED_BYTES", most)
+    found = {number: with_copies(LockingTwin(), number=number) for number in (0, 1, 2, 6)}
+    assert [number for number, (transfer, *_) in found.items() if transfer] == rounds
+    assert {reason for *_, reason in found.values()} == {""}
+
+
+LIMITED = Declaration(parameters={"memory_gib": {"limit": ""}})
+LIMITED_CARD = SimpleNamespace(is_host=False, free_memory=lambda device: 3 * 2**30, limit_memory=lambda device, limit_bytes: None)
+
+
+@pytest.fixture
+def nothing_in_force(monkeypatch):
+    monkeypatch.setattr(measure, "memory_in_force", lambda used: None)
+    monkeypatch.setattr(measure, "limit_memory", lambda more, used: nullcontext())
+
+
+def test_a_search_has_a_limit_where_memory_is_added_on_demand(monkeypatch, nothing_in_force):
+    """Nothing tells how much it could be given in the end."""
+    monkeypatch.setattr(measure, "added_memory", lambda: 10 * 2**30)
+    sentence = "memory_gib=9 is more than the 8.00 GiB that this process can be given"
+    with pytest.raises(Unmeasurable, match=sentence) as error, memory_limit(LIMITED, {"memory_gib": 9}, *find("cpu"), None):
+        pass
+    assert error.value.status is Status.SKIPPED
+
+
+@pytest.mark.parametrize(
+    ("backend", "own", "left", "limit"),
+    [(None, 0.5, 2**31, 2**29), (None, None, 10 * 2**20, 8 * 2**20), (LIMITED_CARD, 0.5, 0, 2**29), (LIMITED_CARD, None, 0, 3 * 2**30)],
+)
+def test_the_limit_that_a_search_has_is_known(nothing_in_force, backend, own, left, limit):
+    """Its own, or of the host four fifths of what is left, of a card all that is free."""
+    host, device = find("cpu")
+    for declared, expected in ((LIMITED, limit), (Declaration(), None)):
+        with memory_limit(declared, {"memory_gib": own}, backend or host, device, left) as found:
+            assert found == expected
