@@ -10,7 +10,7 @@ import os
 import signal
 import statistics
 from collections import defaultdict
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -66,15 +66,10 @@ class ScriptedCard:
     """Runs ``dlbench`` commands as `benchmarks.limited.run_python` does, in this process and on a clock of its own."""
 
     def __init__(self, folder: Path, devices=(CPU, CARD)):
-        self.folder = folder
-        self.devices = devices
-        self.now = 1000.0
+        self.folder, self.devices, self.now = folder, devices, 1000.0
         self.slices = []
         """Of each command: the words, the seconds that it measured, and those that it waited for processes to start."""
-        self._compiled = set()
-        self._file = ""
-        self._limit = 0.0
-        self._stopped = False
+        self._compiled, self._file, self._limit, self._stopped = set(), "", 0.0, False
 
     def __call__(self, words, limit_s):
         self._limit, self._stopped = self.now + limit_s, False
@@ -145,14 +140,12 @@ class ScriptedCard:
         return Measurement(case, number, Status.OK, samples=samples, values=values, memory=taken, items=batch)
 
 
-class _Process:
+class _Process(AbstractContextManager):
     """In place of `WorkerProcess`: answers at the time that the script says."""
 
     def __init__(self, machine, mode, threads, seed, interruption, interpreter=None):
         self.machine, self.mode, self.interpreter = machine, mode, interpreter or front_door
-        self.usable = True
-        self._ready = machine.now + START_S
-        self._request = None
+        self.usable, self._ready, self._request = True, machine.now + START_S, None
 
     def send(self, request):
         self._request = request
@@ -176,9 +169,6 @@ class _Process:
 
     def end(self):
         self.usable = False
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self.end()
