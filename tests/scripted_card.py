@@ -10,7 +10,7 @@ import os
 import signal
 import statistics
 from collections import defaultdict
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -66,15 +66,10 @@ class ScriptedCard:
     """Runs ``dlbench`` commands as `benchmarks.limited.run_python` does, in this process and on a clock of its own."""
 
     def __init__(self, folder: Path, devices=(CPU, CARD)):
-        self.folder = folder
-        self.devices = devices
-        self.now = 1000.0
+        self.folder, self.devices, self.now = folder, devices, 1000.0
         self.slices = []
         """Of each command: the words, the seconds that it measured, and those that it waited for processes to start."""
-        self._compiled = set()
-        self._file = ""
-        self._limit = 0.0
-        self._stopped = False
+        self._compiled, self._file, self._limit, self._stopped = set(), "", 0.0, False
 
     def __call__(self, words, limit_s):
         self._limit, self._stopped = self.now + limit_s, False
@@ -83,12 +78,13 @@ class ScriptedCard:
         with ExitStack() as stack:
             for module in (session, pool, runner):
                 stack.enter_context(mock.patch.object(module, "WorkerProcess", functools.partial(_Process, self)))
+            # This machine's counters are on another clock.
             for module, counter, count in (
                 (linux, "cpu_throttling", None),
                 (processor, "thermal_throttle_s", {}),
                 (processor, "cpu_time", None),
             ):
-                stack.enter_context(mock.patch.object(module, counter, return_value=count))  # this machine's are on another clock
+                stack.enter_context(mock.patch.object(module, counter, return_value=count))
             stack.enter_context(mock.patch("time.monotonic", self.clock))
             self.done = front_door.in_process(self.folder, *words[2:])
         self.now += TABLES_S
@@ -123,11 +119,9 @@ class ScriptedCard:
         compile_s = 0.0 if case.params.get("mode") != "compile" else COMPILE_S if cold else WARM_COMPILE_S
         m, n, k = (case.params.get(name) or case.params.get("n", 0) for name in "mnk")
         of_8192 = (m * k + k * n + m * n) / (3 * 8192**2) if case.workload == "matmul" and number < 2 else 0.0
-        more_s = (
-            PROFILE_S * (number == 0 and case.workload in ("train_step", "infer_step"))
-            + COPIES_S.get(case.params.get("dtype"), 0) * of_8192
-        )
-        return SET_UP_S + warm_up_s + policy.round_s + compile_s + more_s
+        profile_s = PROFILE_S * (number == 0 and case.workload in ("train_step", "infer_step"))
+        copies_s = COPIES_S.get(case.params.get("dtype"), 0) * of_8192
+        return SET_UP_S + warm_up_s + policy.round_s + compile_s + profile_s + copies_s
 
     def measured(self, case, number, policy):
         """A case's measurement after the time that it takes; None where it was interrupted."""
@@ -146,21 +140,18 @@ class ScriptedCard:
         return Measurement(case, number, Status.OK, samples=samples, values=values, memory=taken, items=batch)
 
 
-class _Process:
+class _Process(AbstractContextManager):
     """In place of `WorkerProcess`: answers at the time that the script says."""
 
     def __init__(self, machine, mode, threads, seed, interruption, interpreter=None):
         self.machine, self.mode, self.interpreter = machine, mode, interpreter or front_door
-        self.usable = True
-        self._ready = machine.now + START_S
-        self._request = None
+        self.usable, self._ready, self._request = True, machine.now + START_S, None
 
     def send(self, request):
         self._request = request
 
     def answer(self, deadline_s=0.0, run_ends=0.0):
-        interrupted = self.machine.wait(self._ready, measuring=False)
-        if interrupted:
+        if self.machine.wait(self._ready, measuring=False):
             return RequestOutcome("interrupted")
         if isinstance(self._request, PrepareRequest):
             return RequestOutcome("replied", Reply())
@@ -171,18 +162,13 @@ class _Process:
 
     def ask(self, request, deadline_s=0.0, run_ends=math.inf, window=None):
         self.send(request)
-        if (
-            isinstance(request, MeasureRequest)
-            and self.machine.now + self.machine.seconds(request.case, request.round, request.policy) > run_ends
-        ):
+        took_s = self.machine.seconds(request.case, request.round, request.policy) if isinstance(request, MeasureRequest) else -math.inf
+        if self.machine.now + took_s > run_ends:
             return RequestOutcome("interrupted" if self.machine.wait(run_ends, measuring=True) else "budget")
         return self.answer(deadline_s)
 
     def end(self):
         self.usable = False
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self.end()

@@ -22,14 +22,7 @@ pytestmark = pytest.mark.gpu
 CARD = str(PLUGINS / "card.py")
 DTYPES = tuple(PRECISIONS)
 # A warm-up in which a card leaves its idle clock. The first case of a process also loads CUDA's libraries, from a cold disk perhaps.
-HEAD = """
-[policy]
-rounds = 1
-round_s = 0.05
-warmup_s = 0.3
-max_warmup_s = 1.5
-timeout_s = 100
-"""
+HEAD = "[policy]\nrounds = 1\nround_s = 0.05\nwarmup_s = 0.3\nmax_warmup_s = 1.5\ntimeout_s = 100\n"
 ATTENTION = 'axes.attention = ["fused", "math"]'
 OPTIMIZERS = 'axes.optimizer = ["sgd", "adamw"]\naxes.implementation = ["default", "fused"]'
 SMALL_STEP = 'axes.model = "resnet18"\naxes.batch = 2\ndevices = ["cuda"]'
@@ -63,9 +56,8 @@ class Measured:
     """The measurements."""
     rounds: list[dict[str, Any]]
     rows: list[dict[str, Any]]
-    """What ``show`` makes of it."""
+    """What ``show`` makes of it, and below ``show --by device``."""
     pairs: list[dict[str, Any]]
-    """And ``show --by device``."""
 
     def rows_of(self, words: str) -> list[dict[str, Any]]:
         """The accelerator's rows whose id begins so."""
@@ -119,52 +111,54 @@ def cuda(measured):
 
 @pytest.fixture
 def driver(cuda):
-    """The module that asks the card's driver, where it is installed."""
     return pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
 
 
-def test_a_run_on_both_prints_both_and_pairs_them(measured):
+def test_a_run_on_both_prints_both_and_pairs_them_and_every_null_of_the_device_has_a_reason(measured):
     """Whatever has failed, and after one round, of which no screen says who wins."""
+    device = measured.device
+    assert (bool(device["name"]), device["memory_bytes"] > 0) == (True, True)
+    assert [field for field in nvml.FACTS if device[field] is None and not device["reasons"].get(field)] == []
     assert re.search(rf"^{re.escape(measured.device['id'])}: {re.escape(measured.device['name'])}", measured.done.out, re.MULTILINE)
     (pair,) = measured.pairs
     assert (pair["base.device"], pair["other.device"]) == ("cpu", measured.device["id"])
     assert pair["ratio.speedup"] > 0
 
 
-def test_every_precision_runs_or_says_why_not(measured):
-    rows = measured.rows_of("matmul[n=1024")
-    assert {row["case.dtype"] for row in rows} == set(DTYPES)
-    assert {row["case.status"] for row in rows} <= {"ok", "unsupported"}, [row["case.reason"] for row in rows]
-    assert all(row["case.reason"] for row in rows if row["case.status"] == "unsupported")
-    assert next(row for row in rows if row["case.dtype"] == "fp32")["case.status"] == "ok"
+def test_every_precision_runs_or_says_why_not_and_passes_its_spot_checks_and_no_peak(measured):
+    rows = {row["case.dtype"]: row for row in measured.rows_of("matmul[n=1024")}
+    assert (rows.keys(), rows["fp32"]["case.status"]) == (set(DTYPES), "ok")
+    for dtype, row in rows.items():
+        if row["case.status"] != "ok":
+            assert (row["case.status"], bool(row["case.reason"])) == ("unsupported", True)
+            continue
+        assert row["check.follows_input"] is True
+        assert row["check.error"] is None or row["check.error"] < row["check.tolerance"] / 2, dtype
+        assert row["flag.implausible"] is False, row["flag.implausible_reason"]
+        assert row["rate.peak_fraction"] is None or 0 < row["rate.peak_fraction"] < 1.25
+        # Of two operands and their product, which is in another precision where these have scales or are cast.
+        assert row["transfer.h2d_bytes"] == 2 * row["transfer.d2h_bytes"] or dtype in {*SCALED, "amp_bf16", "amp_fp16"}
+        assert 0 < row["transfer.h2d_bytes_per_s"] < 1e12
+        assert 0 < row["transfer.d2h_bytes_per_s"] < 1e12
+        assert 0 < row["transfer.share"] < 1
+        if row["memory.peak_bytes"] is None:
+            assert row["memory.reason"], "a backend of torch that counts no peaks has to say so"
+        else:
+            assert row["transfer.h2d_bytes"] <= row["memory.peak_bytes"] <= row["memory.reserved_bytes"]
 
 
 # Root mean square of what rounding the operands to that precision leaves; fp32 lies a factor of ten below TF32's least.
 TOLERANCES = {"fp64": 1e-12, "fp32": 2e-5, "tf32": 2e-3, "bf16": 1e-2, "fp16": 2e-3, "amp_bf16": 1e-2, "amp_fp16": 2e-3}
 
 
-def errors(measured, *names):
-    cases = [each for each in measured.found if each["case"]["workload"] == "difference" and each["case"]["params"]["name"] in names]
+def test_products_convolutions_and_steps_agree_with_the_cpu_in_fp64_and_tf32_is_in_force_where_it_is_asked_for(measured):
+    cases = [each for each in measured.found if each["case"]["workload"] == "difference"]
     assert {each["status"] for each in cases} <= {"ok", "unsupported"}, [each.get("reason") for each in cases]
-    return {tuple(each["case"]["params"].values()): each["values"]["error"] for each in cases if "values" in each}
-
-
-def test_products_and_convolutions_agree_with_the_cpu_in_fp64(measured):
-    found = errors(measured, "matmul", "conv2d")
-    assert found
-    assert {case: error for case, error in found.items() if error > TOLERANCES[case[1]]} == {}
-
-
-def test_tf32_is_in_force_where_it_is_asked_for(measured):
-    found = {name: error for (name, dtype), error in errors(measured, "matmul", "conv2d").items() if dtype == "tf32"}
-    if not found:
-        pytest.skip("this device has no TF32")
-    assert {name: error for name, error in found.items() if error < 5e-5} == {}
-
-
-def test_steps_agree_with_the_cpu_in_fp64(measured):
-    found = errors(measured, "infer_step", "train_step")
-    assert {case: error for case, error in found.items() if error > {"fp64": 1e-9, "fp32": 1e-3}[case[1]]} == {}
+    found = {tuple(each["case"]["params"].values()): each["values"]["error"] for each in cases if "values" in each}
+    assert {name for name, _ in found} == {"matmul", "conv2d", "infer_step", "train_step"}
+    for (name, dtype), error in found.items():
+        most = {"fp64": 1e-9, "fp32": 1e-3}[dtype] if name.endswith("step") else TOLERANCES[dtype]
+        assert (5e-5 if dtype == "tf32" else 0.0) <= error <= most, (name, dtype)
 
 
 # Of what rounding the operands leaves, by theory: 2^-4 and 2^-3 u for fp8, a step of 1/127 for int8; of signs little more is right.
@@ -182,15 +176,7 @@ def test_products_with_scales_are_right_for_their_operands_and_say_how_far_these
             assert row["case.arithmetic"] in ("native", None)
 
 
-def test_every_precision_passes_its_spot_checks_and_no_peak(measured):
-    for row in (row for row in measured.rows_of("matmul[n=1024") if row["case.status"] == "ok"):
-        assert row["check.follows_input"] is True
-        assert row["check.error"] is None or row["check.error"] < row["check.tolerance"] / 2, row["case.dtype"]
-        assert row["flag.implausible"] is False, row["flag.implausible_reason"]
-        assert row["rate.peak_fraction"] is None or 0 < row["rate.peak_fraction"] < 1.25
-
-
-def test_copies_stay_below_their_link_and_both_ways_at_once_are_faster_than_one(cuda):
+def test_copies_stay_below_their_link_and_both_ways_at_once_are_faster_than_one_and_hide_behind_computation(cuda):
     rows = {(row["param.direction"], row["param.bytes"]): row for row in cuda.rows_of("transfer")}
     assert {row["case.status"] for row in rows.values()} == {"ok"}, [row["case.reason"] for row in rows.values()]
     for row in rows.values():
@@ -198,22 +184,16 @@ def test_copies_stay_below_their_link_and_both_ways_at_once_are_faster_than_one(
         assert link is None or row["rate.bytes_per_s"] < link
     assert rows["both", 67108864]["rate.bytes_per_s"] > rows["h2d", 67108864]["rate.bytes_per_s"]
     assert rows["h2d", 4096]["rate.bytes_per_s"] < rows["h2d", 67108864]["rate.bytes_per_s"]
-
-
-def test_pages_are_locked_and_copies_hide_behind_computation(cuda):
     (locked,), (overlap,) = cuda.rows_of("pin"), cuda.rows_of("overlap")
     assert (locked["case.status"], overlap["case.status"]) == ("ok", "ok"), (locked["case.reason"], overlap["case.reason"])
     assert 0 < locked["value.lock_s"] < 1
     assert 0.3 < overlap["value.overlap_efficiency"] < 1.3
 
 
-def test_transformers_train_and_write_with_both_kinds_of_attention_and_as_graphs(cuda):
-    rows = [*cuda.rows_of("decode_step"), *cuda.rows_of("transformer_train_step")]
-    assert [(row["case.status"], row["case.reason"]) for row in rows] == [("ok", None)] * 6
-
-
-def test_graphs_autotuning_and_compiled_steps_give_what_eager_ones_give(cuda):
+def test_graphs_autotuning_and_compiled_steps_give_what_eager_ones_give_also_with_both_kinds_of_attention(cuda):
     """A mode whose output is another one fails before it is timed."""
+    transformers = [*cuda.rows_of("decode_step"), *cuda.rows_of("transformer_train_step")]
+    assert [(row["case.status"], row["case.reason"]) for row in transformers] == [("ok", None)] * 6
     found = [row for row in cuda.rows if row["param.model"] == "resnet18"]
     rows = {(row["case.mode"], row["param.optimizer"], row["param.implementation"]): row for row in found}
     assert [(key, row["case.reason"]) for key, row in rows.items() if row["case.status"] not in ("ok", "unsupported")] == []
@@ -226,19 +206,6 @@ def test_graphs_autotuning_and_compiled_steps_give_what_eager_ones_give(cuda):
     assert "cudnn_benchmark=true" not in rows["eager", "adamw", "default"]["case.math"]
 
 
-def test_peaks_and_copies_are_measured(measured):
-    for row in (row for row in measured.rows_of("matmul[n=1024") if row["case.status"] == "ok"):
-        # Of two operands and their product, which is in another precision where these have scales or are cast.
-        assert row["transfer.h2d_bytes"] == 2 * row["transfer.d2h_bytes"] or row["case.dtype"] in {*SCALED, "amp_bf16", "amp_fp16"}
-        assert 0 < row["transfer.h2d_bytes_per_s"] < 1e12
-        assert 0 < row["transfer.d2h_bytes_per_s"] < 1e12
-        assert 0 < row["transfer.share"] < 1
-        if row["memory.peak_bytes"] is None:
-            assert row["memory.reason"], "a backend of torch that counts no peaks has to say so"
-        else:
-            assert row["transfer.h2d_bytes"] <= row["memory.peak_bytes"] <= row["memory.reserved_bytes"]
-
-
 def test_device_time_is_that_of_the_kernel_alone(cuda):
     short, long, waiting = (
         row for words in ("spins[cycles=20000]", "spins[cycles=2000000]", "waits_for_python") for row in cuda.rows_of(words)
@@ -249,30 +216,12 @@ def test_device_time_is_that_of_the_kernel_alone(cuda):
     assert waiting["time.launch_bound"] > 5  # one of a microsecond, launched twenty thousand times a second, does not
 
 
-def test_every_null_of_the_device_has_a_reason(measured):
-    device = measured.device
-    assert device["name"]
-    assert device["memory_bytes"] > 0
-    assert [field for field in nvml.FACTS if device[field] is None and not device["reasons"].get(field)] == []
-
-
-@pytest.fixture(scope="module")
-def troubled(measured, tmp_path_factory):
-    """The measurements, in their order, of a run that runs out of memory and, later, breaks its process."""
-    if measured.device["vendor"] != "nvidia":
-        pytest.skip(f"{measured.device['id']} is no NVIDIA card")
-    folder = tmp_path_factory.mktemp("troubled")
-    benches = [
-        'workload = "takes_most"\naxes.number = [1, 2, 3, 4, 5, 6]',
-        'workload = "runs_out_of_memory"',
-        'workload = "reads_out_of_bounds"',
-    ]
-    done = run(folder, benches, "--device", measured.device["id"], "--seed", "8")
+def test_out_of_memory_and_a_broken_process_are_rows_and_the_next_case_runs(cuda, tmp_path):
+    troubles = ['workload = "runs_out_of_memory"', 'workload = "reads_out_of_bounds"']
+    benches = ['workload = "takes_most"\naxes.number = [1, 2, 3, 4, 5, 6]', *troubles]
+    done = run(tmp_path, benches, "--device", cuda.device["id"], "--seed", "8")
     assert done.code == 5, done.err
-    return measurements(folder / "out.jsonl")
-
-
-def test_out_of_memory_and_a_broken_process_are_rows_and_the_next_case_runs(troubled, cuda):
+    troubled = measurements(tmp_path / "out.jsonl")
     statuses = [each["status"] for each in troubled]
     out_of_memory, broken = statuses.index("oom"), statuses.index("crashed")
     assert sorted(statuses) == ["crashed", *["ok"] * 6, "oom"], [each.get("reason") for each in troubled]
@@ -280,9 +229,8 @@ def test_out_of_memory_and_a_broken_process_are_rows_and_the_next_case_runs(trou
     assert "out of memory" in troubled[out_of_memory]["reason"]
     assert "CUDA error" in troubled[broken]["reason"]
     pids = [each["values"]["pid"] if "values" in each else None for each in troubled]
-    assert len(set(pids[:out_of_memory] + pids[out_of_memory + 1 : broken])) == 1
-    assert len(set(pids[broken + 1 :])) == 1
-    assert pids[0] != pids[-1]
+    before, after = {*pids[:out_of_memory], *pids[out_of_memory + 1 : broken]}, {*pids[broken + 1 :]}
+    assert (len(before), len(after), before & after) == (1, 1, set())
     # What ran out had kept most of the card, and the case behind it needs most of the card.
     assert troubled[out_of_memory + 1]["memory"]["peak_bytes"] > cuda.device["memory_bytes"] // 2
 

@@ -2,69 +2,14 @@
 
 import sys
 
-import torch
-from torch import nn
+from torch import nn, randn
 
 import dlbench
 
 
-@dlbench.network(inputs=(6,), classes=3)
-def sound() -> nn.Module:
-    return nn.Linear(6, 3)
-
-
-@dlbench.network(inputs=(6,), classes=3)
-def unbuilt() -> nn.Module:
-    raise KeyError("depth")
-
-
-@dlbench.network(inputs=(6,), classes=3)
-def no_module() -> nn.Module:
-    return object()
-
-
-@dlbench.network(inputs=(7,), classes=3)
-def misfit() -> nn.Module:
-    return nn.Linear(6, 3)
-
-
-@dlbench.network(inputs=(6,), classes=6)
-def weightless() -> nn.Module:
-    return nn.ReLU()
-
-
-class Overflowing(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(6, 3)
-
+class Overflowing(nn.Linear):
     def forward(self, features):
-        return self.head(features) * 1e38 * 1e38
-
-
-@dlbench.network(inputs=(6,), classes=3)
-def overflowing() -> nn.Module:
-    return Overflowing()
-
-
-@dlbench.network(example=lambda batch: torch.randn(batch + 1, 6), classes=3)
-def other_batch() -> nn.Module:
-    return nn.Linear(6, 3)
-
-
-@dlbench.network(inputs=(6,))
-def no_loss() -> nn.Module:
-    return nn.Linear(6, 3)
-
-
-@dlbench.network(inputs=(6,), loss=lambda output: output)
-def many_losses() -> nn.Module:
-    return nn.Linear(6, 3)
-
-
-@dlbench.network(inputs=(6,), classes=3, optimizer=lambda weights: "adam")
-def no_optimizer() -> nn.Module:
-    return nn.Linear(6, 3)
+        return super().forward(features) * 1e38 * 1e38
 
 
 class Loud(nn.Linear):
@@ -73,6 +18,30 @@ class Loud(nn.Linear):
         return super().forward(features)
 
 
+def linear() -> nn.Module:
+    return nn.Linear(6, 3)
+
+
 @dlbench.network(inputs=(6,), classes=3)
-def loud() -> nn.Module:
-    return Loud(6, 3)
+def unbuilt() -> nn.Module:
+    raise KeyError("depth")
+
+
+for name, build, given in (
+    ("sound", linear, {"inputs": (6,), "classes": 3}),
+    ("no_module", object, {"inputs": (6,), "classes": 3}),
+    ("misfit", linear, {"inputs": (7,), "classes": 3}),
+    ("weightless", nn.ReLU, {"inputs": (6,), "classes": 6}),
+    ("overflowing", lambda: Overflowing(6, 3), {"inputs": (6,), "classes": 3}),
+    ("other_batch", linear, {"example": lambda batch: randn(batch + 1, 6), "classes": 3}),
+    ("no_loss", linear, {"inputs": (6,)}),
+    ("many_losses", linear, {"inputs": (6,), "loss": lambda output: output}),
+    ("no_optimizer", linear, {"inputs": (6,), "classes": 3, "optimizer": lambda weights: "adam"}),
+    ("loud", lambda: Loud(6, 3), {"inputs": (6,), "classes": 3}),
+):
+
+    def made(build=build) -> nn.Module:
+        return build()
+
+    made.__name__ = name
+    dlbench.network(**given)(made)

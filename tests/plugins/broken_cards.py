@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from dlbench import Memory, Work, register_backend, workload
+from dlbench import Backend, Work, register_backend, workload
 from dlbench.harness.worker.backends.builtin import CudaBackend
 
 CARDS = os.environ["CARDS"].split()
@@ -30,25 +30,12 @@ def properties(index):
     card = CARDS[int(index if isinstance(index, int) else index.index or 0)]
     if card in TROUBLES:
         raise TROUBLES[card]
-    major, minor = (5, 2) if card == "ancient" else (9, 0)
-    return SimpleNamespace(
-        name=f"NVIDIA Made-up {card}",
-        total_memory=8 << 30,
-        major=major,
-        minor=minor,
-        multi_processor_count=132,
-        L2_cache_size=1 << 20,
-        uuid=None,
-        pci_domain_id=0,
-        pci_bus_id=0x3B,
-        pci_device_id=index,
-    )
+    facts = {"total_memory": 8 << 30, "major": 9, "minor": 0, "multi_processor_count": 132, "L2_cache_size": 1 << 20, "uuid": None}
+    return SimpleNamespace(name=f"NVIDIA Made-up {card}", **facts, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=index)
 
 
 def device_count():
-    if "unstartable" in CARDS:  # NVML does not open either, so that torch counts none
-        return 0
-    return len(CARDS)
+    return 0 if "unstartable" in CARDS else len(CARDS)  # NVML does not open either, so that torch counts none
 
 
 def init():
@@ -60,39 +47,36 @@ torch.cuda.device_count = device_count
 torch.cuda.is_available = lambda: bool(device_count())
 torch.cuda.init = init
 torch.cuda.get_device_properties = properties
-torch.cuda.get_arch_list = lambda: ["sm_80", "sm_90", "compute_90"]
 torch.version.cuda = "13.0"
 
 
 class Cards(CudaBackend):
     """CUDA but for what it computes on."""
 
-    warmup_s = 0.01
-    block_s = 0.002
+    warmup_s, block_s = 0.01, 0.002
 
     def device(self, index):
         return torch.device("cpu")
 
+    def start(self, index):
+        if CARDS[index] == "ancient":
+            raise RuntimeError(f"CUDA error: no kernel image is available for execution on the device{TELLS}")
+        super().start(index)
+
     def synchronize(self, device):
-        exclusive()
+        take_exclusively()
 
     def activate(self, device):
-        exclusive()
+        take_exclusively()
 
-    def unsupported(self, device, dtype):
-        return None
-
-    def reset_peak(self, device):
+    def do_nothing(self, *arguments):
         pass
 
-    def peak(self, device):
-        return Memory()
-
-    def event_timer(self, device):
-        return None
+    unsupported = reset_peak = event_timer = do_nothing
+    peak = held = Backend.peak
 
 
-def exclusive():
+def take_exclusively():
     """Take the card for as long as this process lives, if it is in exclusive mode: EXCLUSIVE names a file that stands for it."""
     if "EXCLUSIVE" not in os.environ or hasattr(torch.cuda, "made_up_lock"):
         return
@@ -117,8 +101,8 @@ def adds(device: torch.device, *, n: int = 4) -> Work:
 @workload()
 def faults(device: torch.device, *, n: int = 0) -> Work:
     """Fail as CUDA does: the process is of no use afterwards."""
-
-    def fail():
-        raise RuntimeError(f"CUDA error: an illegal memory access was encountered{TELLS}")
-
     return Work(call=fail)
+
+
+def fail():
+    raise RuntimeError(f"CUDA error: an illegal memory access was encountered{TELLS}")

@@ -10,29 +10,42 @@ from dlbench import Searched, Size, Work, workload
 N = 256
 
 
-def times(repeats, function):
-    """A function that calls another so often."""
-
+def sixteen_times(function):
     def call():
-        for _ in range(repeats):
+        for _ in range(16):
             found = function()
         return found
 
     return call
 
 
-@workload(tags=("inference",))
-def products(device: torch.device) -> Work:
-    """Multiply."""
-    a = torch.randn(N, N, device=device)
-    return Work(call=times(16, lambda: a @ a), items=1, flops=16 * 2 * N**3)
+def refuse():
+    if torch.autograd._profiler_enabled():
+        raise RuntimeError("not while you watch")
+
+
+def register(name, call, tag="inference", **given):
+    """Register a workload that calls a function of a square matrix."""
+
+    def function(device: torch.device) -> Work:
+        a = torch.randn(N, N, device=device)
+        return Work(call=call(a), **given)
+
+    function.__name__ = name
+    workload(tags=(tag,))(function)
+
+
+register("products", lambda a: sixteen_times(lambda: a @ a), items=1, flops=16 * 2 * N**3)
+register("by_number", lambda a: sixteen_times(lambda: (a + 1).sin()), items=1)
+register("captured_step", lambda a: lambda: None, countable_operations=False)
+register("refuses", lambda a: refuse)
+register("no_step", lambda a: lambda: a @ a, tag="compute", flops=2 * N**3)
 
 
 @workload(tags=("inference",))
-def by_number(device: torch.device) -> Work:
-    """Add, and take the sine."""
-    a = torch.randn(N, N, device=device)
-    return Work(call=times(16, lambda: (a + 1).sin()), items=1)
+def tried(device: torch.device, *, batch: Searched[Size] = None) -> Work:
+    """Stand for a try of a search."""
+    return Work(call=lambda: None, items=batch)
 
 
 @workload(tags=("training",))
@@ -67,39 +80,5 @@ def layered(device: torch.device, *, file: str = "") -> Work:
         network.zero_grad()  # without an optimizer, whose first step imports a compiler for a second
         network(x).sum().backward()
 
-    def report(clock):
-        note("reported")
-        return {}
-
     note("set up")
-    return Work(call=call, report=report, items=1)
-
-
-@workload(tags=("inference",))
-def captured_step(device: torch.device) -> Work:
-    """Say that its operations can't be told apart."""
-    return Work(call=lambda: None, countable_operations=False)
-
-
-@workload(tags=("inference",))
-def tried(device: torch.device, *, batch: Searched[Size] = None) -> Work:
-    """Stand for a try of a search."""
-    return Work(call=lambda: None, items=batch)
-
-
-@workload(tags=("inference",))
-def refuses(device: torch.device) -> Work:
-    """Raise where it is watched."""
-
-    def call():
-        if torch.autograd._profiler_enabled():
-            raise RuntimeError("not while you watch")
-
-    return Work(call=call)
-
-
-@workload(tags=("compute",))
-def no_step(device: torch.device) -> Work:
-    """Do what is no step."""
-    a = torch.randn(N, N, device=device)
-    return Work(call=lambda: a @ a, flops=2 * N**3)
+    return Work(call=call, report=lambda clock: note("reported") or {}, items=1)

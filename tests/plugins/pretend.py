@@ -35,17 +35,10 @@ class Pretend(Backend):
     def peak(self, device):
         return Memory(peak_bytes=1_000_000, reserved_bytes=2_000_000)
 
-    def to_device(self, tensors, device):
-        return [tensor.clone() for tensor in tensors]
-
-    def to_host(self, tensors):
-        return [tensor.clone() for tensor in tensors]
-
-    def pin(self, tensors):
+    def to_device(self, tensors, device=None, *, non_blocking=False):
         return [tensor.detach().clone() for tensor in tensors]
 
-    def pinned_to_device(self, pinned, device):
-        return [tensor.clone() for tensor in pinned]
+    to_host = pin = to_device
 
 
 register_backend(Pretend())
@@ -57,24 +50,20 @@ def which_process(device: torch.device, *, n: int = 0) -> Work:
     return Work(observe=lambda clock: {"pid": os.getpid()})
 
 
+def fail(error):
+    raise error
+
+
 @workload()
 def faulty(device: torch.device, *, n: int = 0) -> Work:
     """Fail as CUDA does: the process is of no use afterwards."""
-
-    def fail():
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    return Work(call=fail)
+    return Work(call=lambda: fail(RuntimeError("CUDA error: an illegal memory access was encountered")))
 
 
 @workload()
 def runs_out(device: torch.device) -> Work:
     """Run out of device memory as CUDA does."""
-
-    def fail():
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
-
-    return Work(call=fail)
+    return Work(call=lambda: fail(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")))
 
 
 @workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("done",)))

@@ -13,8 +13,8 @@ from dlbench import Size, Unit, Value, Work, control_group, workload
 _KEPT = []
 
 
-def _reduce() -> None:
-    dist.all_reduce(torch.ones(10))
+def _fail(text):
+    raise ValueError(text)
 
 
 def _in_one(action, *, last: bool) -> Work:
@@ -23,7 +23,7 @@ def _in_one(action, *, last: bool) -> Work:
     def call():
         if (dist.get_rank() == dist.get_world_size() - 1) == last:
             action()
-        _reduce()
+        dist.all_reduce(torch.ones(10))
 
     return Work(call=call)
 
@@ -41,8 +41,7 @@ def together(device: torch.device, *, ranks: Size, n: int = 10) -> Work:
         dist.all_reduce(x)
         return x
 
-    # Only the first rank has an input, as the first stage of a pipeline.
-    return Work(call=call, inputs=() if dist.get_rank() else (start,), items=n * ranks)
+    return Work(call=call, inputs=(start,), items=n * ranks)
 
 
 @workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("size", "threads", "processes", "pid", "seeds", "clock")))
@@ -69,46 +68,19 @@ def who_am_i(device: torch.device, *, ranks: Size, n: int = 1) -> Work:
 @workload()
 def raises_in_one(device: torch.device, *, ranks: Size, last: bool = True) -> Work:
     """Raise in one rank, or in all but one."""
-
-    def fail():
-        raise ValueError("only here")
-
-    return _in_one(fail, last=last)
+    return _in_one(lambda: _fail("only here"), last=last)
 
 
 @workload()
 def refuses(device: torch.device, *, ranks: Size) -> Work:
     """Raise in every rank alike, before any collective."""
-    raise ValueError("3 does not divide by 2")
+    _fail("3 does not divide by 2")
 
 
 @workload()
 def dies_in_one(device: torch.device, *, ranks: Size, number: int) -> Work:
     """End one rank by a signal, or, where the number is negative, by an exit code."""
     return _in_one(lambda: os.kill(os.getpid(), number) if number > 0 else os._exit(-number), last=True)
-
-
-class Deadly(torch.Tensor):
-    """What ends the process that copies it."""
-
-    def clone(self):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Faulty(torch.Tensor):
-    """What can't be copied."""
-
-    def clone(self):
-        raise ValueError("only here")
-
-
-@workload()
-def fails_copying_in_one(device: torch.device, *, ranks: Size, dies: bool) -> Work:
-    """Go well until the output of the last rank is copied, which ends it or raises."""
-    output = torch.ones(4)
-    if dist.get_rank() == ranks - 1:
-        output = output.as_subclass(Deadly if dies else Faulty)
-    return Work(call=lambda: (_reduce(), output)[1])
 
 
 @workload()

@@ -4,24 +4,11 @@ from typing import Annotated, Literal
 
 import torch
 
-from dlbench import (
-    Backend,
-    Least,
-    Limit,
-    Scratch,
-    Searched,
-    SearchedCores,
-    Size,
-    Unit,
-    Value,
-    Work,
-    register_backend,
-    scratch_folder,
-    workload,
-)
+import dlbench
+from dlbench import Least, Limit, Searched, SearchedCores, Size, Work, scratch_folder, workload
 
 MIB = 1 << 20
-LARGEST = Value("largest_batch", Unit.COUNT, "higher", "the largest batch that fits", optional=True, role="largest")
+LARGEST = dlbench.Value("largest_batch", dlbench.Unit.COUNT, "higher", "the largest batch that fits", optional=True, role="largest")
 Memory = Limit[Annotated[float, Least(0)]]
 
 
@@ -54,13 +41,13 @@ def spread(device: torch.device, *, dtype: Searched[Literal["fp32", "bf16"]] = N
 
 
 @workload
-def write(device: torch.device, *, path: Scratch[str] = ".", mib: Size = 1) -> Work:
+def write(device: torch.device, *, path: dlbench.Scratch[str] = ".", mib: Size = 1) -> Work:
     """Write a file of so many MiB."""
     file = scratch_folder() / "file"
     return Work(call=lambda: file.write_bytes(bytes(mib * MIB)))
 
 
-class Card(Backend):
+class Card(dlbench.Backend):
     """A card with a limit of memory, whose allocator counts what it refuses."""
 
     kind = "card"
@@ -84,7 +71,7 @@ class Card(Backend):
 
 
 CARD = Card()
-register_backend(CARD)
+dlbench.register_backend(CARD)
 
 
 @workload(values=(LARGEST,))
@@ -95,7 +82,7 @@ def convolve(device: torch.device, *, batch: Searched[Size] = None, memory_gib: 
     def call() -> None:
         if CARD.limit_bytes is not None and 2 * MIB * batch > CARD.limit_bytes:
             CARD.refused += 3  # once a plan
-            raise RuntimeError("FIND was unable to find an engine to execute this computation")
+            find_no_engine("FIND")
 
     return Work(call=call, items=batch)
 
@@ -103,8 +90,8 @@ def convolve(device: torch.device, *, batch: Searched[Size] = None, memory_gib: 
 @workload()
 def convolve_nothing(device: torch.device) -> Work:
     """Fail as torch does where cuDNN has no plan, with all memory free."""
+    return Work(call=lambda: find_no_engine("GET"))
 
-    def call() -> None:
-        raise RuntimeError("GET was unable to find an engine to execute this computation")
 
-    return Work(call=call)
+def find_no_engine(what: str) -> None:
+    raise RuntimeError(f"{what} was unable to find an engine to execute this computation")

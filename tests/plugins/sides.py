@@ -15,15 +15,8 @@ STATE = 1
 @workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("state", "pid", "hash_seed", "first_random", "here")))
 def tells(device: torch.device) -> Work:
     """Tell what it is, and in which process it runs."""
-    return Work(
-        observe=lambda clock: {
-            "state": STATE,
-            "pid": os.getpid(),
-            "hash_seed": int(os.environ["PYTHONHASHSEED"]),
-            "first_random": torch.rand(1).item(),
-            "here": Path("here.txt").is_file(),
-        }
-    )
+    process = {"state": STATE, "pid": os.getpid(), "hash_seed": int(os.environ["PYTHONHASHSEED"]), "here": Path("here.txt").is_file()}
+    return Work(observe=lambda clock: {**process, "first_random": torch.rand(1).item()})
 
 
 PACKAGES = ("click", "msgspec", "rich", "pandas", "psutil", "pynvml", "torch")

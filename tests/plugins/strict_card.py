@@ -56,12 +56,10 @@ class Stream:
             CARD.order._handle_event_wait(id(event), self.number)
 
     def wait_stream(self, other: "Stream") -> None:
-        (event := Event()).record(other)
-        self.wait_event(event)
+        self.wait_event(Event().record(other))
 
     def synchronize(self) -> None:
-        (event := Event()).record(self)
-        event.synchronize()
+        Event().record(self).synchronize()
 
 
 class Event:
@@ -70,11 +68,12 @@ class Event:
     def __init__(self, enable_timing: bool = False) -> None:
         self.stream: Stream | None = None
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream: Stream | None = None) -> "Event":
         self.stream = stream or CARD.current
         self.at_s = max(self.stream.ends_s, CARD.host_s)
         CARD.order._handle_event_creation(id(self))
         CARD.order._handle_event_record(id(self), self.stream.number)
+        return self
 
     def synchronize(self) -> None:
         if self.stream:
@@ -155,15 +154,6 @@ class Card(backend_registration._DummyBackendModule):
             yield
         finally:
             self.current = before
-
-    def get_rng_state(self, device: Any = None) -> torch.Tensor:
-        return torch.get_rng_state()
-
-    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
-        torch.set_rng_state(state)
-
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        return [torch.float16, torch.bfloat16]
 
 
 class Held:
@@ -306,25 +296,21 @@ def page_locked(tensor: torch.Tensor) -> torch.Tensor:
     return PINNED.setdefault(tensor.untyped_storage().data_ptr(), tensor)
 
 
-def with_page_locking(empty_like: Any) -> Any:
-    def made(like: torch.Tensor, *args: Any, pin_memory: bool = False, **kwargs: Any) -> torch.Tensor:
-        tensor = empty_like(like, *args, **kwargs)
-        return page_locked(tensor) if pin_memory else tensor
-
-    return made
+EMPTY_LIKE, BUILD_TREE = torch.empty_like, EventList._build_tree
 
 
-def with_kernels(build_tree: Any) -> Any:
+def empty_like(like: torch.Tensor, *args: Any, pin_memory: bool = False, **kwargs: Any) -> torch.Tensor:
+    tensor = EMPTY_LIKE(like, *args, **kwargs)
+    return page_locked(tensor) if pin_memory else tensor
+
+
+def build_tree(events: EventList) -> None:
     """Put the card's kernels into what the profiler has of the host: at the operations that launched them, and as events of a device."""
-
-    def build(events: EventList) -> None:
-        build_tree(events)
-        for launch in [each for each in events if each.name.startswith("launch ")]:
-            name, begin_s, end_s = CARD.watched[int(launch.name.split()[1])]
-            (launch.cpu_parent or launch).append_kernel(name, 0, (end_s - begin_s) * 1e6)
-            events.append(FunctionEvent(-1, name, 0, begin_s * 1e6, end_s * 1e6, device_type=DeviceType.PrivateUse1))
-
-    return build
+    BUILD_TREE(events)
+    for launch in [each for each in events if each.name.startswith("launch ")]:
+        name, begin_s, end_s = CARD.watched[int(launch.name.split()[1])]
+        (launch.cpu_parent or launch).append_kernel(name, 0, (end_s - begin_s) * 1e6)
+        events.append(FunctionEvent(-1, name, 0, begin_s * 1e6, end_s * 1e6, device_type=DeviceType.PrivateUse1))
 
 
 def lowered(operation: Any, *operands: Any) -> torch.Tensor:
@@ -344,6 +330,8 @@ class Generator(torch.Generator):
 
 CARD = Card()
 CARD.current = Stream()
+CARD.get_rng_state, CARD.set_rng_state = lambda device=None: torch.get_rng_state(), lambda state, device=None: torch.set_rng_state(state)
+CARD.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
 backend_registration._setup_privateuseone_for_python_backend("card", CARD)
 HERE, DEVICE = torch.device("cpu"), torch.device("card", 0)
 LIBRARIES = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
@@ -352,11 +340,9 @@ for makes in (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.d
 for operation in (torch.ops.aten.linear.default, torch.ops.aten.matmul.default, torch.ops.aten.conv2d.default):
     LIBRARIES[0].impl(operation, partial(lowered, operation), "AutocastPrivateUse1")
 LIBRARIES[1].fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
-torch.Generator = Generator
-torch.empty_like = with_page_locking(torch.empty_like)
+torch.Generator, torch.empty_like, EventList._build_tree = Generator, empty_like, build_tree
 torch.Tensor.pin_memory = lambda tensor: page_locked(tensor.clone())
 torch.accelerator.synchronize = CARD.synchronize
-EventList._build_tree = with_kernels(EventList._build_tree)
 ProfilerActivity.CARD = ProfilerActivity.PrivateUse1
 for module in (torch.autograd, torch.autograd.profiler):
     module._supported_activities = lambda: {ProfilerActivity.CPU, ProfilerActivity.PrivateUse1}
@@ -403,8 +389,7 @@ class StrictCard(Backend):
         CARD.keep_busy(seconds)
 
     def mark(self) -> Event:
-        (event := Event()).record()
-        return event
+        return Event().record()
 
     def seconds(self, start: Event, end: Event) -> float:
         return end.at_s - start.at_s
@@ -508,13 +493,12 @@ def misuse(device: torch.device, *, how: Literal["mixed", "fresh", "overwritten"
         locked.zero_()
         return sent + ones
 
-    def unordered() -> torch.Tensor:
+    def on_the_other_stream(make: Callable[[], torch.Tensor]) -> torch.Tensor:
         with CARD.stream(aside):
-            return ones * 2
+            return make()
 
     def freed() -> torch.Tensor:
-        with CARD.stream(aside):
-            theirs = torch.ones(64, device=device)
+        theirs = on_the_other_stream(lambda: torch.ones(64, device=device))
         CARD.current.wait_stream(aside)
         return theirs + ones
 
@@ -523,7 +507,7 @@ def misuse(device: torch.device, *, how: Literal["mixed", "fresh", "overwritten"
         "fresh": lambda: torch.empty_like(ones) * ones,
         "early": lambda: ones.to("cpu", non_blocking=True) + torch.ones(64),
         "overwritten": overwritten,
-        "unordered": unordered,
+        "unordered": lambda: on_the_other_stream(lambda: ones * 2),
         "freed": freed,
     }
     return Work(observe=lambda clock: {"total": float(ways[how]().sum())})
@@ -531,12 +515,7 @@ def misuse(device: torch.device, *, how: Literal["mixed", "fresh", "overwritten"
 
 @workload()
 def careless(
-    device: torch.device,
-    *,
-    of: str,
-    given: str,
-    left_out: Literal["make_room", "wait_event", "record", "record_stream"],
-    by: int = -1,
+    device: torch.device, *, of: str, given: str, left_out: Literal["make_room", "wait_event", "record", "record_stream"], by: int = -1
 ) -> Work:
     """Run another workload without what it waits for: everywhere, or by one of the streams."""
     owner = {"make_room": batches.PageLocked, "record": Event, "record_stream": OnCard}.get(left_out, Stream)

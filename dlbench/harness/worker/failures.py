@@ -70,15 +70,14 @@ def failure_of(error: Exception, torch_version: str) -> tuple[Status, str]:
     """
     if isinstance(error, Unmeasurable):
         return error.status, str(error)
-    text = first_line(error)
     whole = str(error).lower()
     status = next((status for status, words in _MEANINGS.items() if any(word in whole for word in words)), Status.FAILED)
     if isinstance(error, MemoryError) or status is Status.OOM:
-        return Status.OOM, f"out of memory: {text}"
+        return Status.OOM, f"out of memory: {first_line(error)}"
     if isinstance(error, NotImplementedError) or status is Status.UNSUPPORTED:
-        return Status.UNSUPPORTED, f"{text} (torch {torch_version})"
+        return Status.UNSUPPORTED, f"{first_line(error)} (torch {torch_version})"
     place = place_of(error) if status is Status.FAILED else ""
-    return status, f"{type(error).__name__}: {text}{f' ({place})' if place else ''}"
+    return status, f"{error_text(error)} ({place})" if place else error_text(error)
 
 
 _STARTS = (
@@ -93,7 +92,11 @@ _STARTS = (
         "the NVIDIA libraries and the loaded driver are of different versions: reboot, or match them",
     ),
     ("out of memory", "other processes have taken all of its memory; see nvidia-smi"),
-    ("no kernel image", "this torch has no kernels for it; install one that was built for it"),
+    (
+        "no kernel image",
+        "invalid device function",  # of ROCm
+        "this torch has no kernels for it; install one that was built for it",
+    ),
 )
 """Words of an error, in lower case, and last the sentence for a device that does not start because of it."""
 _OLD_DRIVER = re.compile(r"driver on your system is too old \(found version (\d+)\)")
@@ -107,7 +110,12 @@ def why_not_started(error: Exception) -> str:
         major, minor = divmod(int(found[1]), 1000)  # CUDA writes 12.4 as 12040
         return f"its driver is too old for this torch, as it goes up to CUDA {major}.{minor // 10}; update it, or install a torch for that"
     known = (sentence for *words, sentence in _STARTS if any(word in str(error).lower() for word in words))
-    return next(known, f"it does not start ({type(error).__name__}: {first_line(error)}); see what its driver says")
+    return next(known, f"it does not start ({error_text(error)}); see what its driver says")
+
+
+def error_text(error: Exception) -> str:
+    """Return an error's type and the first line of its text."""
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def first_line(error: Exception) -> str:

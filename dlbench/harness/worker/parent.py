@@ -97,37 +97,40 @@ def limit_memory(more_bytes: int, used_bytes: int) -> Iterator[None]:
 
 LEAST_S = 0.01
 """Least time between two readings."""
-_tell: Callable[[Mapping[str, Any]], object] | None = None
+
+
+def _drop(message: Mapping[str, Any]) -> None:
+    """Do nothing with a message, as no parent has asked for any."""
+
+
+_tell: Callable[[Mapping[str, Any]], object] = _drop
+"""Sends messages of this module to the parent, after `tell_parent`."""
 
 
 def tell_parent(tell: Callable[[Mapping[str, Any]], object]) -> None:
-    """Set the function that sends messages of this module to the parent; until then they are dropped."""
+    """Set the function that sends messages of this module to the parent."""
     global _tell
     _tell = tell
 
 
 def note_stage(text: str) -> None:
     """Tell the parent what takes long, such as "it was compiling", for the reason of a case that is killed; an empty text ends it."""
-    if _tell:
-        _tell({"stage": text})
+    _tell({"stage": text})
 
 
 def keep_timed(measurement: Mapping[str, Any]) -> None:
     """Let the parent keep a timed measurement, in case this process sends no reply."""
-    if _tell:
-        _tell({"timed": measurement})
+    _tell({"timed": measurement})
 
 
 @contextmanager
 def timed_part() -> Iterator[None]:
     """Let the parent read a card's clock, power and reasons for a low clock while entered, as they change when the load ends."""
-    if _tell:
-        _tell({"window": {"timed": True}})
+    _tell({"window": {"timed": True}})
     try:
         yield
     finally:
-        if _tell:
-            _tell({"window": {"timed": False}})
+        _tell({"window": {"timed": False}})
 
 
 class MeteredItems:
@@ -147,12 +150,10 @@ def metered_window(interval_s: float) -> Iterator[MeteredItems]:
     if not LEAST_S <= interval_s < math.inf:
         raise ValueError(f"readings {interval_s!r} s apart can't be taken; give {LEAST_S:g} s or more")
     items = MeteredItems()
-    if _tell:
-        _tell({"window": {"interval_s": interval_s}})
+    _tell({"window": {"interval_s": interval_s}})
     begun = time.perf_counter()
     yield items
-    if _tell:
-        _tell({"window": {"items": items.count, "seconds": time.perf_counter() - begun}})
+    _tell({"window": {"items": items.count, "seconds": time.perf_counter() - begun}})
 
 
 _folder: Path | None = None

@@ -16,12 +16,12 @@ from typing import Any, overload
 
 from dlbench.core.declarations import Ceiling, Declaration, Parallel, Value
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import CPU_AXES, Parameter, ParamValue, Signature, Work
-from dlbench.harness.worker.signatures import find_misfits, parameters_of, unwrap
+from dlbench.core.model import CPU_AXES, Parameter, Params, ParamValue, Signature, Work
+from dlbench.harness.worker.signatures import find_misfits, read_parameters, unwrap
 from dlbench.harness.worker.user import Kind, names, refuse_second
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
-"""Group of entry points of installed packages, each of which has the name of its workload."""
+"""Group of entry points of installed packages; an entry point has the name of its workload."""
 
 
 WorkloadFunction = Callable[..., Work]
@@ -46,18 +46,18 @@ class Workload:
         )
         return replace(self._signature, parameters=tuple(parameters)) if found else self._signature
 
-    def resident(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
+    def resident(self, params: Params) -> dict[str, ParamValue]:
         """Return the parameters of the same case with its data on the device from the start, so that its calls copy nothing."""
         roles = self._signature.declared.parameters
         plain = {name: text for name, own in roles.items() if (text := own.get("copies") or own.get("feeding"))}
-        if any(params.get(each.name) in (each.user or ()) for each in self.signature.parameters if each.name in plain):
+        if any(params.get(name) in names(kind) for name, kind in self.takes.items() if name in plain):
             return dict(params)  # data of a user's own has no plain form
         # Other parameters of feeding return to their defaults, too.
         defaults = {each.name: each.default for each in self._signature.parameters if plain and "feeding" in roles.get(each.name, {})}
         replaced = {name: value for name, value in {**defaults, **plain}.items() if name in params and value is not None}
         return {**params, **replaced}
 
-    def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
+    def set_up(self, device: Any, params: Params) -> Work:
         """Call the function, which allocates and initialises, and return its work to be timed.
 
         Raises TypeError if it returns no Work, and ValueError for instances of an experiment that does not take them.
@@ -119,15 +119,12 @@ def _register(function: WorkloadFunction, given: Mapping[str, Any]) -> WorkloadF
         if name not in valid:
             raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{nearest(name, valid)}")
     about = (inspect.getdoc(function) or "").partition("\n")[0]
-    parameters = tuple(parameters_of(function))
-    names = [parameter.name for parameter, *_ in parameters]
+    parameters, roles, takes = read_parameters(function)
+    names = [each.name for each in parameters]
     if "ranks" not in names:
-        common = (Parameter(name, "integer", required=False, minimum=1) for name in CPU_AXES if name not in names)
-        parameters += tuple((each, {}, None) for each in common)
-    roles = {parameter.name: own for parameter, own, _ in parameters if own}
-    takes = {parameter.name: defined.kind for parameter, _, defined in parameters if defined}
+        parameters += [Parameter(name, "integer", required=False, minimum=1) for name in CPU_AXES if name not in names]
     declared = Declaration(parameters=roles, **given)
-    signature = Signature(function.__name__, about, tuple(parameter for parameter, *_ in parameters), declared)
+    signature = Signature(function.__name__, about, tuple(parameters), declared)
     wrong = declared.mistake() or next(find_misfits(signature), None)
     if wrong:
         raise UsageError(f"workload '{function.__name__}', {wrong}")
@@ -172,19 +169,13 @@ def load_plugin(plugin: str) -> None:
     except BaseException as error:
         del sys.modules[path.stem]
         if isinstance(error, Exception):  # any error of a user's file becomes a sentence with its line
-            raise UsageError(f"{plugin}{_line_of(error, str(path))}: {_text_of(error)}") from error
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+            if isinstance(error, SyntaxError) and error.filename == str(path):
+                lines.append(error.lineno)
+            place = f", line {lines[-1]}" if lines else ""
+            text = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {getattr(error, 'msg', error)}"
+            raise UsageError(f"{plugin}{place}: {text}") from error
         raise
-
-
-def _line_of(error: Exception, file: str) -> str:
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    if isinstance(error, SyntaxError) and error.filename == file:
-        lines.append(error.lineno)
-    return f", line {lines[-1]}" if lines else ""
-
-
-def _text_of(error: Exception) -> str:
-    return str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {getattr(error, 'msg', error)}"
 
 
 def refuse_imports_from(folder: str | None) -> None:

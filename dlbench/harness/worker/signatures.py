@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from dlbench.core.declarations import Parallel, ParameterRole, Role, Value
+from dlbench.core.declarations import ParameterRole, Role, Value
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import CPU_AXES, Parameter, Reported, Signature
+from dlbench.core.model import Parameter, Reported, Signature
 from dlbench.core.units import MOST
-from dlbench.harness.worker.user import UserDefined, reserve
+from dlbench.harness.worker.user import Kind, UserDefined, reserve
 
 
 @dataclass(frozen=True)
@@ -31,110 +31,83 @@ Layout = Literal["nchw", "channels_last"]
 Cache = Literal["hot", "cold"]
 """Whether operands may still be in the last cache after the previous call, or were evicted."""
 
-_STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
+_WITH_VALUE: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "sweep": ("integer", "number"),
     "limit": ("number",),
     "communicates": ("flag",),
-    **dict.fromkeys(("searched", "searched_last"), ("integer", "text")),
+    "searched": ("integer", "number", "text"),
+    "searched_last": ("integer", "text"),
     "searched_cores": ("integer",),
-    **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_STAND_OUT), ("text",)),
+    **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_WITH_VALUE), ("text",)),
 }
 """Kinds of parameters that a role is valid for; other roles are valid for all."""
-_ONE_ALONE: tuple[ParameterRole, ...] = (
-    "sweep",
-    "copies",
-    "limit",
-    "scratch",
-    "collective_op",
-    "communicates",
-    "format",
-    "percentile",
-    "pattern",
-)
-_OF_RATES = ("percentile", "pattern", "missed", "queries", "late", "backlog", "saturation", "p90", "p99")
-"""Roles that a search for the highest rate needs."""
+
+
+Roles = dict[str, dict[ParameterRole, str]]
+"""Roles of parameters, each with the value that it singles out, by the name of the parameter."""
 
 
 def find_misfits(signature: Signature) -> Iterator[str]:
     """Yield a sentence for each declaration that does not fit the workload's parameters or other declarations."""
     declared = signature.declared
-    largest = declared.value("largest")
-    highest = declared.value("highest_rate")
-    kinds = {**_KINDS, "searched": ("number",)} if highest else _KINDS
     for parameter in signature.parameters:
-        found = _find_role_mistakes(parameter, declared.parameters.get(parameter.name, {}), kinds, largest=largest is not None)
-        yield from (f"parameter '{parameter.name}': {wrong}" for wrong in found)
-    for role in _ONE_ALONE:
-        if others := declared.having(role)[1:]:
-            yield f"parameter '{others[0]}': {declared.parameter(role)} has the role '{role}' already, which one alone can have"
-    sought = largest or highest
+        for wrong in _find_role_mistakes(parameter, declared.parameters.get(parameter.name, {})):
+            yield f"parameter '{parameter.name}': {wrong}"
+    sought = declared.value("largest") or declared.value("highest_rate")
     if sought and len(declared.searched) != 1:
         yield f"value '{sought.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
-    used = {*(each.role for each in declared.values), *(role for roles in declared.parameters.values() for role in roles)}
-    lacking = [role for role in _OF_RATES if role not in used]
-    if highest and lacking:
-        yield f"value '{highest.name}': a search for the highest rate takes the role '{lacking[0]}', too"
     for value in declared.values:
-        first = declared.value(value.role) if value.role not in (None, "once") else None
-        if first not in (None, value):
-            yield f"value '{value.name}': {first.name} has the role '{value.role}' already, which one alone can have; leave one without"
-        yield from _find_unknown_values(signature, f"value '{value.name}'", value.when)
-    parallel = declared.parallel
-    if parallel != Parallel():
-        forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
-        yield from _find_unknown_values(signature, "parallel", {"ranks": (), **({"form": forms} if forms else {})})
+        for name, texts in value.when.items():
+            if misfit := _misfit_of_values(signature, name, texts):
+                yield f"value '{value.name}': {misfit}"
 
 
-def _find_role_mistakes(
-    parameter: Parameter, roles: Mapping[ParameterRole, str], kinds: Mapping[ParameterRole, tuple[str, ...]], *, largest: bool
-) -> Iterator[str]:
-    """Yield a sentence for each mistake in the roles of a parameter; ``largest``: whether the workload searches for the largest."""
+def _find_role_mistakes(parameter: Parameter, roles: Mapping[ParameterRole, str]) -> Iterator[str]:
+    """Yield a sentence for each mistake in the roles of a parameter."""
     for role, text in roles.items():
-        valid = kinds.get(role, (parameter.kind,))
+        valid = _KINDS.get(role, (parameter.kind,))
         if parameter.kind not in valid:
             yield f"with the role '{role}' it must be {' or '.join(valid)}, not {parameter.kind}"
         elif parameter.choices and text not in ("", *parameter.choices):
             yield f"role '{role}': '{text}' is none of its values{nearest(text, list(parameter.choices))}"
-        elif not text and role in _STAND_OUT:
+        elif not text and role in _WITH_VALUE:
             yield f"role '{role}' names the value that stands out, such as Role('{role}', '{next(iter(parameter.choices), '…')}')"
     searched = bool({"searched", "searched_last", "searched_cores"} & roles.keys())
-    if "searched_cores" in roles and parameter.name not in CPU_AXES:
-        yield f"with the role 'searched_cores' it must be called {' or '.join(CPU_AXES)}"
     if searched and (parameter.required or parameter.default is not None):
         yield f"it can't be left open; write {parameter.name}: Searched[…] = None"
-    elif searched and parameter.kind == "text" and (largest or not parameter.choices):
+    elif searched and parameter.kind == "text" and not parameter.choices:
         yield "it has no values to try; annotate it with Size, or where the fastest is wanted a Literal"
     if "switch" in roles and parameter.default is None and not searched:
         yield f"a switch has a plain default; write {parameter.name}: Switch[…] = …"
 
 
-def _find_unknown_values(signature: Signature, where: str, texts_of: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield a sentence for each name that is no parameter, and each text that is none of its values."""
-    for name, texts in texts_of.items():
-        parameter = signature.parameter(name)
-        if parameter is None:
-            yield f"{where}: no parameter is called '{name}'{nearest(name, [each.name for each in signature.parameters])}"
-            continue
+def _misfit_of_values(signature: Signature, name: str, texts: Sequence[str]) -> str | None:
+    """Return a sentence if no parameter has this name, or if one of the texts is none of its values."""
+    parameter = signature.parameter(name)
+    if parameter is None:
+        return f"no parameter is called '{name}'{nearest(name, [each.name for each in signature.parameters])}"
+    try:
         for text in texts:
-            try:
-                parameter.check(text)
-            except ValueError as error:
-                yield f"{where}: {name} must be {error}"
+            parameter.check(text)
+    except ValueError as error:
+        return f"{name} must be {error}"
+    return None
 
 
-def parameters_of(function: Callable[..., Any]) -> Iterator[tuple[Parameter, dict[ParameterRole, str], UserDefined | None]]:
-    """Yield each parameter of a workload, its roles with the value that each singles out, and its mark for names of users, if any.
+def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Roles, dict[str, Kind]]:
+    """Return the parameters of a workload, and of some by name: their roles with the value that each singles out, and the kind of names of
+    users that they take.
 
     Raises UsageError for a signature that suites can't use.
     """
+    parameters: list[Parameter] = []
+    roles: Roles = {}
+    takes: dict[str, Kind] = {}
     hints = typing.get_type_hints(function, include_extras=True)
     device, *rest = inspect.signature(function).parameters.values()
     if device.kind is device.KEYWORD_ONLY:
         raise UsageError(f"workload '{function.__name__}': its first parameter, the device, stands before '*'")
-    if at_device := [mark.name for mark in unwrap(hints.get(device.name))[1] if isinstance(mark, Role)]:
-        right = f"{device.name}: torch.device, and the role '{at_device[0]}' at a parameter after '*'"
-        raise UsageError(f"workload '{function.__name__}', parameter '{device.name}': the first is the device; write {right}")
     for each in rest:
         where = f"workload '{function.__name__}', parameter '{each.name}'"
         if each.kind is not each.KEYWORD_ONLY:
@@ -149,11 +122,15 @@ def parameters_of(function: Callable[..., Any]) -> Iterator[tuple[Parameter, dic
         # A search of a switch without a default starts at its first value.
         plain = next(iter(choices), "") if default is None else str(default)
         usual = dict.fromkeys(("switch", "copies"), plain)
-        roles = {mark.name: mark.text or usual.get(mark.name, "") for mark in marks if isinstance(mark, Role)}
-        defined = next((mark for mark in marks if isinstance(mark, UserDefined)), None)
-        if defined:
-            reserve(choices)
-        yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles, defined
+        own = {mark.name: mark.text or usual.get(mark.name, "") for mark in marks if isinstance(mark, Role)}
+        if own:
+            roles[each.name] = own
+        for mark in marks:
+            if isinstance(mark, UserDefined):
+                reserve(choices)
+                takes[each.name] = mark.kind
+        parameters.append(Parameter(each.name, kind, required, default, choices, None if choices else minimum))
+    return parameters, roles, takes
 
 
 def unwrap(hint: Any) -> tuple[Any, list[Any]]:
@@ -175,8 +152,6 @@ def _kind_and_choices(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
         return "text", tuple(str(member.value) for member in hint)
     if isinstance(hint, type) and (kind := {bool: "flag", int: "integer", float: "number", str: "text"}.get(hint)):
         return kind, ()
-    if isinstance(hint, typing.TypeVar):
-        raise UsageError(f"{where}: its role takes a type in brackets, as Sweep[Size] does")
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")
 
 

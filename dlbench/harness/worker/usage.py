@@ -59,23 +59,27 @@ class LostTime:
         waits, thefts, children_s, begun_s = self._begun
         waits_now, thefts_now, children_now_s, now_s = self._read()
         seconds = max(now_s - begun_s, 1e-9)
-        waited_ns = _most(waits, waits_now)
-        waited_s = None if waited_ns is None else waited_ns / 1e9
-        stolen_s = _most(thefts, thefts_now)
+        waited_ns, stolen_s = _most(waits, waits_now), _most(thefts, thefts_now)
+        waiting = stolen = None
         missing_reasons: dict[str, Reasons] = {}
         if own_threads or children_now_s > children_s:
-            waited_s, missing_reasons["waiting"] = None, [Unknown.WAITING_OF_CHILDREN.reason()]
-        elif waited_s is None:
+            missing_reasons["waiting"] = [Unknown.WAITING_OF_CHILDREN.reason()]
+        elif waited_ns is None:
             missing_reasons["waiting"] = [Unknown.WAITING.reason()]
         elif seconds < SHORTEST_S:
-            waited_s, missing_reasons["waiting"] = None, [Unknown.TOO_SHORT.reason(seconds=SHORTEST_S)]
+            missing_reasons["waiting"] = [Unknown.TOO_SHORT.reason(seconds=SHORTEST_S)]
+        else:
+            waiting = _share(waited_ns / 1e9, seconds)
         if stolen_s is None:
             missing_reasons["stolen"] = [Unknown.STOLEN.reason()]
         else:
-            stolen_s -= TICK_S  # the count has whole ticks, so the difference may be one too many
-        # Rounded, so that large files have few different values.
-        waiting, stolen = (None if lost_s is None else round(min(1.0, max(0.0, lost_s) / seconds), 4) for lost_s in (waited_s, stolen_s))
+            stolen = _share(stolen_s - TICK_S, seconds)  # the count has whole ticks, so the difference may be one too many
         return Throttling(waiting=waiting, stolen=stolen), missing_reasons
+
+
+def _share(lost_s: float, seconds: float) -> float:
+    """Return a share between 0 and 1, rounded, so that large files have few different values."""
+    return round(min(1.0, max(0.0, lost_s) / seconds), 4)
 
 
 class BlockWaits:
@@ -146,30 +150,13 @@ def thread_waits() -> ThreadWaits | None:
 
 
 def block_waits() -> BlockWaits | None:
-    """Return the waits of blocks; None if nothing counts them.
-
-    If the kernel does not count waits, a block in which a thread had to leave its CPU for another counts as all wait.
-    """
+    """Return the waits of blocks; None if nothing counts them."""
     waits = thread_waits()
-    if waits:
-        return BlockWaits(waits)
-    if not sum(_switches()):
-        return None
-    return BlockWaits(lambda: {"": _switches()[1] * 10**18})  # each longer than any block
+    return BlockWaits(waits) if waits else None
 
 
 def _links(folder: int) -> int:
     return os.fstat(folder).st_nlink
-
-
-def _switches() -> tuple[int, int]:
-    """Return how often threads of this process left their CPU by themselves, and how often they had to; zeros if not counted."""
-    try:
-        import resource
-    except ImportError:  # Windows has none
-        return 0, 0
-    spent = resource.getrusage(resource.RUSAGE_SELF)
-    return spent.ru_nvcsw, spent.ru_nivcsw
 
 
 def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:

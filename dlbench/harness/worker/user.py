@@ -99,13 +99,14 @@ def network(
     def register(build: Callable[[], Any]) -> Callable[[], Any]:
         name = _name_of(build, "network")
         where = f"network '{name}'"
-        wrong = _mistake_in_functions(loss=loss, optimizer=optimizer, example=example)
-        wrong = wrong or _mistake_in_inputs(shape, classes, example) or _mistake_in_loss(loss)
-        if wrong:
+        for given, function in (("loss", loss), ("optimizer", optimizer), ("example", example)):
+            if function and not callable(function):
+                raise UsageError(f"{where}: {given} must be a function, not {function!r}")
+        if wrong := _mistake_in_inputs(shape, classes, example):
             raise UsageError(f"{where}: {wrong}")
         if _arguments(build):
             raise UsageError(f"{where}: dlbench calls it without arguments; give its parameters defaults")
-        found = Network(name, build, shape, classes, example, loss, optimizer)  # type: ignore[arg-type]  # `_mistake_in_functions` has checked
+        found = Network(name, build, shape, classes, example, loss, optimizer)  # type: ignore[arg-type]  # `_mistake_in_inputs` has checked
         if found.takes_targets and not (classes or example):
             raise UsageError(f"{where}: its loss takes targets; give classes, or an example that returns (inputs, targets)")
         return _register(found)
@@ -202,9 +203,10 @@ def _name_of(function: Any, what: str) -> str:
 def _register(defined: Network | Data) -> Callable[..., Any]:
     place: dict[str, Any] = _networks if isinstance(defined, Network) else _data
     kind, kinds = ("network", "networks") if place is _networks else ("data", "data")
+    known = place.get(defined.name)
     if defined.name in _taken:
         raise UsageError(f"{kind} '{defined.name}': the name is dlbench's own; give the function another")
-    refuse_second(kinds, place[defined.name].build if defined.name in place else None, defined.build)
+    refuse_second(kinds, known and known.build, defined.build)
     place[defined.name] = defined
     return defined.build
 
@@ -232,18 +234,4 @@ def _mistake_in_inputs(shape: object, classes: object, example: object) -> str |
         return f"inputs must be a shape of positive integers, such as (3, 224, 224), or dlbench.Tokens(seq=…, vocabulary=…), not {shape!r}"
     if classes is not None and (type(classes) is not int or classes < 2):  # one class is no choice
         return f"classes must be an integer of at least 2, not {classes!r}"
-    return None
-
-
-def _mistake_in_functions(**functions: object) -> str | None:
-    return next((f"{name} must be a function, not {each!r}" for name, each in functions.items() if each and not callable(each)), None)
-
-
-def _mistake_in_loss(loss: Callable[..., Any] | None) -> str | None:
-    """Return a sentence if Python can't read a loss's arguments, as of `torch.sum` and others in C: they say whether it takes targets."""
-    try:
-        inspect.signature(loss or _mistake_in_loss)
-    except ValueError:
-        right = "write it as lambda output: … or lambda output, targets: …"
-        return f"Python does not tell how many arguments its loss takes, {loss!r}; {right}"
     return None

@@ -19,16 +19,7 @@ pytestmark = [
     ),
 ]
 PLUGINS = [f"{front_door.PLUGINS / name}.py" for name in ("small_models", "known_kinds", "strict_card")]
-HEAD = """
-[policy]
-rounds = 1
-round_s = 0.0005
-warmup_s = 0.0001
-max_warmup_s = 0.0005
-min_blocks = 3
-tries = 1
-timeout_s = 100
-"""
+HEAD = "[policy]\nrounds = 1\nround_s = 0.0005\nwarmup_s = 0.0001\nmax_warmup_s = 0.0005\nmin_blocks = 3\ntries = 1\ntimeout_s = 100\n"
 FEED = {"batch": 8, "samples": 64, "width": 16}
 PICTURES = {"batch": 2, "width": 40, "pictures": 2, "model": "small_cnn"}
 
@@ -92,10 +83,8 @@ WAITS = {
     "feed[batch=8,source=pageable,samples=64,width=16,dtype=fp32]",
     *(f"matmul[n=32,dtype={dtype},copies=pageable]" for dtype in ("fp32", "fp64", "bf16", "fp16", "int8")),
     # Threads prepare into pageable memory.
-    *(
-        f"preprocess[batch=2,where=threads,workers=1,{step}model=small_cnn,width=40,pictures=2,dtype=fp32]"
-        for step in ("", "step=inference,")
-    ),
+    "preprocess[batch=2,where=threads,workers=1,model=small_cnn,width=40,pictures=2,dtype=fp32]",
+    "preprocess[batch=2,where=threads,workers=1,step=inference,model=small_cnn,width=40,pictures=2,dtype=fp32]",
     "train_step[model=resnet18,batch=2,dtype=amp_fp16]",  # looks whether a gradient overflowed
     "transfer[bytes=10000,direction=both,memory=pinned]",
     "transfer[bytes=10000,direction=d2d]",
@@ -109,50 +98,51 @@ def test_only_calls_that_have_to_wait_for_the_card(rows):
     assert {name for name in waits if "where=device" not in name} == WAITS  # whose threads wait now in one call, now in another
 
 
-def test_times_copies_memory_and_searches_are_exact(rows):
+def test_times_copies_and_memory_are_exact(rows):
     product = rows["matmul[n=32,dtype=fp32]"]
     assert product["samples"]["device_s"] == pytest.approx(3e-6)
     assert product["samples"]["block_s"] == pytest.approx([10e-6] * len(product["samples"]["block_s"]))
     assert product["memory"] | {"host_peak_bytes": 0} == {"peak_bytes": 3 * 4096, "reserved_bytes": 3 * 4096, "host_peak_bytes": 0}
-    assert product["transfer"] == {
-        "h2d_bytes": 8192, "h2d_s": pytest.approx(20e-6), "d2h_bytes": 4096, "d2h_s": pytest.approx(10e-6),
-        "pinned_h2d_s": pytest.approx(20e-6), "pinned_d2h_s": pytest.approx(10e-6),
-    }  # fmt: skip
-    assert rows["largest_batch[model=resnet18,memory_gib=0.01,dtype=fp32]"]["values"] == {"largest_batch": 12}
-    overlap = {"copy_s": 40e-6, "compute_s": 120e-6, "serial_s": 160e-6, "overlapped_s": 160e-6, "overlap_efficiency": 0}
-    assert rows["overlap[n=32,batches=4]"]["values"] == pytest.approx(overlap)
+    times = dict.fromkeys(("h2d_s", "pinned_h2d_s"), pytest.approx(20e-6)) | dict.fromkeys(("d2h_s", "pinned_d2h_s"), pytest.approx(10e-6))
+    assert product["transfer"] == {"h2d_bytes": 8192, "d2h_bytes": 4096, **times}
 
 
-def test_a_request_that_comes_from_the_host_takes_its_copy_longer(rows):
-    case = "closed_loop[model=resnet18,batch=2,dtype=fp32,{}bound_ms=0.065,seconds=0.005]"
-    there, copied = (rows[case.format(copies)]["values"] for copies in ("", "copies=pageable,"))
-    # Five operations and a read of their result, and a copy there, which each take the host 10 µs; 84 and 72 of them last 5 ms.
-    assert there == pytest.approx({"p50_s": 60e-6, "p90_s": 60e-6, "within": 1.0, "items_per_s": 2 / 60e-6, "calls": 84})
-    assert copied == pytest.approx({"p50_s": 70e-6, "p90_s": 70e-6, "within": 0.0, "items_per_s": 2 / 70e-6, "calls": 72})
+STEPS = "concurrent_training[model=resnet18,batch=2,networks={},launch=one_thread,dtype=fp32,seconds=0.02]"
+FEEDS = "feed[batch=8,source={},samples=64,width=16,dtype=fp32]"
+LOOP = "closed_loop[model=resnet18,batch=2,dtype=fp32,{}bound_ms=0.065,seconds=0.005]"
 
 
-@pytest.mark.parametrize(("source", "copy"), [("pinned", "transfer_s"), ("prefetch", "hidden_copy_s")])
-def test_a_copy_beside_the_step_is_no_part_of_it(rows, source, copy):
-    values = rows[f"feed[batch=8,source={source},samples=64,width=16,dtype=fp32]"]["values"]
-    assert values | {"input_s": 0} == {"input_s": 0, copy: pytest.approx(20e-6)}
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("largest_batch[model=resnet18,memory_gib=0.01,dtype=fp32]", {"largest_batch": 12}),
+        (
+            "overlap[n=32,batches=4]",
+            {"copy_s": 40e-6, "compute_s": 120e-6, "serial_s": 160e-6, "overlapped_s": 160e-6, "overlap_efficiency": 0},
+        ),
+        # Five operations and a read of their result, and a copy there, which each take the host 10 µs; 84 and 72 of them last 5 ms.
+        (LOOP.format(""), {"p50_s": 60e-6, "p90_s": 60e-6, "within": 1.0, "items_per_s": 2 / 60e-6, "calls": 84}),
+        (LOOP.format("copies=pageable,"), {"p50_s": 70e-6, "p90_s": 70e-6, "within": 0.0, "items_per_s": 2 / 70e-6, "calls": 72}),
+        # A copy beside the step is no part of it.
+        (FEEDS.format("pinned"), {"transfer_s": 20e-6}),
+        (FEEDS.format("prefetch"), {"hidden_copy_s": 20e-6}),
+        # On streams of one thread they take turns where launches are all there is.
+        (STEPS.format(2), {"kept": [1 / 2] * 2, "overlap_efficiency": 0}),
+        (STEPS.format(3), {"kept": [1 / 3] * 3, "overlap_efficiency": 0}),
+    ],
+)
+def test_values_of_experiments_are_exact(rows, case, expected):
+    values = rows[case]["values"]
+    assert {name: values[name] for name in expected} == {name: pytest.approx(each) for name, each in expected.items()}
+    assert {name for name in values if name.endswith("copy_s") or name == "transfer_s"} <= expected.keys()
 
 
 def test_a_student_and_its_teacher_wait_for_each_other_at_a_batch_alone(rows):
     """Each waits for the other to go on, which one that waited for more would never do."""
     by_teacher, by_student = (rows[f"beside_a_teacher[last={last}]"]["values"] for last in ("teacher", "student"))
-    assert by_teacher["answered"] == [1, 1, 1]
-    assert {*by_student["answered"]} == {1}
+    assert (by_teacher["answered"], {*by_student["answered"]}) == ([1, 1, 1], {1})
     assert {*by_teacher["learnt"], *by_student["learnt"]} == {0}  # each batch what its teacher said of that one
     assert max(by_student["ahead"]) == 2
-
-
-def test_trainings_on_streams_of_one_thread_take_turns_where_launches_are_all_there_is(rows):
-    two, three = (
-        rows[f"concurrent_training[model=resnet18,batch=2,networks={n},launch=one_thread,dtype=fp32,seconds=0.02]"] for n in (2, 3)
-    )
-    assert two["values"]["kept"] == pytest.approx([1 / 2] * 2)
-    assert three["values"]["kept"] == pytest.approx([1 / 3] * 3)
-    assert (two["values"]["overlap_efficiency"], three["values"]["overlap_efficiency"]) == (pytest.approx(0), pytest.approx(0))
 
 
 def test_a_teacher_of_one_thread_computes_while_the_card_does_and_not_while_the_host_launches(rows):
@@ -166,30 +156,24 @@ def test_a_teacher_of_one_thread_computes_while_the_card_does_and_not_while_the_
 STEP, FED, OVERLAP = "model=resnet18 batch=2", "batch=8 samples=64 width=16", "n=32 batches=4"
 
 
-@pytest.fixture(scope="module")
-def asked(tmp_path_factory):
-    """What one warm call asks of the card, by its parameters: reads by the host, copies that it waits for, others."""
-    steps = bench("counted", of="train_step", given=[f"{STEP} dtype={dtype}" for dtype in ("fp32", "amp_bf16", "amp_fp16")])
-    ways = ("resident", "pageable", "pinned", "prefetch", "loader")
-    feeds = bench("counted", of="feed", given=[f"{FED} source={source}" for source in ways])
-    decoded = bench("counted", of="decode_step", given=" ".join(f"{name}={value}" for name, value in DECODED.items()) + " mode=eager")
-    found = measured(tmp_path_factory.mktemp("asked"), steps, feeds, decoded)
+ASKED = {
+    **dict.fromkeys(("fp32", "amp_bf16", "resident"), (0, 0, 0)),
+    "amp_fp16": (1, 0, 0),  # whether a gradient overflowed
+    "pageable": (0, 2, 0),
+    **dict.fromkeys(("pinned", "prefetch", "loader"), (0, 0, 2)),
+    "eager": (0, 0, 0),  # one token: its keys and values go into a cache that lies there
+}
+"""Reads by the host, copies that it waits for, and others."""
+
+
+def test_a_call_reads_and_copies_what_it_needs_and_nothing_else(tmp_path):
+    given = {"train_step": [f"{STEP} dtype={dtype}" for dtype in ("fp32", "amp_bf16", "amp_fp16")]}
+    given["feed"] = [f"{FED} source={source}" for source in ("resident", "pageable", "pinned", "prefetch", "loader")]
+    given["decode_step"] = [" ".join(f"{name}={value}" for name, value in DECODED.items()) + " mode=eager"]
+    found = measured(tmp_path, *(bench("counted", of=of, given=each) for of, each in given.items()))
     names = ("reads", "blocking_copies", "late_copies")
-    return {each["case"]["params"]["given"].rpartition("=")[2]: [each["values"][name] for name in names] for each in found.values()}
-
-
-def test_a_call_reads_and_copies_what_it_needs_and_nothing_else(asked):
-    assert asked == {
-        "fp32": [0, 0, 0],
-        "amp_bf16": [0, 0, 0],
-        "amp_fp16": [1, 0, 0],  # whether a gradient overflowed
-        "resident": [0, 0, 0],
-        "pageable": [0, 2, 0],
-        "pinned": [0, 0, 2],
-        "prefetch": [0, 0, 2],
-        "loader": [0, 0, 2],
-        "eager": [0, 0, 0],  # one token: its keys and values go into a cache that lies there
-    }
+    asked = {each["case"]["params"]["given"].rpartition("=")[2]: tuple(map(each["values"].get, names)) for each in found.values()}
+    assert asked == ASKED
 
 
 RULES = {
@@ -215,22 +199,12 @@ LEFT_OUT = [
 """Workload, its parameters, what it leaves out on which stream, and the reason, or the operation that meets another."""
 
 
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory):
+def test_each_rule_can_be_broken_and_a_wait_that_is_left_out_of_a_workload_is_refused(tmp_path):
     careless = [bench("careless", of=of, given=given, left_out=left_out, by=by) for of, given, left_out, by, _ in LEFT_OUT]
-    return measured(tmp_path_factory.mktemp("broken"), bench("misuse", how=list(RULES)), *careless)
-
-
-def test_each_rule_can_be_broken(broken):
-    found = {each["case"]["params"]["how"]: each["reason"] for each in broken.values() if each["case"]["workload"] == "misuse"}
-    assert found == RULES
-
-
-def test_a_wait_that_is_left_out_of_a_workload_is_refused(broken):
-    for of, given, left_out, by, reason in LEFT_OUT:
-        expected = {"of": of, "given": given, "left_out": left_out, "by": by}
-        (row,) = [each for each in broken.values() if each["case"]["params"] == expected]
-        assert row.get("reason") == (reason if " " in reason else RULES["unordered"].replace("sum", reason)), expected
+    broken = measured(tmp_path, bench("misuse", how=list(RULES)), *careless)
+    found = {tuple(each["case"]["params"].values()): each.get("reason") for each in broken.values()}
+    reasons = {tuple(left_out): reason if " " in reason else RULES["unordered"].replace("sum", reason) for *left_out, reason in LEFT_OUT}
+    assert found == {(how,): reason for how, reason in RULES.items()} | reasons
 
 
 def test_a_step_s_time_is_its_kernels_and_waiting_for_the_rest_of_what_it_took_unwatched(tmp_path):

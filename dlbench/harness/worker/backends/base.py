@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from dlbench.core.errors import Unavailable, Unknown, UsageError
 from dlbench.core.measurement import Memory, Samples
@@ -50,10 +51,11 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
     long enough. ``clock`` waits for the device, so launches are not timed by it. Not for the first calls of a process: one that loads
     its kernels would wait for the delay.
 
-    Raises Unavailable if calls can't be queued ahead, or half of the time until the deadline, on ``clock``'s scale, is too short.
+    Raises Unavailable if calls can't be queued ahead, or if the time until the deadline, on ``clock``'s scale, is too short: two calls may
+    take half of it, as the rest is for copies and checks. Further ones follow only while the readings have taken less than `_SPENT_S`.
     """
-    call_s = statistics.median(samples.block_s)
-    until = (clock.now() + deadline) / 2  # the rest is for copies and checks
+    if 2 * statistics.median(samples.block_s) > (deadline - clock.now()) / 2:
+        raise Unavailable(Unknown.NO_TIME)
     call = work.call
 
     def read(calls: int, delay_s: float) -> tuple[float, float, float]:
@@ -72,11 +74,6 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
         clock.now()
         return launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls
 
-    def fits(calls: int, delay_s: float) -> bool:
-        return clock.now() + delay_s + calls * call_s <= until
-
-    if not fits(2, 0.0):  # one to measure its launches, and one reading
-        raise Unavailable(Unknown.NO_TIME)
     launched_s, _, _ = read(1, 0.0)
     # No more than in a timed block: slow calls are launched as fast as others, and so many of them would take too long.
     calls = min(samples.calls, max(1, int(_QUEUED_S / max(launched_s, 1e-9))))
@@ -84,18 +81,17 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
     misses = 0
     begun = clock.now()
     readings: list[float] = []
-    while len(readings) < _READINGS and not (readings and clock.now() - begun > _SPENT_S):
-        too_long = delay_s > _LONGEST_DELAY_S or misses == _MISSES
-        if too_long or not fits(calls, delay_s):
-            if readings:
-                break
-            raise Unavailable(Unknown.NOT_QUEUED if too_long else Unknown.NO_TIME)
+    while len(readings) < _READINGS and misses < _MISSES and delay_s <= _LONGEST_DELAY_S:
         launched_s, delayed_s, reading_s = read(calls, delay_s)
         if launched_s < delayed_s:
             readings.append(reading_s)
         else:
             delay_s *= 2
             misses += 1
+        if readings and clock.now() - begun > _SPENT_S:
+            break
+    if not readings:
+        raise Unavailable(Unknown.NOT_QUEUED)
     return statistics.median(readings)
 
 
@@ -172,9 +168,9 @@ class Backend(ABC):
         """Return the device's own clock; None if there is none, or dlbench can't read it."""
         return None
 
-    def to_device(self, tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-        """Copy there as plain user code does: from pageable memory, blocking."""
-        return [tensor.to(device) for tensor in tensors]
+    def to_device(self, tensors: Sequence[Tensor], device: torch.device, *, non_blocking: bool = False) -> list[Tensor]:
+        """Copy there as plain user code does, blocking; or only start to, which takes page-locked memory."""
+        return [tensor.to(device, non_blocking=non_blocking) for tensor in tensors]
 
     def to_host(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Copy to pageable host memory, blocking: fresh memory each time, as in plain user code."""
@@ -183,10 +179,6 @@ class Backend(ABC):
     def pin(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
         """Return page-locked copies; None if dlbench can't lock any for this kind. Raises RuntimeError if the system refuses."""
         return None
-
-    def pinned_to_device(self, pinned: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-        """Start copying there from page-locked memory."""
-        return [tensor.to(device, non_blocking=True) for tensor in pinned]
 
     def to_pinned(self, tensors: Sequence[Tensor], pinned: Sequence[Tensor]) -> None:
         """Start copying into page-locked memory."""
@@ -222,13 +214,7 @@ class CachingBackend(Backend):
         self._torch.reset_peak_memory_stats(device)
 
     def limit_memory(self, device: torch.device, limit_bytes: int | None) -> None:
-        """Limit the allocator, without what a context takes.
-
-        Raises NotImplementedError for more memory than the device has, or if torch can't.
-        """
-        if not hasattr(self._torch, "set_per_process_memory_fraction"):
-            super().limit_memory(device, limit_bytes)
-            return
+        """Limit the allocator, without what a context takes. Raises NotImplementedError for more memory than the device has."""
         has_bytes = self._torch.get_device_properties(device).total_memory
         if limit_bytes is not None and limit_bytes > has_bytes:
             raise NotImplementedError(f"this device has {byte_count(has_bytes)} of memory, which is less than {byte_count(limit_bytes)}")
@@ -263,11 +249,11 @@ def register_backend(backend: Backend) -> None:
 
 def find(device_id: str) -> tuple[Backend, torch.device]:
     """Return the backend and the torch device of an id such as ``cpu`` or ``cuda:1``. Raises UsageError if there is none."""
-    kind, _, index = device_id.partition(":")
-    backend = BACKENDS.get(kind)
-    if backend is None or int(index or 0) >= backend.count():
+    kind, _, number = device_id.partition(":")
+    backend, index = BACKENDS.get(kind), int(number or 0)
+    if backend is None or index >= backend.count():
         raise UsageError(f"there is no device '{device_id}' here")
-    return backend, backend.device(int(index or 0))
+    return backend, backend.device(index)
 
 
 def describe_devices() -> Iterator[dict[str, Any]]:
@@ -276,17 +262,14 @@ def describe_devices() -> Iterator[dict[str, Any]]:
     Starts accelerators, so it needs a process of its own.
     """
     for kind, backend in BACKENDS.items():
-        count = 1
-        broken = None
         try:
             count = backend.count()
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the other devices are there all the same
-            broken = error
+            yield {"id": f"{kind}:0", "kind": kind, "unusable": why_not_started(error)}
+            continue
         for index in range(count):
             about: dict[str, Any] = {"id": kind if backend.is_host else f"{kind}:{index}", "kind": kind}
             try:
-                if broken:
-                    raise broken
                 about |= backend.describe(index)
                 backend.start(index)
             except Exception as error:  # noqa: BLE001  # whatever a driver raises is a sentence about this device
@@ -296,10 +279,4 @@ def describe_devices() -> Iterator[dict[str, Any]]:
 
 def tensors_in(value: object) -> list[Tensor]:
     """Return the tensors in the output of a call: a tensor, or tuples, lists and dicts of them."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return [tensor for part in value for tensor in tensors_in(part)]
-    return []
+    return [each for each in tree_leaves(value) if isinstance(each, Tensor)]

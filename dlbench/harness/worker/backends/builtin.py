@@ -1,13 +1,9 @@
 """dlbench's own kinds of device: the CPU; NVIDIA by CUDA and AMD by ROCm; Apple silicon; Intel GPUs."""
 
-import re
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
 
-from dlbench.core.errors import DeviceAbsent
 from dlbench.core.precision import PRECISIONS
 from dlbench.harness.worker.backends.base import Backend, CachingBackend, EventTimer
 
@@ -72,15 +68,6 @@ class CudaBackend(CachingBackend):
             "l2_bytes": getattr(known, "L2_cache_size", None),
         }
 
-    def start(self, index: int) -> None:
-        """Start the device, after checking that torch was built for it: torch's own error says less."""
-        known = self._torch.get_device_properties(index)
-        arch = known.gcnArchName if torch.version.hip else f"sm_{known.major}{known.minor}"
-        built_for = torch.cuda.get_arch_list()
-        if not has_kernels(arch, built_for):
-            raise DeviceAbsent(f"this torch has no kernels for {arch}, only for {', '.join(built_for)}; install one that was built for it")
-        super().start(index)
-
     def activate(self, device: torch.device) -> None:
         """Make it the current device and build its context, so that the first case does not count the context's host memory."""
         super().activate(device)
@@ -110,31 +97,8 @@ class CudaBackend(CachingBackend):
         return int(torch.cuda.memory_stats(device).get("num_ooms", 0))
 
     def event_timer(self, device: torch.device) -> EventTimer | None:
-        """Return a timer of CUDA's events, whose delay is a spinning kernel; None if torch lacks that kernel."""
-        return _CudaEvents() if hasattr(torch.cuda, "_sleep") else None
-
-
-def has_kernels(arch: str, built_for: Sequence[str]) -> bool:
-    """Return whether code built for some architectures runs on a device of ``arch``. True if in doubt.
-
-    ``arch`` is such as ``sm_86``, or ``gfx90a:sramecc+:xnack-`` of AMD.
-
-    CUDA C++ programming guide, binary and PTX compatibility: ``sm_80`` runs on 8.0 and later minor versions, ``compute_80`` is compiled
-    for any later device; with an ``a`` both are for that version alone, with an ``f`` for later minor versions.
-    """
-    if not arch.startswith("sm_"):
-        wanted = arch.partition(":")[0]
-        return not built_for or any(each.partition(":")[0] == wanted or "generic" in each for each in built_for)
-    device = int(arch.removeprefix("sm_"))
-    for each in built_for:
-        if (part := re.fullmatch(r"(sm|compute)_(\d+)([af]?)", each)) is None:
-            return True
-        code, version, only = part[1], int(part[2]), part[3]
-        same_major = version // 10 == device // 10
-        runs_on_later = only != "a" and (same_major or (code == "compute" and not only))
-        if version == device or (version < device and runs_on_later):
-            return True
-    return not built_for
+        """Return a timer of CUDA's events, whose delay is a spinning kernel."""
+        return _CudaEvents()
 
 
 class _CudaEvents:
@@ -203,9 +167,3 @@ class XpuBackend(CachingBackend):
             "memory_bytes": known.total_memory,
             "multiprocessors": getattr(known, "max_compute_units", None),
         }
-
-    def free_memory(self, device: torch.device) -> int | None:
-        """Return the free bytes; None in an older torch, or if the driver does not count them."""
-        with suppress(AttributeError, RuntimeError):
-            return super().free_memory(device)
-        return None

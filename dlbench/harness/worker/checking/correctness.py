@@ -4,9 +4,9 @@ import math
 import timeit
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,14 +14,14 @@ from torch.overrides import TorchFunctionMode
 
 from dlbench.core.errors import PARTS, Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, SpotCheck
-from dlbench.core.model import Observed, ParamValue, Status, Work
-from dlbench.core.precision import PRECISIONS
+from dlbench.core.model import Observed, Params, Status, Work
+from dlbench.core.precision import PRECISIONS, Precision
 from dlbench.harness.probe.linux import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.backends.torch_build import set_math
 from dlbench.harness.worker.checking.operations import operations_of
 from dlbench.harness.worker.checking.rule import RETURNED, Deviation, distance, known, largest_deviation, rounding, worst
-from dlbench.harness.worker.failures import failure_of, first_line
+from dlbench.harness.worker.failures import error_text
 from dlbench.harness.worker.registry import Workload
 
 BUDGET_S = 1.0
@@ -39,7 +39,7 @@ class Subject:
     result: Measurement
     work: Work
     workload: Workload
-    params: Mapping[str, ParamValue]
+    params: Params
     seed: int
     backend: Backend
     device: torch.device
@@ -49,19 +49,14 @@ class Subject:
     """Seconds until its deadline."""
 
     @property
-    def dtype(self) -> str:
-        """Its precision; empty where it has none."""
-        return str(self.params.get("dtype", ""))
+    def precision(self) -> Precision | None:
+        """Its precision; None where it has none."""
+        return PRECISIONS.get(str(self.params.get("dtype")))
 
     @property
     def call_s(self) -> float:
         """Seconds of its slowest call; 0 of an experiment, whose calls nobody timed apart."""
         return max(self.result.samples.block_s) if self.result.samples else 0.0
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether it is in fp64 on the CPU."""
-        return self.dtype == "fp64" and self.backend.is_host
 
     @property
     def plain(self) -> "Subject":
@@ -74,11 +69,6 @@ class Subject:
     def is_executed_otherwise(self) -> bool:
         """Whether its step is not executed plainly, and can be compared with one that is."""
         return self.work.reference is not None and self.params != self.plain.params
-
-    @property
-    def has_checks(self) -> bool:
-        """Whether there is anything to check: a call, or the step of an experiment that is not executed plainly."""
-        return self.work.call is not None or self.is_executed_otherwise
 
     def set_up(self) -> Work:
         """Set the work up once more, from the same seed."""
@@ -95,8 +85,10 @@ class Subject:
 def spot_check(subject: Subject) -> Measurement:
     """Return the measurement with its check, failed where rounding can't explain an error. Overwrites the work's inputs.
 
-    Raises Unavailable where a second set-up has no memory.
+    A work without a call is left unchecked if it is executed plainly. Raises Unavailable where a second set-up has no memory.
     """
+    if not (subject.work.call or subject.is_executed_otherwise):
+        return subject.result
     limit = subject.workload.signature.declared.parameter("limit") or ""
     if subject.params.get(limit) is not None:
         raise Unavailable(Unknown.WITHIN_LIMIT)
@@ -107,18 +99,13 @@ def spot_check(subject: Subject) -> Measurement:
         checks |= {"inputs": _follows_input, "operations": _count_operations}
     found: dict[str, Any] = {}
     reasons: dict[str, Reason] = {}
-    for part, attempt in checks.items():
+    for part, check_part in checks.items():
         try:
-            if subject.result.case.ranks:  # a call that the other processes don't make too would wait for ever
-                raise Unavailable(Unknown.TOGETHER)
-            found[part] = attempt(subject)
+            found[part] = check_part(subject)
         except Unavailable as unavailable:
             reasons[part] = {"part": part, **unavailable.reason}
-        except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever a workload raises when called once more
-            if failure_of(raised, "")[0] is Status.OOM:
-                reasons[part] = {"part": part, **Unknown.NO_MEMORY_LEFT.reason()}
-            else:
-                reasons[part] = {"part": part, **Unknown.EXCEPTION.reason(text=f"{type(raised).__name__}: {first_line(raised)}")}
+        except Exception as raised:  # noqa: BLE001  # what was measured is kept, whatever a workload raises when called once more
+            reasons[part] = {"part": part, **Unknown.EXCEPTION.reason(text=error_text(raised))}
     subject.backend.synchronize(subject.device)  # a device that a check has broken raises here
     deviations: Sequence[Deviation] = found.get("fp64", ())
     returned = next((each for each in deviations if each.what in RETURNED), None)
@@ -127,17 +114,13 @@ def spot_check(subject: Subject) -> Measurement:
     error = returned.error if returned and math.isfinite(returned.error) else None
     check = SpotCheck(found.get("inputs"), error, returned and returned.explained, empty_call_s, found.get("operations"))
     result = replace(subject.result, check=check).with_reasons("check", *(reasons[part] for part in PARTS if part in reasons))
-    return _fail_if_wrong(result, worst(deviations), subject.dtype) if deviations else result
-
-
-def _fail_if_wrong(result: Measurement, deviation: Deviation, dtype: str) -> Measurement:
-    """Return the measurement, failed where rounding does not explain the deviation."""
-    if deviation.is_right:
+    wrong = worst(deviations) if deviations else None
+    if wrong is None or wrong.is_right:
         return result
     off = "is missing, or not finite"
-    if math.isfinite(deviation.error):
-        off = f"is {deviation.error:.2g} away from fp64, where rounding explains {deviation.explained:.2g}"
-    reason = f"its {deviation.what} {off}; it computes something else than it says, or not in {dtype}"
+    if math.isfinite(wrong.error):
+        off = f"is {wrong.error:.2g} away from fp64, where rounding explains {wrong.explained:.2g}"
+    reason = f"its {wrong.what} {off}; it computes something else than it says, or not in {subject.params['dtype']}"
     return replace(result, status=Status.FAILED, reason=reason)
 
 
@@ -152,9 +135,9 @@ def _follows_input(subject: Subject) -> bool:
     after = _call_once(subject, refill=True)
     if len(before) != len(after) or not all(map(torch.equal, before, after)):
         return True
-    precision = PRECISIONS.get(subject.dtype)
+    precision = subject.precision
     if precision and precision.roundoff >= COARSE:  # each layer of a deep network may shrink what the inputs changed
-        raise Unavailable(Unknown.TOO_FAINT, precision=subject.dtype)
+        raise Unavailable(Unknown.TOO_FAINT, precision=precision.name)
     return False
 
 
@@ -169,8 +152,7 @@ def _call_once(subject: Subject, *, refill: bool = False) -> list[Tensor]:
     if refill:
         _refill(work.inputs)
     torch.manual_seed(subject.seed)
-    precision = PRECISIONS.get(subject.dtype)
-    exact = precision is not None and not precision.sum_roundoff
+    exact = subject.precision is not None and not subject.precision.sum_roundoff
     outputs = tensors_in(work.call())  # type: ignore[misc]  # has a call
     copies = [each.detach().nan_to_num() for each in outputs if exact or each.is_floating_point()]
     if not copies:
@@ -210,21 +192,21 @@ def _count_operations(subject: Subject) -> int:
     subject.refuse_longer(subject.call_s)
     if work.before:
         work.before()
-    return operations_of(work.call)  # type: ignore[arg-type]  # has a call
+    return len(operations_of(work.call))  # type: ignore[arg-type]  # has a call
 
 
 def _compare_with_fp64(subject: Subject) -> list[Deviation]:
     """Return how far a call is from the same in fp64, by kind of tensor. Raises Unavailable where that would prove nothing."""
-    precision = PRECISIONS.get(subject.dtype)
+    precision = subject.precision
     parameter = subject.workload.signature.parameter("dtype")
     if parameter is None or "fp64" not in parameter.choices or precision is None:
         raise Unavailable(Unknown.NO_DTYPE)
     if precision.scaled:
         raise Unavailable(Unknown.SCALED, precision=precision.name)
-    return _compare_execution(subject) if subject.is_executed_otherwise else [_compare_output(subject)]
+    return _compare_execution(subject, precision) if subject.is_executed_otherwise else [_compare_output(subject, precision)]
 
 
-def _compare_execution(subject: Subject) -> list[Deviation]:
+def _compare_execution(subject: Subject, precision: Precision) -> list[Deviation]:
     """Compare a step that is not executed plainly with the same step in fp64; its plain execution shows what rounding explains."""
 
     def observe(work: Work, exact: Mapping[str, Observed], number: int) -> Mapping[str, Observed]:
@@ -233,14 +215,14 @@ def _compare_execution(subject: Subject) -> list[Deviation]:
 
     def observe_plain() -> Mapping[str, Observed]:
         subject.backend.activate(subject.device)
-        set_math(subject.dtype)
+        set_math(precision.name)
         with torch.autograd.set_multithreading_enabled(subject.backend.is_host):
             return observe(subject.plain.set_up(), exact, 1)
 
-    in_fp64 = _subject_in_fp64(subject, "device", 6 * subject.call_s, calls=2)
+    in_fp64 = _subject_in_fp64(subject, precision, 6 * subject.call_s, calls=2, on_cpu=False)
     set_math("fp64")
     work = in_fp64.set_up()
-    _refuse_other_inputs(subject, subject.work.inputs, work.inputs)
+    _refuse_other_inputs(precision, subject.work.inputs, work.inputs)
     exact = observe(work, {}, 0)
     if subject.backend.is_host:
         plain = observe_plain()
@@ -255,34 +237,34 @@ def _compare_execution(subject: Subject) -> list[Deviation]:
     return known(deviations)
 
 
-def _compare_output(subject: Subject) -> Deviation:
+def _compare_output(subject: Subject, precision: Precision) -> Deviation:
     """Compare the output of a first call with that in fp64 on the CPU; a formula gives what rounding explains."""
-    if subject.is_reference:
+    if precision.name == "fp64" and subject.backend.is_host:
         raise Unavailable(Unknown.IS_FP64)
     # Twice the bytes, so twice the time to set up.
-    in_fp64 = _subject_in_fp64(subject, "cpu", 3 * subject.setup_s + subject.call_s)
+    in_fp64 = _subject_in_fp64(subject, precision, 3 * subject.setup_s + subject.call_s)
     flops = subject.work.flops or 0.0
-    case = _FirstCall(subject)
-    exact = _FirstCall(in_fp64)
-    _refuse_unlike(subject, case, exact)
-    tally = exact.tally
-    usual = [rounding(subject.dtype, tally.results, tally.numbers, each.numel(), flops) for each in exact.output]
+    # A compiled call would be compiled once more because of the tally.
+    case, tally = _FirstCall(subject, nullcontext()), _Tally()
+    exact = _FirstCall(in_fp64, tally)
+    _refuse_unlike(precision, case, exact, tally)
+    usual = [rounding(precision.name, tally.results, tally.numbers, each.numel(), flops) for each in exact.output]
 
     def deviation_of(outputs: Sequence[Tensor]) -> Deviation:
         triples = zip(outputs, exact.output, usual, strict=True)
         return worst(known([largest_deviation("output", {"": own}, {"": right}, {"": explained}) for own, right, explained in triples]))
 
     deviation = deviation_of(case.output)
-    if math.isinf(deviation.error) and PRECISIONS[subject.dtype].narrow_range:
-        raise Unavailable(Unknown.OUT_OF_RANGE, precision=PRECISIONS[subject.dtype].arithmetic)
+    if math.isinf(deviation.error) and precision.narrow_range:
+        raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
     # Numbers that change from one set-up to the next are no reason to fail a case.
-    if not deviation.is_right and not deviation_of(_FirstCall(in_fp64).output).is_right:
+    if not deviation.is_right and not deviation_of(_FirstCall(in_fp64, nullcontext()).output).is_right:
         raise Unavailable(Unknown.CHANGING)
     return deviation
 
 
-def _subject_in_fp64(subject: Subject, where: Literal["cpu", "device"], others_s: float, calls: int = 1) -> Subject:
-    """Return the subject in plain execution and fp64: on the CPU, or on its own device if that has fp64.
+def _subject_in_fp64(subject: Subject, precision: Precision, others_s: float, calls: int = 1, *, on_cpu: bool = True) -> Subject:
+    """Return the subject in plain execution and fp64: on the CPU, or, without ``on_cpu``, on its own device if that has fp64.
 
     Raises Unavailable where ``calls`` of it, after ``others_s`` seconds of other work, take more time or memory than there is.
     """
@@ -290,7 +272,7 @@ def _subject_in_fp64(subject: Subject, where: Literal["cpu", "device"], others_s
     if not flops:
         raise Unavailable(Unknown.NO_FLOPS)
     backend, device = subject.backend, subject.device
-    if where == "cpu" or backend.unsupported(device, "fp64"):
+    if on_cpu or backend.unsupported(device, "fp64"):
         backend, device = find("cpu")
     size = 256 if backend.is_host else 1024
     matrix = torch.rand(size, size, dtype=torch.float64, device=device)
@@ -304,7 +286,7 @@ def _subject_in_fp64(subject: Subject, where: Literal["cpu", "device"], others_s
     subject.refuse_longer(others_s + calls * 3 * flops / flops_per_s)  # convolutions reach a third of what products do in fp64
     memory = subject.result.memory
     peak_bytes = max(memory.peak_bytes or 0, memory.host_peak_bytes or 0)
-    if backend.is_host and too_little_memory(peak_bytes * (1 + 8 // PRECISIONS[subject.dtype].bytes)) is not None:
+    if backend.is_host and too_little_memory(peak_bytes * (1 + 8 // precision.bytes)) is not None:
         raise Unavailable(Unknown.NO_MEMORY_LEFT)
     return replace(subject.plain, params={**subject.plain.params, "dtype": "fp64"}, backend=backend, device=device)
 
@@ -329,18 +311,16 @@ class _Tally(TorchFunctionMode):
 
 
 class _FirstCall:
-    """The first call after a set-up: its floating-point inputs and outputs."""
+    """The first call after a set-up, within a context: its floating-point inputs and outputs."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, within: AbstractContextManager[object]) -> None:
         work = subject.set_up()
         self.state = torch.get_rng_state()
         """State of torch's random generator on the CPU after the set-up."""
         self.inputs = [each.clone() for each in floats_in(work.inputs)]
         if work.before:
             work.before()
-        self.tally = _Tally()
-        # Only where it is wanted: a compiled call would be compiled once more because of it.
-        with self.tally if subject.is_reference else nullcontext():
+        with within:
             output = work.call()  # type: ignore[misc]  # has a call
         self.drew = not torch.equal(self.state, torch.get_rng_state())
         """Whether the call drew random numbers."""
@@ -352,30 +332,29 @@ def floats_in(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [each.detach() for each in tensors if each.is_floating_point()]
 
 
-def _refuse_other_inputs(subject: Subject, inputs: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
+def _refuse_other_inputs(precision: Precision, inputs: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
     """Raise Unavailable where inputs differ by more than the rounding of another precision."""
     own, right = floats_in(inputs), floats_in(exact)
     if [each.shape for each in own] != [each.shape for each in right]:
         raise Unavailable(Unknown.OTHER_NUMBERS)
-    relative = 4 * PRECISIONS[subject.dtype].roundoff
     for one, other in zip(own, right, strict=True):
         value, expected = one.cpu().double(), other.cpu().double()
-        if expected.numel() and not (value - expected).abs().max() <= relative * expected.abs().max():  # NaN is refused, too
+        if expected.numel() and not (value - expected).abs().max() <= 4 * precision.roundoff * expected.abs().max():  # or NaN
             raise Unavailable(Unknown.OTHER_NUMBERS)
 
 
-def _refuse_unlike(subject: Subject, case: _FirstCall, exact: _FirstCall) -> None:
+def _refuse_unlike(precision: Precision, case: _FirstCall, exact: _FirstCall, tally: _Tally) -> None:
     """Raise Unavailable where the case and its form in fp64 are not the same computation, so that comparing them proves nothing."""
     if not torch.equal(case.state, exact.state):
         raise Unavailable(Unknown.OTHER_NUMBERS)
-    _refuse_other_inputs(subject, case.inputs, exact.inputs)
+    _refuse_other_inputs(precision, case.inputs, exact.inputs)
     if exact.drew:
         raise Unavailable(Unknown.RANDOM)
-    if exact.tally.narrower:
+    if tally.narrower:
         raise Unavailable(Unknown.NARROWER)
     if not case.output or [each.shape for each in case.output] != [each.shape for each in exact.output]:
         raise Unavailable(Unknown.OTHER_OUTPUT)
-    if not exact.tally.results:
+    if not tally.results:
         raise Unavailable(Unknown.COMPUTES_NOTHING)
     if not all(each.isfinite().all() and each.any() for each in exact.output):
         raise Unavailable(Unknown.NO_OUTPUT)

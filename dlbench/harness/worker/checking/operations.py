@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,12 @@ _COMPUTE_NOTHING = frozenset(
 
 
 class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Sees each operation of ATen below autograd, so that its own are seen, too."""
+    """Notes each operation of ATen that computes something, below autograd, so that its own are noted, too."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.names: list[str] = []
+        """Such as ``addmm``, in their order."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -36,67 +41,40 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         return output
 
     def see(self, name: str, operands: Sequence[Any], output: Any) -> None:
-        """Take note of an operation that computes something, such as ``addmm``."""
-        raise NotImplementedError
+        """Take note of an operation."""
+        self.names.append(name)
 
 
-class _Counter(OperationWatch):  # type: ignore[no-untyped-call]  # as above
-    count = 0
-
-    def see(self, name: str, operands: Sequence[Any], output: Any) -> None:
-        self.count += 1
-
-
-def operations_of(call: Callable[[], object]) -> int:
-    """Return how many operations of ATen one call takes, backward and optimizer included; views, allocations and notes compute nothing."""
-    counter = _Counter()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    with counter:
+def operations_of(call: Callable[[], object]) -> list[str]:
+    """Return the operations of ATen that one call takes, backward and optimizer included; views, allocations and notes compute nothing."""
+    with (watch := OperationWatch()):
         call()
-    return counter.count
+    return watch.names
 
 
 _THREADS = Path("/proc/self/task")
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """An import of a plugin that brings networks or data."""
-
-    plugin: str
-    seconds: float
-    not_once: str | None
-    """Why no process that forks may import it; None where one may."""
-
-
-class _Operations(OperationWatch):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    first: str | None = None
-
-    def see(self, name: str, operands: Sequence[Any], output: Any) -> None:
-        self.first = self.first or name
-
-
 def try_plugins(plugins: Iterable[str]) -> list[dict[str, Any]]:
-    """Import plugins as `registry.load_plugin` does, and return a `Trial` of each that brings something, as plain data."""
-    return [asdict(trial) for plugin in plugins if (trial := _try(plugin))]
+    """Import plugins as `registry.load_plugin` does, and return what that took for each that defines networks or data.
 
-
-def _try(plugin: str) -> Trial | None:
-    before, threads, began = user.sources(), _threads(), time.monotonic()
-    operations = _Operations()  # type: ignore[no-untyped-call]  # as above
-    with operations:
-        registry.load_plugin(plugin)
-    seconds = time.monotonic() - began
-    if user.sources() == before:
-        return None
-    if operations.first:
-        why = f"it computes when imported ({operations.first})"
-    elif _threads() > threads:
-        why = "it starts threads when imported"
-    elif torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # as above
-        why = "it uses a device when imported"
-    else:
+    ``seconds`` are those of the import, and ``not_once`` says why no process that forks may import it; None if one may.
+    """
+    trials = []
+    for plugin in plugins:
+        known, threads, began = user.sources(), _threads(), time.monotonic()
+        operations = operations_of(partial(registry.load_plugin, plugin))
+        seconds = time.monotonic() - began
         why = None
-    return Trial(plugin, seconds, why)
+        if operations:
+            why = f"it computes when imported ({operations[0]})"
+        elif _threads() > threads:
+            why = "it starts threads when imported"
+        elif torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            why = "it uses a device when imported"
+        if user.sources() != known:
+            trials.append({"plugin": plugin, "seconds": seconds, "not_once": why})
+    return trials
 
 
 def _threads() -> int:

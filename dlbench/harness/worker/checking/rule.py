@@ -77,8 +77,8 @@ def worst(deviations: Sequence[Deviation]) -> Deviation:
 def rounding(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
     """Return the distance from the exact output that rounding explains, relative and in the 2-norm.
 
-    ``results`` tensors are computed on the way, with ``numbers`` elements in all and ``flops`` operations; the output has ``size``
-    elements. So an element on the way is a sum of k = flops / (2 numbers) products. One of the output sums k_out = flops / (2 results
+    ``results`` tensors are computed before it, with ``numbers`` elements in all and ``flops`` operations; the output has ``size``
+    elements. So an element of these is a sum of k = flops / (2 numbers) products. One of the output sums k_out = flops / (2 results
     size), which may be more: the gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the roundoff u of the
     precision. Rounding errors are nearly independent with mean zero, so n of them add up to sqrt(n) u and not to n u (Higham and Mary,
     A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):

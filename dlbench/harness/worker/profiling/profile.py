@@ -1,14 +1,22 @@
-"""Profile of a step, taken once a case after all its timing. docs/bottleneck.md explains how to read it."""
+"""Profile of a step, taken once a case after all its timing: its operations by kind, and its layers. docs/bottleneck.md explains it.
+
+A kind is found by the names that torch gives to operations: an operation's own, and those of what it runs within. A call to torch runs
+further ones, each of which the profiler notes: ``aten::linear`` runs ``aten::addmm``, and that has the time. Of these names the innermost
+that tells a kind counts, so that a copy within a convolution is a copy. Of an optimizer, of a fetch of a batch, and of a fused kernel of
+attention the whole counts, whatever it runs; attention without such a kernel consists of products and a softmax.
+"""
 
 import os
-import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # it is there, and in no __all__
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
@@ -17,8 +25,124 @@ from dlbench.core.declarations import Declaration
 from dlbench.core.errors import Unavailable, Unknown
 from dlbench.core.measurement import KindTime, LayerTime, Measurement, OperationKind, StepProfile
 from dlbench.core.model import Clock, Work
+from dlbench.harness.worker.backends.base import tensors_in
+from dlbench.harness.worker.checking.correctness import Subject
+from dlbench.harness.worker.checking.operations import OperationWatch
 from dlbench.harness.worker.parent import note_stage
-from dlbench.harness.worker.profiling.kinds import OF_BACKWARD, OperationCounts, Within, kinds_in
+
+OF_BACKWARD = "autograd::engine::evaluate_function: "
+"""Beginning of the name of an event that runs one node of the backward pass."""
+Within = Sequence[Any]
+"""An event of the profiler, and those that it runs within, the outermost last."""
+_WHOLE = frozenset((OperationKind.UPDATE, OperationKind.DATA, OperationKind.ATTENTION))
+_RANGES = {
+    "Optimizer.": OperationKind.UPDATE,
+    "torch::autograd::AccumulateGrad": OperationKind.UPDATE,
+    "enumerate(DataLoader)": OperationKind.DATA,
+}
+"""Beginnings of names that torch gives to no operation."""
+_PATTERNS = {
+    OperationKind.UPDATE: r"foreach_.*|fused_(sgd|adam|adamw|adagrad)|amp_.*",
+    OperationKind.DATA: r"index|index_select|randperm",
+    OperationKind.ATTENTION: r"(?!scaled_dot_product_attention(_math)?$).*attention.*|transformer_encoder_layer_fwd",
+    OperationKind.POOLING: r".*pool.*",
+    OperationKind.PRODUCTS: r".*conv(?!ert).*|((b?add)?b?|addb|int_|scaled_|grouped_)mm|addmm_activation|(add)?mv|v?dot|matmul|einsum"
+    r"|(mkldnn_|bi)?linear|tensordot|lstm|gru|.*rnn.*",
+    # torch itself says of most operations whether they go number by number; these are the others.
+    OperationKind.NORMALISATION: r".*norm.*|.*softmax.*|.*loss.*|.*dropout|.*relu.*|.*elu|.*glu|prelu.*|hard(tanh|swish|sigmoid)"
+    r"|log_sigmoid|sum|mean|prod|std|var|var_mean|std_mean|a?max|a?min|argmax|argmin|cumsum|logsumexp|masked_fill|lerp|bernoulli|uniform|embedding.*",
+    OperationKind.COPIES: r"copy|to|to_copy|clone|contiguous|cat|stack|fill|(zero|one)s?(_like)?|full(_like)?|.*pad.*|repeat|roll|flip"
+    r"|mkldnn_reorder.*|pin_memory|item|local_scalar_dense",
+}
+
+
+def kind_of(names: Iterable[str]) -> OperationKind:
+    """Return the kind of an operation by its own name, and those of what it runs within, the outermost last."""
+    kinds = [kind for name in names if (kind := _kind_named(name))]
+    return next((kind for kind in reversed(kinds) if kind in _WHOLE), kinds[0] if kinds else OperationKind.REST)
+
+
+@lru_cache(4096)
+def _kind_named(name: str) -> OperationKind | None:
+    """Return the kind of a name such as ``aten::addmm``, ``AddmmBackward0`` or ``Optimizer.step#SGD.step``; None if unknown."""
+    name = name.removeprefix(OF_BACKWARD)
+    for start, kind in _RANGES.items():
+        if name.startswith(start):
+            return kind
+    node = re.fullmatch(r"(\w+)Backward\d*", name)
+    if node:
+        operation = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node[1]).lower()
+    elif name.startswith("aten::"):
+        operation = name.removeprefix("aten::")
+    else:
+        return None
+    plain = re.sub(r"_(forward|backward).*", "", operation.strip("_"))
+    for kind, pattern in _PATTERNS.items():
+        if re.fullmatch(pattern, plain):
+            return kind
+    known: Any = getattr(torch.ops.aten, operation, None)
+    is_pointwise = known and any(torch.Tag.pointwise in getattr(known, each).tags for each in known.overloads())
+    return OperationKind.NORMALISATION if is_pointwise else None
+
+
+_NOT_READ = ("copy_", "fill_", "zero_")
+"""Operations that write their first operand without reading it."""
+_READ_IN_PART = ("embedding", "index_select", "index")
+"""Operations that read only as much of their first operand as they write."""
+
+
+class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Counts operations while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations, self.bytes = Counter[OperationKind](), Counter[OperationKind]()
+        self.flops = defaultdict[OperationKind, float](float)
+        """Counted for attention alone."""
+        self._ranges: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__.partition(".")[0]
+        if name == "_record_function_enter_new":
+            self._ranges.append(args[0])
+        elif name == "_record_function_exit" and self._ranges:
+            self._ranges.pop()
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def see(self, name: str, operands: Sequence[Any], output: Any) -> None:
+        """Count an operation, by its kind within the open ranges."""
+        kind = kind_of((f"aten::{name}", *reversed(self._ranges)))
+        self.operations[kind] += 1
+        self.bytes[kind] += _moved(name, operands, output)
+        if kind is OperationKind.ATTENTION:
+            self.flops[kind] += _attention_flops(name, tensors_in(operands))
+
+
+def _moved(name: str, operands: Sequence[Any], output: Any) -> int:
+    """Return the bytes that an operation reads and writes, each operand once."""
+    read, written = list(map(_bytes, tensors_in(operands))), sum(map(_bytes, tensors_in(output)))
+    if name in _NOT_READ:
+        read[0] = 0
+    elif name in _READ_IN_PART:
+        read[0] = written
+    return sum(read) + written
+
+
+def _attention_flops(name: str, tensors: Sequence[Tensor]) -> float:
+    """Return the operations of attention's products: of queries (…, s, d) with keys (…, t, d), and of the result with values (…, t, e).
+
+    Backward has twice as many, as torch counts for every product; kernels that recompute some take more.
+    """
+    backward = "backward" in name
+    query, key, value = tensors[1:4] if backward else tensors[:3]  # the first is the gradient of the output
+    forward = 2.0 * query.shape[:-1].numel() * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+    return 2 * forward if backward else forward
+
+
+def _bytes(tensor: Tensor) -> int:
+    """Return a tensor's bytes in memory: fewer than its shape has if it was expanded."""
+    return min(tensor.nbytes, tensor.untyped_storage().nbytes())
+
 
 SHOWN = 10
 """Number of the slowest layers in a profile."""
@@ -56,28 +180,17 @@ def slowest_layers(timed: Iterable[tuple[Within, float]], steps: int) -> tuple[L
     A node of the backward pass has the sequence number of the operation that made it, which leads to the layer. All operations since the
     previous node have this number, too; the last of them made the node.
     """
-    events = list(timed)
     forward, backward = defaultdict[str, float](float), defaultdict[str, float](float)
     made_in: dict[int, str] = {}
-    for within, seconds in events:
-        if layer := _layer(within):
+    for within, seconds in timed:
+        layer = next((each.name for each in within[1:] if each.name.startswith(_RANGE)), None)
+        if layer:
             forward[layer] += seconds
             if within[0].sequence_nr >= 0:
                 made_in[within[0].sequence_nr] = layer
-    for within, seconds in events:
         node = next((each for each in within if each.name.startswith(OF_BACKWARD)), None)
         if node is not None and node.sequence_nr in made_in:
             backward[made_in[node.sequence_nr]] += seconds
-    return _slowest(forward, backward, steps)
-
-
-def _layer(within: Within) -> str | None:
-    """Return the innermost layer that an event runs within; None if there is none."""
-    return next((each.name for each in within[1:] if each.name.startswith(_RANGE)), None)
-
-
-def _slowest(forward: Mapping[str, float], backward: Mapping[str, float], steps: int) -> tuple[LayerTime, ...]:
-    """Return the slowest layers of a profile of several steps, from the seconds of each layer in all of them."""
     found = []
     for layer in forward:
         name, _, kind = layer.removeprefix(_RANGE).rpartition(" ")
@@ -101,27 +214,16 @@ def is_profiled(result: Measurement, declared: Declaration) -> bool:
     return not result.round and result.samples is not None and declared.is_step
 
 
-def with_profile(
-    result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float
-) -> Measurement:
+def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
     """Return the measurement of a step with its profile. Raises Unavailable if that would be meaningless, or take too long."""
-    _refuse(result, work, declared, device, clock, deadline)
-    with _without_stderr():
-        result.profile = take_profile(work, max(result.samples.block_s), device, clock)  # type: ignore[union-attr]  # it was timed
-    return result
-
-
-def _refuse(result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float) -> None:
-    """Raise Unavailable if a profile would be meaningless, or take too long."""
-    if result.case.ranks:
-        raise Unavailable(Unknown.TOGETHER)
+    work, device = subject.work, subject.device
     if work.own_threads and device.type == "cpu":  # the times of all threads would be added up
         raise Unavailable(Unknown.OWN_THREADS)
-    if declared.searched:
+    if subject.workload.signature.declared.searched:
         raise Unavailable(Unknown.SEARCHES)
     if not work.countable_operations:
         raise Unavailable(Unknown.ONE_KERNEL)
-    if device.type != "cpu" and _activity(device) not in supported_activities():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    if _activity(device) not in supported_activities():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         raise Unavailable(Unknown.NO_EVENTS, kind=device.type)
     if torch.version.cuda and device.type == "cuda" and tuple(map(int, torch.version.cuda.split(".")[:2])) < _DETACHES_FROM:
         raise Unavailable(Unknown.STAYS_ATTACHED)
@@ -129,6 +231,9 @@ def _refuse(result: Measurement, work: Work, declared: Declaration, device: torc
     most_s = min(MOST_STEP_S, (deadline - clock.now()) / _SPARE)
     if step_s > most_s:
         raise Unavailable(Unknown.TOO_LONG, seconds=step_s, seconds_most=round(most_s, 1))
+    with _without_stderr():
+        result.profile = take_profile(work, step_s, device, clock)
+    return result
 
 
 def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
@@ -139,9 +244,9 @@ def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) 
     events, counts, step_s = _record(work, steps, device, clock, counted_apart=call_s < BUDGET_S)
     timed = list(_own_times(events, device))
     kinds = defaultdict[OperationKind, float](float)
-    for kind, seconds in kinds_in(timed):
+    for within, seconds in timed:
         if seconds:
-            kinds[kind] += seconds / steps
+            kinds[kind_of(each.name for each in within)] += seconds / steps
     if device.type == "cpu":
         kinds[OperationKind.REST] = max(0.0, step_s - sum(kinds.values()) + kinds[OperationKind.REST])
     else:
@@ -164,17 +269,18 @@ def _record(
     buffers. Others are counted while they are profiled, in a single step.
     """
     call: Callable[[], Any] = work.call  # type: ignore[assignment]  # what was timed has a call
+    before = work.before or (lambda: None)
     counts = OperationCounts()
-    activities = [ProfilerActivity.CPU, *([] if device.type == "cpu" else [_activity(device)])]
+    activities = {ProfilerActivity.CPU, _activity(device)}
     os.environ.setdefault("TEARDOWN_CUPTI", "1")  # read when the profiler ends, and by CUDA's alone
     phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
-    _run_before(work)
+    before()
     # Without `acc_events` torch warns that events of earlier cycles are lost, and there are none.
     with note_layers(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
         if counted_apart:
             with counts:
                 call()
-            _run_before(work)
+            before()
             clock.now()  # wait for the work of this step
             profiler.step()
         begun = clock.now()
@@ -183,11 +289,6 @@ def _record(
                 call()
         step_s = (clock.now() - begun) / steps
     return profiler.events() or [], counts, step_s
-
-
-def _run_before(work: Work) -> None:
-    if work.before:
-        work.before()
 
 
 def _activity(device: torch.device) -> Any:
@@ -224,14 +325,12 @@ def busy_s(events: Sequence[Any]) -> float:
 def _without_stderr() -> Iterator[None]:
     """Note the stage, and drop all output to stderr, also of libraries: the profiler writes there when it starts and ends."""
     note_stage("it was being profiled")
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    kept = os.dup(2)
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
     try:
-        os.dup2(nowhere, 2)
         yield
     finally:
-        sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nowhere)
         note_stage("")

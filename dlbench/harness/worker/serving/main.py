@@ -8,11 +8,10 @@ unfit; only a hello that comes first is still done by a fork.
 import ctypes
 import faulthandler
 import gc
-import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,28 +19,34 @@ from functools import partial
 
 import torch
 
+from dlbench.core.declarations import Declaration
 from dlbench.core.errors import DlbenchError, Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, Memory
-from dlbench.core.model import Clock, Status, Work, signature_to_json
+from dlbench.core.model import Clock, Status, signature_to_json
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import parent, registry, user
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, take_device_time, tensors_in
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, set_threads, versions
 from dlbench.harness.worker.checking.correctness import Subject, spot_check
 from dlbench.harness.worker.checking.operations import try_plugins
-from dlbench.harness.worker.failures import Unmeasurable, failure_of, first_line
-from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, name_out_of_memory
-from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.failures import Unmeasurable, error_text, failure_of
+from dlbench.harness.worker.measuring.measure import (
+    DeviceClock,
+    DeviceMemory,
+    memory_limit,
+    name_out_of_memory,
+    take_pinned_transfer,
+    take_samples,
+    take_transfer,
+)
 from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent, timed_part
 from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
-from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
+from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock
 from dlbench.harness.worker.signatures import find_undeclared, to_numbers
 from dlbench.harness.worker.usage import HostMemory, LostTime, block_waits
 
 _COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
 """Copies of more are timed in the first rounds alone: 1 GiB into fresh memory takes 0.8 s each time on the host of an H100."""
-Extras = dict[str, Callable[[Measurement], Measurement]]
-"""Functions that add a group of columns to a timed case, by the group."""
 
 
 def main() -> None:
@@ -231,37 +236,47 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
             _note_lost_time(result, lost_time, work.own_threads)
-            result = _with_device_time(result, work, backend, device, clock, deadline)
-        result = _with_reasons_of(result, work)
+        for group, unknown in (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED)):
+            if group in work.unknown:
+                result = result.with_reasons(group, unknown.reason(text=work.unknown[group]))
         result.math = math_flags()
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
         if rank == 0 and (wrong := find_undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
             return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
-        own_copies = workload.resident(case.params) != case.params
-        extras: Extras = {"transfer": lambda result: _with_transfer(result, work, backend, device, clock, deadline, own_copies)}
-        if is_profiled(result, declared):
-            extras["profile"] = lambda result: with_profile(result, work, declared, device, clock, deadline)
-        subject = Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=math.inf)
-        if subject.has_checks and not result.round:
-            extras["check"] = lambda result: spot_check(replace(subject, result=result, left_s=deadline - clock.now()))
-        return _with_extras(result, extras)
+        groups = [*_groups_to_add(result, declared)]
+        if rank_process:  # the others would wait for what a rank does alone
+            unknowns = {"transfer": Unknown.ON_HOST if backend.is_host else Unknown.SEVERAL_DEVICES}
+            for group in groups:
+                result = result.with_reasons(group, unknowns.get(group, Unknown.TOGETHER).reason())
+            return Reply(measurement=result)
+        subject = Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=0.0)
+        return _with_extras(subject, groups, clock, deadline)
 
 
-def _with_extras(timed: Measurement, extras: Extras) -> Reply:
+def _groups_to_add(timed: Measurement, declared: Declaration) -> Iterator[str]:
+    """Yield the groups of columns that a case gets after all its timing."""
+    if "device_s" not in timed.missing_reasons:
+        yield "device_s"
+    yield "transfer"
+    if is_profiled(timed, declared):
+        yield "profile"
+    if not timed.round:
+        yield "check"
+
+
+def _with_extras(subject: Subject, groups: Sequence[str], clock: Clock, deadline: float) -> Reply:
     """Add groups of columns to a timed measurement. The parent keeps it as it is before each, in case this process dies."""
-    missing = [*extras]
-    for group, extra in extras.items():
+    timed, missing = subject.result, list(groups)
+    for group in groups:
         keep_timed(Reply(measurement=timed, missing=tuple(missing)).to_json())
         try:
-            timed = extra(timed)
+            timed = _EXTRAS[group](timed, subject, clock, deadline)
         except Unavailable as unavailable:
             timed = timed.with_reasons(group, unavailable.reason)
-        except Exception as error:  # noqa: BLE001  # what was timed stands
-            text = f"{type(error).__name__}: {first_line(error)}"
-            crashed = failure_of(error, torch.__version__)[0] is Status.CRASHED
-            if crashed or timed.case.ranks is not None:  # the other ranks would wait for this one
-                return Reply(error=text, missing=tuple(missing), fault=crashed)
-            timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=text))
+        except Exception as error:  # noqa: BLE001  # what was timed is kept
+            if failure_of(error, torch.__version__)[0] is Status.CRASHED:
+                return Reply(error=error_text(error), missing=tuple(missing), fault=True)
+            timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=error_text(error)))
         missing.remove(group)
     return Reply(measurement=timed)
 
@@ -273,60 +288,56 @@ def _note_lost_time(result: Measurement, lost_time: LostTime, own_threads: bool)
         result.samples.wait_s = None
 
 
-_COUNTS = (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED))
-
-
-def _with_reasons_of(result: Measurement, work: Work) -> Measurement:
-    """Return the measurement with the workload's reasons for counts that it does not state."""
-    for group, unknown in _COUNTS:
-        if text := work.unknown.get(group):
-            result = result.with_reasons(group, unknown.reason(text=text))
-    return result
-
-
-def _with_device_time(
-    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
-) -> Measurement:
-    """Return the measurement with the seconds of a call by the device's own clock, or why they are unknown."""
-    if result.samples is None:
-        return result
-    try:
-        timer = backend.event_timer(device)
+def _with_device_time(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
+    """Return the measurement with the seconds of a call by the device's own clock. Raises Unavailable if they can't be read."""
+    if result.samples:
+        backend = subject.backend
+        timer = backend.event_timer(subject.device)
         if timer is None:
             raise Unavailable(Unknown.NO_CLOCK) if backend.is_host else Unavailable(Unknown.NO_EVENTS, kind=backend.kind)
-        result.samples.device_s = take_device_time(work, result.samples, timer, clock, deadline)
-    except Unavailable as unavailable:
-        return result.with_reasons("device_s", unavailable.reason)
+        result.samples.device_s = take_device_time(subject.work, result.samples, timer, clock, deadline)
     return result
 
 
-def _with_transfer(
-    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float, own_copies: bool
-) -> Measurement:
-    """Return the measurement with the times of copies, and why some or all are unknown."""
-    try:
-        if own_copies or backend.is_host:
-            raise Unavailable(Unknown.ON_HOST if backend.is_host else Unknown.OWN_COPIES)
-        if result.samples is None:
-            raise Unavailable(Unknown.EXPERIMENT)
-        if clock.now() + max(result.samples.block_s) > deadline:
-            raise Unavailable(Unknown.NO_TIME_TO_COPY)
-        if work.before:
-            work.before()
-        outputs = tensors_in(work.call())  # type: ignore[misc]  # what was timed has a call
-        if not in_any_rank(bool(work.inputs or outputs)):
-            raise Unavailable(Unknown.NOTHING_TO_COPY)
-        copied = sum(tensor.nbytes for tensor in (*work.inputs, *outputs))
-        if result.round >= _COPYING_ROUNDS and in_any_rank(copied > _MOST_COPIED_BYTES):
-            return result  # earlier rounds have them
+def _with_transfer(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
+    """Return the measurement with the times of copies. Raises Unavailable if there are none, or none in page-locked memory."""
+    work, backend, device = subject.work, subject.backend, subject.device
+    if backend.is_host:
+        raise Unavailable(Unknown.ON_HOST)
+    if subject.workload.resident(subject.params) != subject.params:
+        raise Unavailable(Unknown.OWN_COPIES)
+    if result.samples is None:
+        raise Unavailable(Unknown.EXPERIMENT)
+    if clock.now() + max(result.samples.block_s) > deadline:
+        raise Unavailable(Unknown.NO_TIME_TO_COPY)
+    if work.before:
+        work.before()
+    outputs = tensors_in(work.call())  # type: ignore[misc]  # what was timed has a call
+    if not (work.inputs or outputs):
+        raise Unavailable(Unknown.NOTHING_TO_COPY)
+    copied_bytes = sum(tensor.nbytes for tensor in (*work.inputs, *outputs))
+    if result.round < _COPYING_ROUNDS or copied_bytes <= _MOST_COPIED_BYTES:  # else earlier rounds have them
         result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
-        if result.case.ranks is not None:
-            raise Unavailable(Unknown.SEVERAL_DEVICES)
-        result.transfer = take_pinned_transfer(result.transfer, work.inputs, outputs, backend, device, clock)
-    except Unavailable as unavailable:
-        part = {"part": "pinned"} if result.transfer else {}
-        return result.with_reasons("transfer", {**part, **unavailable.reason})
+        try:
+            result.transfer = take_pinned_transfer(result.transfer, work.inputs, outputs, backend, device, clock)
+        except Unavailable as unavailable:
+            unavailable.reason = {"part": "pinned", **unavailable.reason}
+            raise
     return result
+
+
+def _with_check(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
+    """Return the measurement with its spot check."""
+    return spot_check(replace(subject, result=result, left_s=deadline - clock.now()))
+
+
+_EXTRAS: dict[str, Callable[[Measurement, Subject, Clock, float], Measurement]] = {
+    "device_s": _with_device_time,
+    "transfer": _with_transfer,
+    "profile": with_profile,
+    "check": _with_check,
+}
+"""Functions that add a group of columns to a timed case, by the group."""
 
 
 def _memory_reasons(memory: Memory, backend: Backend, left_bytes: int) -> Iterator[Reason]:

@@ -25,11 +25,6 @@ def control_group() -> "dist.ProcessGroup":
     return _control
 
 
-def in_any_rank(truth: bool) -> bool:
-    """Return whether ``truth`` is true in any rank. Every rank has to call it; in a process that is no rank it returns ``truth``."""
-    return truth if _control is None else bool(_largest(truth))
-
-
 def of_each_rank(own: T) -> list[T]:
     """Return the value of each rank. Every rank has to call it; in a process that is no rank it returns its own value alone."""
     if _control is None:
@@ -58,8 +53,7 @@ class RankProcess:
     @classmethod
     def of_torchrun(cls, rank: int, size: int, store: str) -> Self:
         """Connect to the store that all ranks share: ``host:port/prefix``, or torchrun's own if that is empty."""
-        # Not at the top: this module is imported in builds of torch without them, too.
-        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch exports them all the same
+        # Not at the top: this module is imported in builds of torch without it, too.
         from torch.distributed.rendezvous import rendezvous
 
         if not store:
@@ -67,7 +61,8 @@ class RankProcess:
             return cls(rank, size, shared)
         address, _, prefix = store.partition("/")
         host, _, port = address.rpartition(":")
-        return cls(rank, size, PrefixStore(prefix, TCPStore(host, int(port), None, False, timeout=_PATIENCE)))
+        shared = dist.TCPStore(host, int(port), None, False, timeout=_PATIENCE)  # type: ignore[attr-defined]  # torch exports it all the same
+        return cls(rank, size, dist.PrefixStore(prefix, shared))  # type: ignore[attr-defined]  # likewise
 
     def join(self, backend: str | None, device: torch.device) -> None:
         """Make new default and control groups for a case; ``backend`` is that of torch.distributed for the former.
@@ -82,7 +77,7 @@ class RankProcess:
             dist.destroy_process_group()
         self._joined += 1
         # A store keeps what an earlier group of the same name wrote into it.
-        store = dist.PrefixStore(f"group{self._joined}", self._store)  # type: ignore[attr-defined]  # torch exports it all the same
+        store = dist.PrefixStore(f"group{self._joined}", self._store)  # type: ignore[attr-defined]  # torch likewise
         own = None if backend == "gloo" else device  # NCCL then connects here and not in the first call
         dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_PATIENCE, device_id=own)
         _control = dist.new_group(backend="gloo", timeout=_PATIENCE)

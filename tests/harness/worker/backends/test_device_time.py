@@ -51,17 +51,10 @@ def device_time(device, call, before=None, call_s=1e-5, deadline=math.inf):
         return take_device_time(Work(call=call, before=before), samples, device, device, deadline)
 
 
-class Kernel:
-    """A call of one kernel that counts itself."""
-
-    def __init__(self, device, device_s, host_s):
-        self.times = device_s, host_s
-        self.device = device
-        self.count = 0
-
-    def __call__(self):
-        self.device.queue(*self.times)
-        self.count += 1
+def counting(device, device_s, host_s):
+    """A call of one kernel, and a list of the calls that were made of it."""
+    calls = []
+    return lambda: (device.queue(device_s, host_s), calls.append(1)), calls
 
 
 def test_a_kernel_shorter_than_its_launch_is_timed_without_the_launch():
@@ -70,99 +63,67 @@ def test_a_kernel_shorter_than_its_launch_is_timed_without_the_launch():
     assert device.delays[1:] == pytest.approx([1.5 * 125 * 8e-6] * 5)  # 125 launches in a millisecond
 
 
-def test_a_long_kernel_is_timed_alone():
+@pytest.mark.parametrize(
+    ("device_s", "host_s", "calls"),
+    [
+        pytest.param(0.3, 2e-3, 1 + 1 * 1, id="a long kernel is timed alone, and spends the time"),
+        pytest.param(22e-3, 1e-5, 1 + 5 * 1, id="a block is one call"),
+        pytest.param(8e-3, 1e-5, 1 + 5 * 3, id="a block is three calls"),
+        pytest.param(4.4, 1e-5, 1 + 1 * 1, id="one reading spends the time"),
+    ],
+)
+def test_a_reading_of_slow_calls_has_no_more_of_them_than_a_block(device_s, host_s, calls):
     device = QueuedDevice()
-    kernel = Kernel(device, device_s=0.3, host_s=2e-3)
-    assert device_time(device, kernel, call_s=0.3) == pytest.approx(0.3)
-    assert kernel.count == 2  # after one reading the time is spent
+    kernel, made = counting(device, device_s, host_s)  # in the last ones a hundred launches would take 1 ms
+    assert (device_time(device, kernel, call_s=device_s), len(made)) == (pytest.approx(device_s), calls)
+
+
+@pytest.mark.parametrize(("deadline", "calls"), [(19.0, 0), (20.0, 2)])
+def test_two_calls_take_half_of_what_is_left_until_the_deadline_or_none_is_made(deadline, calls):
+    device = QueuedDevice()
+    kernel, made = counting(device, device_s=5.0, host_s=1e-5)
+    try:
+        assert device_time(device, kernel, call_s=5.0, deadline=deadline) == pytest.approx(5.0)
+    except Unavailable as error:
+        assert str(error).startswith("too little time was left until the deadline")
+    assert len(made) == calls
+
+
+def waits(device):
+    device.queue(device_s=1e-3, host_s=1e-5)
+    device.now()
+
+
+def launches_too_many(device):  # the launch behind the last that fits waits until the device has begun
+    device.host_s = max(device.host_s + 2e-3, device.busy_until_s)
+    device.queue(device_s=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("device_s", "calls"),
+    ("call", "delays"), [(waits, 1 + 4), (launches_too_many, 1 + 4), (lambda device: device.queue(device_s=1e-3, host_s=0.2), 1)]
+)
+def test_a_call_that_can_not_be_queued_ahead_of_the_longest_delay_has_no_device_time(call, delays):
+    device = QueuedDevice()
+    with pytest.raises(Unavailable, match=NOT_QUEUED):
+        device_time(device, lambda: call(device))
+    assert len(device.delays) == delays
+
+
+@pytest.mark.parametrize(
+    ("pace", "launches_s", "delays_s"),
     [
-        pytest.param(22e-3, 1 + 5 * 1, id="a block is one call"),
-        pytest.param(8e-3, 1 + 5 * 3, id="a block is three calls"),
-        pytest.param(4.4, 1 + 1 * 1, id="one reading spends the time"),
+        pytest.param(1.0, [1e-3] + [1.2e-3] * 3 + [2e-3] * 9, [1.5e-3] * 4 + [3e-3] * 2, id="launches are slower now than before"),
+        # The clock has doubled since the spinning kernel's pace was measured, so the first delay lasted 0.75 ms, and the launches 1 ms.
+        pytest.param(2.0, [1e-3] * 9, [1.5e-3] + [3e-3] * 5, id="a delay was shorter than asked for"),
     ],
 )
-def test_a_reading_of_slow_calls_has_no_more_of_them_than_a_block(device_s, calls):
-    device = QueuedDevice()
-    kernel = Kernel(device, device_s, host_s=1e-5)  # a hundred of whose launches would take 1 ms
-    assert device_time(device, kernel, call_s=device_s) == pytest.approx(device_s)
-    assert kernel.count == calls
-
-
-def test_half_of_what_is_left_until_the_deadline_is_the_most_that_is_spent():
-    device = QueuedDevice()
-    kernel = Kernel(device, device_s=0.1, host_s=1e-5)
-    assert device_time(device, kernel, call_s=0.1, deadline=0.5) == pytest.approx(0.1)
-    assert kernel.count == 2  # one more would end behind 0.25 s
-    assert device.host_s < 0.25
-
-
-def test_a_call_for_which_too_little_time_is_left_is_not_made():
-    device = QueuedDevice()
-    kernel = Kernel(device, device_s=5.0, host_s=1e-5)
-    with pytest.raises(Unavailable, match="too little time was left until the deadline"):
-        device_time(device, kernel, call_s=5.0, deadline=19.0)
-    assert kernel.count == 0
-
-
-def test_launches_for_whose_delay_no_time_is_left_are_not_made():
-    device = QueuedDevice()
-    kernel = Kernel(device, device_s=1e-3, host_s=0.1)
-    with pytest.raises(Unavailable, match="too little time was left until the deadline"):
-        device_time(device, kernel, call_s=0.1, deadline=0.4)
-    assert kernel.count == 1
-
-
-def test_a_call_that_waits_for_the_device_has_no_device_time():
-    device = QueuedDevice()
-
-    def call():
-        device.queue(device_s=1e-3, host_s=1e-5)
-        device.now()
-
-    with pytest.raises(Unavailable, match=NOT_QUEUED):
-        device_time(device, call)
-    assert len(device.delays) == 1 + 4
-
-
-def test_a_call_of_more_launches_than_a_stream_queues_has_no_device_time():
-    device = QueuedDevice()
-
-    def call():  # the launch behind the last that fits waits until the device has begun
-        device.host_s = max(device.host_s + 2e-3, device.busy_until_s)
-        device.queue(device_s=1e-3)
-
-    with pytest.raises(Unavailable, match=NOT_QUEUED):
-        device_time(device, call)
-    assert len(device.delays) == 1 + 4
-
-
-def test_launches_that_are_slower_now_than_before_get_a_longer_delay():
-    device = QueuedDevice()
-    calls = iter([1e-3] + [1.2e-3] * 3 + [2e-3] * 100)
-    assert device_time(device, lambda: device.queue(device_s=1e-4, host_s=next(calls))) == pytest.approx(1e-4)
-    assert device.delays[1:] == pytest.approx([1.5e-3] * 4 + [3e-3] * 2)
-
-
-def test_a_delay_that_was_shorter_than_asked_for_counts_as_what_it_was():
-    device = QueuedDevice(pace=2.0)  # a clock that has doubled since the spinning kernel's pace was measured
-    assert device_time(device, lambda: device.queue(device_s=1e-4, host_s=1e-3)) == pytest.approx(1e-4)
-    assert device.delays[1:] == pytest.approx([1.5e-3] + [3e-3] * 5)  # the first lasted 0.75 ms, and the launches 1 ms
-
-
-def test_a_call_whose_launches_take_longer_than_any_delay_has_no_device_time():
-    device = QueuedDevice()
-    with pytest.raises(Unavailable, match=NOT_QUEUED):
-        device_time(device, lambda: device.queue(device_s=1e-3, host_s=0.2))
-    assert device.delays == [0.0]
+def test_a_delay_that_ends_before_the_launches_do_is_doubled(pace, launches_s, delays_s):
+    device, launches = QueuedDevice(pace), iter(launches_s)
+    assert device_time(device, lambda: device.queue(device_s=1e-4, host_s=next(launches))) == pytest.approx(1e-4)
+    assert device.delays[1:] == pytest.approx(delays_s)
 
 
 def test_what_comes_before_a_call_is_not_in_its_device_time():
-    device = QueuedDevice()
-    befores = []
+    device, befores = QueuedDevice(), []
     time_s = device_time(device, lambda: device.queue(1e-5, 1e-6), before=lambda: (befores.append(1), device.queue(5e-3, 1e-6)))
-    assert time_s == pytest.approx(1e-5)
-    assert len(befores) == len(device.delays) == 6  # ahead of every single call
+    assert (time_s, len(befores), len(device.delays)) == (pytest.approx(1e-5), 6, 6)  # ahead of every single call

@@ -35,11 +35,17 @@ def checked(measurement, subject=SUBJECT, left_s=60.0):
     return spot_check(replace(subject, result=measurement, work=work, left_s=left_s))
 
 
-def test_a_real_product_passes():
-    found = checked(TIMED)
+@pytest.mark.parametrize("copies", ["none", "pageable"])
+def test_a_real_product_passes_and_follows_what_is_in_host_memory_if_it_copies_that(monkeypatch, copies):
+    monkeypatch.setattr(torch.Tensor, "cpu", torch.Tensor.clone)  # memory of a device is apart from the host's
+    monkeypatch.setattr("dlbench.workloads.matmul.with_copies", lambda _, work, copies: with_copies(torch.device("cuda"), work, copies))
+    subject = replace(SUBJECT, params={**PARAMS, "copies": copies})
+    assert subject.plain.params["copies"] == "none"
+    torch.manual_seed(1)
+    found = spot_check(replace(subject, work=MATMUL.set_up(CPU, subject.params)))
     assert (found.status, found.check.follows_input, found.missing_reasons) == (Status.OK, True, {})
-    assert found.check.operations == 1
     assert 0 < found.check.error < found.check.tolerance
+    assert copies == "pageable" or found.check.operations == 1
 
 
 @pytest.mark.parametrize(
@@ -48,26 +54,19 @@ def test_a_real_product_passes():
         (replace(TIMED, samples=Samples(1, (0.6,), 0.6, 1.0, True)), SUBJECT, 60.0, "inputs: {long}"),
         (TIMED, replace(SUBJECT, setup_s=0.4), 60.0, "fp64: {long}"),
         (TIMED, SUBJECT, 1e-6, "inputs: {long}; fp64: {long}; operations: {long}"),
-        (
-            replace(TIMED, case=replace(TIMED.case, params={**PARAMS, "ranks": 2})),
-            SUBJECT,
-            60.0,
-            "inputs: its ranks can only call together; fp64: its ranks .*; operations: .*",
-        ),
         (replace(TIMED, memory=Memory(host_peak_bytes=1 << 60)), SUBJECT, 60.0, "fp64: it would take more memory than is left"),
     ],
 )
-def test_a_check_that_costs_too_much_or_would_wait_for_others_is_not_made(measurement, subject, left_s, reasons):
+def test_a_check_that_costs_too_much_is_not_made(measurement, subject, left_s, reasons):
     found = checked(measurement, subject, left_s)
-    assert found.status is Status.OK
     expected = reasons.replace("{long}", r"it would take about \S+ s, and [01] s at most are spent on it")
-    assert re.fullmatch(expected, explained(found.missing_reasons["check"]))
+    assert (found.status, bool(re.fullmatch(expected, explained(found.missing_reasons["check"])))) == (Status.OK, True)
 
 
 def test_a_call_that_does_not_hand_over_each_operation_is_not_counted():
     found = spot_check(replace(SUBJECT, work=replace(WORK, countable_operations=False)))
     assert found.check.operations is None
-    assert re.fullmatch("operations: what is compiled .*", explained(found.missing_reasons["check"]))
+    assert explained(found.missing_reasons["check"]).startswith("operations: what is compiled ")
 
 
 def test_what_is_executed_otherwise_is_held_against_plain_execution():
@@ -77,7 +76,7 @@ def test_what_is_executed_otherwise_is_held_against_plain_execution():
 
 
 def test_an_error_may_be_so_many_times_that_of_plain_execution_and_a_tolerance():
-    exact = {"a": torch.ones(4), "b": torch.ones(4), "noise": torch.ones(4)}
+    exact = dict.fromkeys(("a", "b", "noise"), torch.ones(4))
     usual = {"a": 1e-3, "b": 1e-2, "noise": 0.5}
     case = {"a": torch.ones(4), "b": 1.02 * torch.ones(4), "noise": torch.zeros(4)}
     assert largest_deviation("update", case, exact, usual, 0.01) == ("update of b", pytest.approx(0.02), FACTOR * 1e-2 + 0.01)
@@ -101,17 +100,6 @@ def test_an_error_may_be_so_many_times_that_of_plain_execution_and_a_tolerance()
 def test_a_distance_is_relative_and_of_single_numbers_a_logarithm(value, exact, expected):
     value = None if value is None else torch.tensor(value)
     assert distance(value, torch.tensor(exact)) == pytest.approx(expected)
-
-
-def test_a_call_that_copies_follows_what_is_in_host_memory_and_is_held_against_one_that_does_not(monkeypatch):
-    monkeypatch.setattr(torch.Tensor, "cpu", torch.Tensor.clone)  # memory of a device is apart from the host's
-    monkeypatch.setattr("dlbench.workloads.matmul.with_copies", lambda _, work, copies: with_copies(torch.device("cuda"), work, copies))
-    subject = replace(SUBJECT, params={**PARAMS, "copies": "pageable"})
-    assert subject.plain.params["copies"] == "none"
-    torch.manual_seed(1)
-    found = spot_check(replace(subject, work=subject.workload.set_up(CPU, subject.params)))
-    assert (found.status, found.check.follows_input, found.missing_reasons) == (Status.OK, True, {})
-    assert 0 < found.check.error < found.check.tolerance
 
 
 def test_the_rounding_to_be_expected_is_that_of_the_formula():
@@ -138,16 +126,20 @@ def test_real_rounding_is_what_is_expected_and_fp32_is_told_from_tf32(n):
     assert error(torch.float16, torch.float32) > 10 * FACTOR * rounding("fp32", 1, n * n, n * n, 2 * n**3)
 
 
-def test_an_error_is_of_what_a_call_returns_and_a_case_fails_by_what_is_furthest(monkeypatch):
-    deviations = [Deviation("loss", 0.1, 0.2), Deviation("gradient of w", 0.4, 0.5)]
+LOSS, WRONG = Deviation("loss", 0.1, 0.2), Deviation("gradient of w", 0.6, 0.5)
+OFF = "its gradient of w is 0.6 away from fp64, where rounding explains 0.5; it computes something else than it says, or not in fp32"
+
+
+@pytest.mark.parametrize(
+    ("deviations", "expected", "missing"),
+    [
+        ([LOSS, Deviation("gradient of w", 0.4, 0.5)], (Status.OK, None, 0.1, 0.2), ""),
+        ([LOSS, WRONG], (Status.FAILED, OFF, 0.1, 0.2), ""),
+        ([WRONG], (Status.FAILED, OFF, None, None), "fp64: rounding in this precision may change it altogether"),  # a loss alone
+    ],
+)
+def test_an_error_is_of_what_a_call_returns_and_a_case_fails_by_what_is_furthest(monkeypatch, deviations, expected, missing):
     monkeypatch.setattr(correctness, "_compare_with_fp64", lambda subject: deviations)
     found = checked(TIMED)
-    assert (found.status, found.check.error, found.check.tolerance) == (Status.OK, 0.1, 0.2)
-    deviations[1] = Deviation("gradient of w", 0.6, 0.5)
-    found = checked(TIMED)
-    assert (found.status, found.check.error, found.check.tolerance) == (Status.FAILED, 0.1, 0.2)
-    assert found.reason.startswith("its gradient of w is 0.6 away from fp64, where rounding explains 0.5;")
-    del deviations[0]  # rounding alone would explain as much
-    found = checked(TIMED)
-    assert (found.status, found.check.error, found.check.tolerance) == (Status.FAILED, None, None)
-    assert explained(found.missing_reasons["check"]).startswith("fp64: rounding in this precision may change it")
+    assert (found.status, found.reason, found.check.error, found.check.tolerance) == expected
+    assert explained(found.missing_reasons.get("check", ())) == missing

@@ -9,9 +9,7 @@ import two_ranks
 from dlbench.harness.worker.serving import ranks
 from dlbench.harness.worker.serving.ranks import RankProcess, control_group
 
-
-def test_the_clock_advances_by_the_slowest_ranks_time_and_all_ranks_read_the_same(tmp_path):
-    script = """
+CLOCK = """
 import json
 from dlbench.harness.worker.serving.ranks import RanksClock
 
@@ -21,15 +19,9 @@ waited = []
 clock = RanksClock(lambda: waited.append(1), lambda: next(times))
 print(json.dumps([clock.now(), clock.now(), clock.now(), len(waited)]))
 """
-    # Rank 0 takes 1, 1 and 2 seconds between readings, rank 1 takes 3, 0.5 and 0.25.
-    assert [json.loads(out) for out in two_ranks.run_ranks(script, tmp_path)] == [[3.0, 4.0, 6.0, 3]] * 2
-
-
-def test_each_case_has_groups_of_its_own(tmp_path):
-    script = """
+GROUPS = """
 from dlbench.harness.worker.serving.ranks import control_group
-store = dist.FileStore(file + "2", size)
-member = RankProcess(rank, size, store)
+member = RankProcess(rank, size, dist.FileStore(file + "2", size))
 seen = []
 for _ in range(3):
     member.join("gloo", torch.device("cpu"))
@@ -38,9 +30,15 @@ for _ in range(3):
     dist.all_reduce(tensor, group=control_group())
     dist.all_reduce(tensor)
     seen.append(tensor.item())
-print(seen, dist.get_backend(), dist.get_world_size())
+print(json.dumps([seen, dist.get_backend(), dist.get_world_size()]))
 """
-    assert two_ranks.run_ranks(script, tmp_path) == ["[6.0, 6.0, 6.0] gloo 2\n"] * 2
+
+
+@pytest.mark.real
+def test_the_clock_advances_by_the_slowest_ranks_time_and_each_case_has_groups_of_its_own(tmp_path):
+    # Rank 0 takes 1, 1 and 2 seconds between readings, rank 1 takes 3, 0.5 and 0.25.
+    lines = [[json.loads(line) for line in out.splitlines()] for out in two_ranks.run_ranks(CLOCK + GROUPS, tmp_path)]
+    assert lines == [[[3.0, 4.0, 6.0, 3], [[6.0, 6.0, 6.0], "gloo", 2]]] * 2
 
 
 def test_without_the_others_there_is_no_group():
