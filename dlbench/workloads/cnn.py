@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Dtype, Layout, Network, Size, Switch, UserDefined, Work, find_network, workload
+from dlbench import PRECISIONS, Dtype, Layout, Network, Size, Switch, UserDefined, Work, find_network, workload
 from dlbench.kit import user_networks
 from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution, InferenceMode, Kernels, Mode, take_kernels
-from dlbench.kit.precision import autocast, scales_gradients, storage
-from dlbench.kit.step_check import MakeOptimizer, StepParts
-from dlbench.kit.step_counts import Counts, forward_counts, train_counts
+from dlbench.kit.precision import autocast, storage
+from dlbench.kit.steps import Counts, MakeOptimizer, StepParts, forward_counts, train_counts
 from dlbench.kit.user_networks import Inputs, Loss, forward_of
 from dlbench.models import MODELS, SIZES, Model, build, for_inference
 from dlbench.models.convnets import Inception
@@ -77,13 +76,12 @@ def train_step(
         items=batch,
         passes=UPDATE_PASSES.get(optimizer if optimizer in OPTIMIZERS else usual_optimizer(model)),
         labels=targets if is_classifier(model) else None,
-        model=model,
     )
 
 
 def training_execution(mode: Mode, device: torch.device, dtype: Dtype, case: str) -> Execution:
     """Return the execution of a training step in a mode. Raises NotImplementedError for a CUDA graph with scaled gradients."""
-    if mode == "graph" and scales_gradients(dtype):
+    if mode == "graph" and PRECISIONS[dtype].scales_gradients:
         raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
     return Execution(mode, device, case)
 
@@ -99,7 +97,6 @@ def training_work(
     items: int,
     passes: int | None,
     labels: Tensor | None = None,
-    model: str = "",
 ) -> Work:
     """Return the work of a training step on a batch of inputs and targets; ``loss_of`` returns the loss of a network.
 
@@ -109,8 +106,8 @@ def training_work(
     device, loss = execution.device, loss_of(network)
     scaler = scaler_of(device, dtype)
     step = training_step(device, update, dtype, execution.forward(loss), scaler)
-    counts = train_counts(network, model, loss_of, batch, dtype, passes)
-    work = Work(call=partial(step, *batch), inputs=tensors_of(batch), items=items, **counts.of_work())
+    counts = train_counts(network, loss_of, batch, dtype, passes)
+    work = Work(call=partial(step, *batch), inputs=tensors_of(batch), items=items, **counts)
     parts = StepParts(network, tensors_of(batch[0]), dtype, labels, update, scaler)
     return execution.begin(work, parts)
 
@@ -137,7 +134,7 @@ def infer_step(
         last, _ = list(network.named_children())[-1]
         setattr(network, last, nn.Identity())
     inputs, _ = draw_batch(device, model, batch, dtype, layout)
-    counts = forward_counts(network, model, inputs, dtype)
+    counts = forward_counts(network, inputs, dtype)
     return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch)
 
 
@@ -151,7 +148,7 @@ def inference_work(
         with torch.inference_mode():
             return executed(inputs)
 
-    work = Work(call=step, inputs=tensors_of(inputs), items=items, **counts.of_work())
+    work = Work(call=step, inputs=tensors_of(inputs), items=items, **counts)
     return execution.begin(work, StepParts(network, tensors_of(inputs), dtype))
 
 
@@ -193,7 +190,7 @@ def with_auxiliary(output: tuple[Tensor, Tensor], labels: Tensor) -> Tensor:
 
 def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
     """Return a gradient scaler, which is disabled for precisions whose gradients do not underflow."""
-    return torch.amp.GradScaler(device.type, enabled=scales_gradients(dtype))
+    return torch.amp.GradScaler(device.type, enabled=PRECISIONS[dtype].scales_gradients)
 
 
 def optimizer_of(

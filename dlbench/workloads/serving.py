@@ -29,13 +29,12 @@ from dlbench import (
     Work,
     median_time,
     of_each_rank,
-    percentile,
     times_for,
     without_collection,
     workload,
 )
 from dlbench.kit.modes import INFERENCE_VALUES, InferenceMode
-from dlbench.kit.open_loop import PERCENTS, Arrivals, Batcher, schedule, serve, summarise_requests
+from dlbench.kit.open_loop import PERCENTS, Arrivals, Batcher, percentiles, schedule, serve, summarise_requests
 from dlbench.kit.serving_client import Client
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
@@ -131,12 +130,8 @@ def closed_loop_values(instances: Sequence[Sequence[float]], batch: int, bound_s
 
     There are only the percentiles that so many calls allow.
     """
-    latencies = sorted(chain(*instances))
-    values: dict[str, Reported] = {}
-    for percent in PERCENTS:
-        latency_s = percentile(latencies, percent)
-        if latency_s is not None:
-            values[f"p{percent}_s"] = latency_s
+    latencies = list(chain(*instances))
+    values = percentiles(latencies)
     if bound_s is not None:
         values["within"] = sum(each <= bound_s for each in latencies) / len(latencies)
     values["items_per_s"] = sum(batch * len(calls) / sum(calls) for calls in instances)
@@ -165,11 +160,6 @@ OPEN_LOOP_VALUES = (
     _plain("requests", Unit.COUNT, "queries", "requests that these rest on"),
     _plain("late", Unit.FRACTION, "late", "how late 99 % of them were sent at most, over the bound; beyond 5 % the client is bound"),
     _plain("backlog", Unit.COUNT, "backlog", "requests that waited, beyond a batch, as the last was sent"),
-    _plain("scheduled_per_s", Unit.ITEMS_PER_S, None, "rate at which they were scheduled"),
-    _plain("offered_per_s", Unit.ITEMS_PER_S, None, "rate at which they were sent"),
-    _plain("completed_per_s", Unit.ITEMS_PER_S, None, "rate at which they were done"),
-    _plain("queue_s", Unit.SECONDS, None, "mean time from sending to the beginning of a batch"),
-    _plain("service_s", Unit.SECONDS, None, "mean time of their batches"),
     _plain("own_cpu", Unit.NUMBER, None, "1 where the server leaves a CPU to the process that sends them, else 0"),
     _plain("saturation_per_s", Unit.ITEMS_PER_S, "saturation", "requests that a closed loop at the largest batch does in a second"),
     _plain("failing_per_s", Unit.ITEMS_PER_S, "failing_rate", "lowest rate found that misses the bound, or that of the closed loop"),

@@ -16,7 +16,6 @@ from dlbench.harness.probe import linux as probed_memory
 from dlbench.harness.worker.failures import failure_of
 from dlbench.kit import memory
 from dlbench.kit import memory as module
-from dlbench.workloads.matmul import matmul
 from dlbench.workloads.primitives import conv2d
 
 CPU = torch.device("cpu")
@@ -203,11 +202,6 @@ def test_pinned_copies_go_through_buffers_that_the_first_call_leaves(locked: lis
 def test_none_leaves_the_work_as_it_is() -> None:
     work, _ = doubled()
     assert with_copies(CPU, work, "none") is with_copies(CUDA, work, "none") is work
-
-
-def test_on_a_cpu_there_is_nothing_to_copy() -> None:
-    with pytest.raises(NotImplementedError, match="nothing to copy to it"):
-        matmul(CPU, n=4, copies="pageable")
 
 
 @pytest.mark.parametrize("copies", ["pageable", "pinned"])

@@ -108,11 +108,6 @@ def test_equal_layers_are_shared_out_evenly() -> None:
     assert [len(stage) for stage in stages(network, (16,), 3)] == [6, 5, 5]
 
 
-def test_fewer_layers_than_stages_is_a_sentence() -> None:
-    with pytest.raises(ValueError, match=r"^the network has 8 layers, too few for 9 ranks; take 8 at most$"):
-        stages(on_meta("alexnet"), IMAGE, 9)
-
-
 def test_what_a_network_flattens_itself_is_not_flattened_again() -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 8), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(4, 2))
     assert [[type(each) for each in layer] for layer in layers(network)] == [[nn.Conv2d, nn.ReLU, nn.Flatten, nn.Dropout], [nn.Linear]]

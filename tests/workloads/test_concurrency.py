@@ -6,7 +6,7 @@ import pytest
 import torch
 from two_ranks import run_ranks
 
-from dlbench.testing import ManualClock, set_up
+from dlbench.testing import ManualClock
 from dlbench.workloads import concurrency
 from dlbench.workloads.concurrency import compare_speeds, part_of, rates, run_for, usable_cpus
 
@@ -71,36 +71,6 @@ def test_cores_are_shared_out_evenly():
     assert [part_of(range(8), at, 3) for at in range(3)] == [range(2), range(2, 4), range(4, 6)]
     with pytest.raises(NotImplementedError, match="2 at once need as many cores, and there are 1 to use"):
         part_of([7], 0, 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "error", "said"),
-    [
-        (
-            "concurrent_training",
-            {"model": "resnet18"},
-            ValueError,
-            "one training is not several; give networks or instances, 2 or more in all",
-        ),
-        ("concurrent_training", {"model": "resnet18", "networks": 99}, NotImplementedError, "99 at once need as many cores, and there are"),
-        (
-            "concurrent_training",
-            {"model": "resnet18", "networks": 2, "launch": "one_thread"},
-            NotImplementedError,
-            "of kind cpu has no streams",
-        ),
-        (
-            "distillation",
-            {"teacher": "resnet18", "student": "resnet18", "launch": "one_thread"},
-            NotImplementedError,
-            "of kind cpu has no streams",
-        ),
-        ("distillation", {"teacher": "resnet18", "student": "resnet18", "free_core": True}, ValueError, "on a CPU alone leave it out"),
-    ],
-)
-def test_what_does_not_go_together_says_so_before_anything_runs(name, given, error, said):
-    with pytest.raises(error, match=said):
-        set_up(name, batch=1, **given)
 
 
 PROCESSES = """

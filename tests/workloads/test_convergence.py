@@ -9,7 +9,7 @@ import pytest
 import shared_hosts
 import torch
 
-from dlbench.kit.formats import FORMATS, FormatName, Layer, binary_rows, binary_weights
+from dlbench.kit.formats import FORMATS, FormatName, Layer, binary
 from dlbench.testing import ManualClock
 from dlbench.workloads.convergence import (
     CHECKED,
@@ -90,7 +90,7 @@ def test_gradients_of_at_most_half_of_the_least_number_of_fp16_are_lost():
 def test_binary_products_are_those_of_signs_times_both_scales():
     rows = torch.tensor([[[0.5, -1.5, 0.0, 2.0]]], requires_grad=True)
     weights = torch.tensor([[[0.1], [-0.3], [2.0], [-0.4]]], requires_grad=True)
-    product = torch.bmm(binary_rows(rows), binary_weights(weights))
+    product = torch.bmm(binary(rows, 2), binary(weights, 1))
     assert product.item() == pytest.approx(1.0 * 0.7 * (1 + 1 + 1 - 1))
     product.backward()
     torch.testing.assert_close(rows.grad, torch.tensor([[[0.7, 0.0, 0.7, 0.0]]]))  # straight through, where they are at most 1

@@ -90,21 +90,6 @@ def test_a_training_by_an_optimizer_of_its_own_has_its_rate_and_may_diverge():
     assert trained(model="exploding", format="fp32", steps=5, rate=0.01)["diverged"] == (0,) * 6
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "said"),
-    [
-        ({"source": None}, ValueError, "model=signs is trained on batches of your own; give source=…"),
-        ({"model": None}, ValueError, "network=mlp takes a rate, and neither source nor batch"),
-        ({"batch": 1040}, ValueError, "data 'numbers' has 1 batch of 1040 an epoch, and one is held out; give a smaller batch"),
-        ({"format": "binary"}, NotImplementedError, "format=binary is emulated in dlbench's own networks; yours take fp32, bf16"),
-    ],
-)
-def test_what_cannot_be_trained_so_says_why(given, error, said):
-    asked = {name: value for name, value in {**GIVEN, "format": "fp32", **given}.items() if value is not None}
-    with pytest.raises(error, match=said):
-        set_up("convergence", **asked)
-
-
 FILE = """
 import dlbench
 from torch import nn

@@ -96,42 +96,6 @@ def test_operands_with_scales_are_the_numbers_of_all_other_precisions(dtype: Pro
     assert ((product - right).norm() / right.norm()).item() < 0.1
 
 
-def test_the_error_of_int8_is_that_of_the_product_itself_whose_scale_the_largest_of_all_numbers_gives() -> None:
-    torch.manual_seed(3)
-    plain = matmul(CPU, n=512, k=160)  # more numbers than are drawn, so that they repeat
-    torch.manual_seed(3)
-    values = matmul(CPU, n=512, k=160, dtype="int8").report(ManualClock())
-    a, b = (each.double() for each in plain.inputs)
-    scales = torch.stack((a.abs().max(), b.abs().max())) / 127
-    assert values["scales"] == pytest.approx(scales.tolist())
-    exact, rounded = a @ b, ((a / scales[0]).round() @ (b / scales[1]).round()) * scales.prod()
-    off = (rounded - exact)[:32, :64].norm(dim=0) / exact[:32, :64].norm(dim=0)
-    assert values["error"][0] == pytest.approx(off.square().mean().sqrt().item(), rel=1e-4)
-    assert values["product_error"][0] == 0
-
-
-def test_one_pair_of_matrices_a_call_has_scales() -> None:
-    with pytest.raises(NotImplementedError, match="in int8 a call multiplies one pair of matrices; leave batch at 1"):
-        matmul(CPU, n=16, batch=2, dtype="int8")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "sizes", "sentence"),
-    [
-        ("int8", {"n": 16}, "takes more than 16 rows, and k and n that are multiples of 8, not m=16, k=16, n=16"),
-        (
-            "int8",
-            {"n": 24, "k": 36},
-            "takes more than 16 rows, and k and n that are multiples of 8, not m=24, k=36, n=24",
-        ),
-        ("fp8_e4m3", {"n": 24}, "takes k and n that are multiples of 16, not m=24, k=24, n=24"),
-    ],
-)
-def test_sizes_that_kernels_of_accelerators_do_not_take_are_told(dtype: ProductDtype, sizes: dict[str, int], sentence: str) -> None:
-    with pytest.raises(NotImplementedError, match=f"in {dtype} a product {sentence}"):
-        matmul(torch.device("cuda"), **sizes, dtype=dtype)
-
-
 def products_in_fp8_or_skip() -> None:
     try:
         matmul(CPU, n=16, dtype="fp8_e4m3")

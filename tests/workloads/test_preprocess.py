@@ -199,36 +199,6 @@ def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(tin
     assert not any(thread.is_alive() for thread in ending)
 
 
-@pytest.mark.parametrize(
-    ("params", "error", "sentence"),
-    [
-        ({"where": "device"}, NotImplementedError, "a CPU has decoded them where they are resized; where=threads is the same"),
-        ({"width": 60_000}, MemoryError, r"pictures of 60000 x 45000, drawn and decoded by 0 workers, take 226\.31 GiB"),
-        (
-            {"workers": 10**9, "where": "threads"},
-            MemoryError,
-            r"drawn and decoded by 1000000000 workers, take \d+\.\d\d GiB, and the host has 16",
-        ),
-        ({"workers": 10**9}, MemoryError, r"drawn and decoded by 1000000000 workers, take \d+\.\d\d GiB, and the host has 16"),
-        ({"model": "flat"}, ValueError, "model=flat takes no square pictures of three channels, and nothing else is prepared"),
-        ({"model": "oblong"}, ValueError, "model=oblong takes no square pictures of three channels, and nothing else is prepared"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_a_picture_is_drawn(monkeypatch, registered, params, error, sentence):
-    @dlbench.network(inputs=(6,), classes=3)
-    def flat():
-        return nn.Linear(6, 3)
-
-    @dlbench.network(inputs=(3, 6, 8), classes=3)
-    def oblong():
-        return nn.Flatten()
-
-    monkeypatch.setattr(preprocess, "draw_files", pytest.fail)
-    monkeypatch.setattr("dlbench.kit.memory.too_little_memory", lambda needed: 2**34 if needed > 2**34 else None)
-    with pytest.raises(error, match=sentence):
-        set_up("preprocess", **{**SMALL, **params})
-
-
 def test_numbers_that_rounding_does_not_explain_fail(monkeypatch):
     work, usual = set_up("preprocess", **SMALL), preprocess.resize
 

@@ -66,12 +66,6 @@ def test_a_step_of_the_perceptron_counts_what_torch_counts_and_follows_its_gradi
     assert work.least_bytes == 4 * 6 * 64 + 5 * weights
 
 
-@pytest.mark.parametrize("function", [inverse, elementwise, reduction])
-def test_autocast_is_refused(function) -> None:  # type: ignore[no-untyped-def]  # a workload's signature is its own
-    with pytest.raises(NotImplementedError, match="without autocast"):
-        function(CPU, n=4, dtype="amp_bf16")
-
-
 def test_a_narrow_inverse_is_refused_by_torch_in_words_that_mean_unsupported() -> None:
     with pytest.raises(RuntimeError, match=r"(?i)not supported|not implemented for"):
         inverse(CPU, n=4, dtype="bf16").call()
@@ -142,8 +136,3 @@ def test_channels_last_is_channels_last_in_and_out(direction: str) -> None:
     for tensor in (*work.inputs, *(results if isinstance(results, tuple) else (results,))):
         assert tensor.is_contiguous(memory_format=torch.channels_last)
         assert not tensor.is_contiguous()
-
-
-def test_a_kernel_larger_than_the_padded_image_is_refused() -> None:
-    with pytest.raises(ValueError, match="a kernel of 7 is larger than an image of 4 with 1 padding at each side"):
-        conv2d(CPU, batch=1, channels=1, size=4, filters=1, kernel=7, padding=1)

@@ -142,26 +142,6 @@ def test_a_file_that_is_removed_or_cut_under_the_reader_ends_the_case_with_a_sen
 @pytest.mark.parametrize(
     ("params", "error", "sentence"),
     [
-        (
-            {"samples": 10**18},
-            NotImplementedError,
-            r"takes 7\d+\.\d\d GiB, and \d+\.\d\d GiB of the \d+\.\d\d GiB that are free",
-        ),
-        ({"samples": 10**18, "files": "many", "sample_bytes": 1}, NotImplementedError, r"the data takes .* that are free there"),
-        ({"sample_bytes": 10**18}, ValueError, r"a sample is one read, of 1073741824 bytes at most"),
-        ({"access": "direct", "sample_bytes": 1000}, ValueError, r"whole blocks of 4096 bytes; .* not 1000"),
-        ({"access": "direct", "cache": "warm"}, NotImplementedError, r"passes the page cache by"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_is_written(folder, params, error, sentence):
-    with pytest.raises(error, match=sentence):
-        set_up("storage", **{**SMALL, **params})
-    assert not list(folder.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("params", "error", "sentence"),
-    [
         ({"sample_bytes": 4096}, ValueError, r"with model=resnet18 samples are as large as its inputs; leave sample_bytes=4096 out"),
         ({"model": "odd", "access": "direct"}, NotImplementedError, r"whole blocks of 4096 bytes, and an input of odd has 28$"),
     ],

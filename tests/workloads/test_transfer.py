@@ -31,25 +31,6 @@ def test_a_copy_that_does_not_copy_is_refused():
         transfer._verify(lambda: half[:5000].copy_(source[:5000]), CPU, [(source, half)])
 
 
-@pytest.mark.parametrize("direction", ["h2d", "d2h", "both", "peer"])
-def test_a_cpu_has_no_copies_to_a_device(direction):
-    with pytest.raises(NotImplementedError, match="host's, so there is no copy"):
-        transfer.transfer(CPU, bytes=8, direction=direction, memory="pinned")
-
-
-@pytest.mark.parametrize(
-    ("device", "given", "reason"),
-    [
-        (CPU, {"direction": "d2d", "blocking": False}, "does not block"),
-        (CPU, {"direction": "d2d", "memory": "pinned"}, "leave memory out"),
-        (CUDA, {"direction": "both"}, "both needs pinned"),
-    ],
-)
-def test_what_there_is_not_is_said(device, given, reason):
-    with pytest.raises(NotImplementedError, match=reason):
-        transfer.transfer(device, bytes=8, **given)
-
-
 @pytest.mark.parametrize(
     ("refusal", "status"),
     [
@@ -70,13 +51,6 @@ def test_a_peer_that_cannot_be_used_is_no_fault_of_the_device_that_copies(monkey
     found, reason = failure_of(error.value, "2.11.0")
     assert found == status != "crashed"
     assert status == "oom" or reason.startswith("the peer cuda:1 can't be used: CUDA error: CUDA-capable device(s) is/are busy")
-
-
-def test_other_kinds_than_cuda_do_not_time_page_locking_and_a_cpu_has_no_streams():
-    with pytest.raises(NotImplementedError, match="page-locking is timed by the runtime"):
-        transfer.pin(CPU, bytes=8)
-    with pytest.raises(NotImplementedError, match="no streams"):
-        transfer.overlap(CPU)
 
 
 class Runtime:

@@ -119,39 +119,3 @@ def test_decoding_attends_to_all_of_its_context(small: list[nn.Module]) -> None:
     torch.manual_seed(0)
     fused = transformer.decode_step(CPU, context=16, layers=1, width=32, heads=4, attention="math").call()
     torch.testing.assert_close(one, fused)
-
-
-REFUSED = [
-    ("transformer_train_step", {"model": "bert_base", "seq": 513}, "bert_base takes sequences of 2 to 512 tokens, not of 513"),
-    ("transformer_train_step", {"model": "gpt2", "seq": 1}, "gpt2 takes sequences of 2 to 1024 tokens, not of 1"),
-    ("transformer_infer_step", {"model": "gpt2", "seq": 1025}, "gpt2 takes sequences of 1 to 1024 tokens, not of 1025"),
-    ("decode_step", {"context": 2048}, "gpt2 takes sequences of 1 to 1024 tokens, not of 2048"),
-    ("decode_step", {"context": 8, "heads": 7}, "7 heads do not divide a width of 768; give a width that is a multiple of the heads"),
-]
-
-
-@pytest.mark.parametrize(("step", "params", "sentence"), REFUSED)
-def test_what_no_step_can_take_is_refused_before_anything_is_built(monkeypatch, step, params, sentence) -> None:
-    monkeypatch.setattr(transformer, "with_random_weights", lambda network: pytest.fail("built"))
-    with pytest.raises(ValueError, match=f"^{sentence}$"):
-        getattr(transformer, step)(CPU, batch=1, **params)
-
-
-def test_a_cpu_has_no_graphs_of_transformers(monkeypatch) -> None:
-    monkeypatch.setattr(transformer, "with_random_weights", lambda network: pytest.fail("built"))
-    for step in (transformer.transformer_train_step, transformer.transformer_infer_step):
-        with pytest.raises(NotImplementedError, match="CUDA graphs are those of CUDA devices"):
-            step(CPU, model="gpt2", batch=1, mode="graph")
-    with pytest.raises(NotImplementedError, match="scaled gradients"):
-        transformer.transformer_train_step(torch.device("cuda"), model="gpt2", batch=1, mode="graph", dtype="amp_fp16")
-
-
-def test_a_cache_larger_than_memory_is_refused_with_both_numbers(monkeypatch) -> None:
-    monkeypatch.setattr(transformer, "with_random_weights", lambda network: pytest.fail("built"))
-    with pytest.raises(MemoryError, match=r"^weights and kept keys and values take \d+\.\d\d GiB, and the host has \d+\.\d\d GiB left$"):
-        transformer.decode_step(CPU, context=1024, batch=1_000_000)
-
-
-def test_an_accelerator_has_no_fused_attention_in_fp64() -> None:
-    with pytest.raises(NotImplementedError, match="take attention=math"):
-        transformer.take_attention("fused", torch.device("cuda"), "fp64")

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, workload
-from dlbench.kit.step_counts import train_counts
+from dlbench.kit.steps import train_counts
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import TRAINING, build_on, draw_batch, loss_of, optimizer_of, training_step, usual_optimizer
@@ -87,15 +87,15 @@ def data_parallel(
     items = share * ranks
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # each rank draws a batch of its own
     inputs, targets = draw_batch(device, model, share, dtype, layout)
-    counts = train_counts(network, model, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, 0)
-    flops, least_flops = (each and each * ranks for each in (counts.flops, counts.least_flops))
+    counts = train_counts(network, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, 0)
+    flops, least_flops = (each and each * ranks for each in (counts["flops"], counts["least_flops"]))
     network.train()
     if form in EXPERIMENTS:
         experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE, average_every or AVERAGE_EVERY)
         # The last rank is the slow one, because the first may also keep the weights of all.
         slower_percent = straggler if dist.get_rank() == ranks - 1 else 0
         learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, slower_percent)
-        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=counts.unknown)
+        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=counts["unknown"])
     if form == "fsdp":
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
@@ -110,7 +110,7 @@ def data_parallel(
         items=items,
         flops=flops,
         least_flops=least_flops,
-        unknown=counts.unknown,
+        unknown=counts["unknown"],
     )
 
 

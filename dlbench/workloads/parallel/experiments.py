@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dlbench import Clock, Dtype, Reported, Unit, Value, control_group
-from dlbench.kit.precision import autocast, scales_gradients
+from dlbench import PRECISIONS, Clock, Dtype, Reported, Unit, Value, control_group
+from dlbench.kit.precision import autocast
 from dlbench.kit.user_networks import Inputs, Loss
 from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import OPTIMIZERS
@@ -73,7 +73,7 @@ class Learner:
 
         Raises NotImplementedError for a precision that scales gradients.
         """
-        if scales_gradients(dtype):
+        if PRECISIONS[dtype].scales_gradients:
             raise NotImplementedError(f"{dtype} scales gradients in turn with the update, and here they are apart; take amp_bf16")
         parameters = list(network.parameters())
         buffers = [each for each in network.buffers() if each.is_floating_point()]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from two_ranks import run_ranks
 
-from dlbench.workloads.parallel.data_parallel import count_uses, data_parallel, find_stages
+from dlbench.workloads.parallel.data_parallel import count_uses, find_stages
 
 pytestmark = pytest.mark.real
 
@@ -177,26 +177,6 @@ def test_counts_are_those_of_all_ranks_and_options_reach_their_form(trained: lis
         assert 0 < rank["fp16"]["off"] < 1e-2
         assert rank["bf16"].startswith("gradients=bf16: ")  # gloo sends none
     assert sum(rank["fsdp"]["local"] for rank in trained) == trained[0]["fsdp"]["whole"]
-
-
-@pytest.mark.parametrize(
-    ("params", "sentence"),
-    [
-        ({"batch": 2, "scaling": "strong"}, "a batch of 2 is smaller than the 4 ranks that share it; take 4 at least"),
-        ({"batch": 6, "scaling": "strong"}, "a batch of 6 does not split evenly among 4 ranks; take a multiple of 4"),
-        ({"form": "fsdp", "bucket_mb": 1}, "bucket_mb, gradients and synchronise belong to form ddp; leave them out for fsdp"),
-        ({"form": "async", "synchronise": False}, "bucket_mb, gradients and synchronise belong to form ddp; leave them out for async"),
-        ({"form": "fsdp", "layout": "channels_last"}, "layout=channels_last belongs to the forms ddp and replicas; leave it out for fsdp"),
-        ({"form": "ddp", "average_every": 2}, "average_every belongs to form local; leave it out for ddp"),
-        (
-            {"form": "ddp", "straggler": 50},
-            "seconds, learning_rate and straggler belong to the forms tower, async, hogwild, local; leave them out for ddp",
-        ),
-    ],
-)
-def test_a_mistake_is_a_sentence_before_any_rank_talks(params: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=f"^{sentence}$"):
-        data_parallel(CPU, **{"form": "ddp", "model": "alexnet", "batch": 8, "ranks": 4, **params})
 
 
 def test_stages_are_neither_lists_nor_share_a_weight_with_others() -> None:

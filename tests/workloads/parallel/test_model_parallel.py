@@ -9,7 +9,6 @@ import torch
 from two_ranks import run_ranks
 
 from dlbench.workloads.parallel import model_parallel as module
-from dlbench.workloads.parallel.model_parallel import model_parallel
 
 pytestmark = pytest.mark.real
 
@@ -207,43 +206,3 @@ def test_a_model_larger_than_a_device_is_sized_by_parameter_gradient_and_momentu
     # 1.5 x 3 GiB over 3 x 4 bytes are 403 million parameters: 8 blocks of 2 x 4 x width^2 with a width of 2509 or more.
     assert module._width(CPU, "mlp", "fp32", 150) == 2560
     assert module._width(CPU, "mlp", "bf16", 150) == 3584
-
-
-def test_ranks_on_a_cpu_share_its_memory() -> None:
-    with pytest.raises(
-        NotImplementedError, match=r"^ranks on a CPU share its memory, so what is too large for one is too large for all of them$"
-    ):
-        parallel(model="mlp", memory_percent=150)
-
-
-def parallel(**params: Any) -> None:
-    model_parallel(CPU, **{"form": "layers", "model": "alexnet", "batch": 8, "ranks": 2, **params})
-
-
-@pytest.mark.parametrize(
-    ("params", "sentence"),
-    [
-        ({"ranks": 9}, "the network has 8 layers, too few for 9 ranks; take 8 at most"),
-        ({"form": "gpipe", "microbatches": 3}, "a batch of 8 does not split evenly into 3 microbatches; take a multiple of 3"),
-        ({"form": "gpipe", "microbatches": 16}, "a batch of 8 does not split evenly into 16 microbatches; take a multiple of 16"),
-        ({"form": "1f1b"}, "1 microbatches can't keep 2 ranks busy in turn, as 1f1b does; take 2 at least"),
-        ({"microbatches": 2}, "microbatches belong to the forms gpipe and 1f1b; leave them out for layers"),
-        (
-            {"form": "tensor", "model": "mlp", "microbatches": 2},
-            "microbatches belong to the forms gpipe and 1f1b; leave them out for tensor",
-        ),
-        ({"form": "tensor"}, "tensor splits linear layers, and most of alexnet is convolutions; take the model mlp"),
-        ({"form": "tensor", "model": "mlp", "ranks": 3}, "4096 outputs of a layer do not split evenly among 3 ranks"),
-        ({"memory_percent": 150}, "memory_percent sizes the model mlp; leave it out for alexnet"),
-    ],
-)
-def test_a_mistake_is_a_sentence_before_any_rank_talks(params: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=f"^{sentence}$"):
-        parallel(**params)
-
-
-def test_gradients_that_would_need_scaling_are_refused() -> None:
-    with pytest.raises(
-        NotImplementedError, match=r"^amp_fp16 needs one scale for all gradients, and here each rank has some of its own; take amp_bf16$"
-    ):
-        parallel(dtype="amp_fp16")
