@@ -138,13 +138,7 @@ def test_values_of_a_run_exactly() -> None:
         begun=[each / 2 + 0.0625 for each in range(15)] + [8.25],
         done=[each / 2 + 0.3125 for each in range(14)] + [8.25, 9.25],
     )
-    assert report(stamps, 0.5, warm=2) == {
-        "p50_s": 0.3125,
-        "missed": [0.0] * 6 + [1.0],
-        "requests": 14,
-        "late": 0.125,
-        "backlog": 0,
-    }
+    assert report(stamps, 0.5, warm=2) == {"p50_s": 0.3125, "missed": [0.0] * 6 + [1.0], "requests": 14, "late": 0.125, "backlog": 0}
 
 
 def test_latencies_count_from_the_schedule_where_the_server_holds_up_what_is_sent() -> None:

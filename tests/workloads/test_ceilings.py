@@ -27,12 +27,7 @@ def test_bytes_are_those_that_the_program_reads_and_writes(op: str, buffers: int
     assert work.bytes == buffers * 4 * CACHE
     before = [each.clone() for each in made]
     assert work.call() is None  # an output would be copied back, as that of other work is
-    expected = {
-        "copy": lambda _, b: b,
-        "triad": lambda _, b, c: b + 3 * c,
-        "sum": lambda a: a,
-        "fill": lambda a: torch.full_like(a, 3),
-    }
+    expected = {"copy": lambda _, b: b, "triad": lambda _, b, c: b + 3 * c, "sum": lambda a: a, "fill": lambda a: torch.full_like(a, 3)}
     torch.testing.assert_close(made[0], expected[op](*before))  # a fused multiply-add rounds once
     assert all(torch.equal(after, first) for after, first in zip(made[1:], before[1:], strict=True))
 
