@@ -103,47 +103,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_five_steps_in_parts_are_five_steps_of_the_whole_network(trained: list[dict[str, Any]]) -> None:
-    assert len(trained[0]) == 11
-    for rank in trained:
-        for case, found in rank.items():
-            assert found["off"] < 1e-6, case
-            assert found["moved"] > 1e-3, case
-            assert found["gradients"], case
-
-
-def test_each_rank_has_its_part_of_the_parameters(trained: list[dict[str, Any]]) -> None:
-    for case in trained[0]:
-        local = [rank[case]["local"] for rank in trained]
-        whole = trained[0][case]["whole"]
-        if case.startswith("tensor"):  # of the second layers each rank has the whole bias
-            assert local == [(whole + 8 * WIDTH) // 2] * 2
-        else:
-            assert sum(local) == whole
-            assert min(local) > 0
-
-
-def test_counts_are_those_of_all_ranks(trained: list[dict[str, Any]]) -> None:
-    # 8 blocks of two 64 x 256 matrices, the first without a gradient of the samples.
-    perceptron = 2 * 64 * 256 * (3 * 16 - 1)
-    for rank in trained:
-        for case, found in rank.items():
-            assert found["items"] == BATCH
-            if "mlp" in case:
-                assert found["flops"] == BATCH * perceptron
-        assert len({found["flops"] for case, found in rank.items() if "resnet18" in case}) == 1
-
-
-def test_samples_are_on_the_first_rank_and_labels_and_loss_on_the_last(trained: list[dict[str, Any]]) -> None:
     first, last = trained
+    # 8 blocks of two 64 x 256 matrices, the first without a gradient of the samples.
+    perceptron = BATCH * 2 * 64 * 256 * (3 * 16 - 1)
+    assert len(first) == 11
     for case in first:
+        for found in (first[case], last[case]):
+            assert found["off"] < 1e-6 < 1e-3 < found["moved"], case
+            assert (found["gradients"], found["items"]) == (True, BATCH), case
+            assert found["flops"] == (perceptron if "mlp" in case else first["layers resnet18 1"]["flops"])
+        local, whole = [first[case]["local"], last[case]["local"]], first[case]["whole"]
         samples, labels = [BATCH, WIDTH] if "mlp" in case else [BATCH, 3, 224, 224], [BATCH]
-        if case.startswith("tensor"):
-            assert first[case]["inputs"] == last[case]["inputs"] == [samples, labels]
-            assert first[case]["loss"] == last[case]["loss"]
-        else:
-            assert (first[case]["inputs"], last[case]["inputs"]) == ([samples], [labels])
-            assert first[case]["loss"] is None
+        inputs = first[case]["inputs"], last[case]["inputs"]
         assert last[case]["loss"][1] is False
+        if case.startswith("tensor"):  # of the second layers each rank has the whole bias
+            assert (local, inputs) == ([(whole + 8 * WIDTH) // 2] * 2, ([samples, labels],) * 2)
+            assert first[case]["loss"] == last[case]["loss"]
+        else:  # samples are on the first rank, labels and loss on the last
+            assert (sum(local), min(local) > 0, inputs, first[case]["loss"]) == (whole, True, ([samples], [labels]), None)
 
 
 def test_one_rank_is_the_base_of_every_form_and_every_precision_computes(tmp_path: Path) -> None:
