@@ -121,6 +121,7 @@ def test_the_heads_look_where_they_are_told_and_share_the_words(monkeypatch: pyt
     torch.testing.assert_close(language_models.pretraining_loss((words, follows), (), right), expected)
 
 
+@pytest.mark.real  # at full width
 @torch.no_grad()
 @pytest.mark.parametrize("make", [language_models.Bert, language_models.GPT2])
 def test_activations_neither_explode_nor_vanish(make) -> None:
