@@ -5,7 +5,6 @@ import os
 import select
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,11 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils import worker as torch_worker
 
 import dlbench
-from dlbench.core.errors import explained
-from dlbench.core.measurement import Measurement, Samples
-from dlbench.core.model import Case, Status
 from dlbench.harness.worker import registry, user
-from dlbench.harness.worker.checking.correctness import Subject, spot_check
 from dlbench.kit import batches
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import feed
@@ -74,24 +69,6 @@ def test_the_check_of_a_source_that_copies_sets_the_step_up_without(monkeypatch,
     feed_step = registry.get("feed")
     monkeypatch.setattr(registry, "names", lambda kind: ("mine",))
     assert feed_step.resident({"batch": 4, **given}) == {"batch": 4, **on_a_cpu}
-
-
-def test_a_check_of_pageable_batches_asks_the_cpu_for_none():
-    params = {"batch": 4, "samples": 8, "width": 16, "dtype": "fp32", "source": "pageable", "workers": 0}
-    feed_step, asked = registry.get("feed"), []
-
-    def set_up_on_card(device, params):
-        asked.append(params["source"])
-        return feed_step.set_up(device, {**params, "source": "resident"})
-
-    workload = SimpleNamespace(signature=feed_step.signature, resident=feed_step.resident, set_up=set_up_on_card)
-    card = SimpleNamespace(is_host=False, synchronize=lambda device: None, to_host=list)
-    timed = Samples(1, (0.001,), 0.001, 0.0, steady=True)
-    result = Measurement(Case("feed@cuda:0", "s", "feed", params, "cuda:0"), 0, Status.OK, samples=timed)
-    checked = spot_check(Subject(result, set_up_on_card(CPU, params), workload, params, 1, card, CPU, 0.0, 60.0))
-    assert asked == ["pageable", "pageable", "resident"]
-    drawn = "inputs: the workload names none; fp64: its call draws random numbers, which are others on each device"
-    assert explained(checked.missing_reasons["check"]) == drawn
 
 
 @pytest.mark.parametrize(("source", "workers"), [("resident", 0), ("loader", 1)])

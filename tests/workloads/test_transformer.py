@@ -57,7 +57,7 @@ def test_every_precision_trains_to_finite_losses_by_the_token(small: list[nn.Mod
     work = transformer.transformer_train_step(CPU, model=model, batch=2, seq=12, dtype=dtype)
     assert work.items == 24
     assert not work.unknown
-    losses = [work.call().item() for _ in range(3)]
+    losses = [work.call().item() for _ in range(2)]
     assert all(map(math.isfinite, losses))
     assert all(each.dtype == storage(dtype) and torch.isfinite(each).all() for each in small[0].parameters())
     assert all(each.grad is not None for name, each in small[0].named_parameters())
@@ -92,14 +92,6 @@ def test_both_kinds_of_attention_give_the_same_and_are_other_kernels(small: list
     assert "flash" not in math_
 
 
-def test_the_harness_gives_attention_back_to_torch(small: list[nn.Module]) -> None:
-    transformer.transformer_infer_step(CPU, model="gpt2", batch=1, seq=4, attention="math")
-    assert not torch.backends.cuda.flash_sdp_enabled()
-    set_math("fp32")
-    assert torch.backends.cuda.flash_sdp_enabled()
-    assert torch.backends.cuda.mem_efficient_sdp_enabled()
-
-
 def test_decoding_moves_its_weights_and_what_it_keeps(small: list[nn.Module]) -> None:
     work = transformer.decode_step(CPU, context=16, batch=3, layers=4, width=32, heads=4)
     assert work.call().shape == (3, 1, 60)
@@ -111,11 +103,12 @@ def test_decoding_moves_its_weights_and_what_it_keeps(small: list[nn.Module]) ->
     assert work.items == 3
     assert [tuple(each.shape) for each in work.inputs] == [(3, 1)]
     assert transformer.decode_step(CPU, context=16, width=32, heads=4, dtype="bf16").bytes % 2 == 0
-
-
-def test_decoding_attends_to_all_of_its_context(small: list[nn.Module]) -> None:
-    torch.manual_seed(0)
-    one = transformer.decode_step(CPU, context=16, layers=1, width=32, heads=4).call()
-    torch.manual_seed(0)
-    fused = transformer.decode_step(CPU, context=16, layers=1, width=32, heads=4, attention="math").call()
-    torch.testing.assert_close(one, fused)
+    outputs = []
+    for attention in get_args(transformer.Attention):
+        torch.manual_seed(0)
+        outputs.append(transformer.decode_step(CPU, context=16, layers=1, width=32, heads=4, attention=attention).call())
+        assert torch.backends.cuda.flash_sdp_enabled() is (attention == "fused")
+    torch.testing.assert_close(*outputs)
+    set_math("fp32")  # the harness gives attention back to torch
+    assert torch.backends.cuda.flash_sdp_enabled()
+    assert torch.backends.cuda.mem_efficient_sdp_enabled()
