@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 from dlbench import Clock, Data, Dtype, median_time, note_stage
 from dlbench.kit.memory import page_locked
 from dlbench.kit.user_networks import kinds, on_device, split
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 
 Batch = tuple[Tensor, ...]
 """Tensors such as images (batch, …) and labels (batch,); of a whole data set (samples, …) and (samples,)."""

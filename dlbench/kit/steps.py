@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from dlbench import Dtype, Observed
 from dlbench.kit.precision import autocast, storage
 from dlbench.kit.user_networks import Inputs, Loss, forward_of, main_output
-from dlbench.models.operations import FASTER_CONVOLUTION, count_step
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import FASTER_CONVOLUTION, count_step, tensors_of
 
 Counts = dict[str, Any]
 """Those fields of a `Work` that are counts of operations and bytes, and the reasons for those that are unknown."""
@@ -37,11 +36,10 @@ def train_counts(
 
 def forward_counts(network: nn.Module, inputs: Inputs, dtype: Dtype) -> Counts:
     """Count a forward pass."""
-    device = tensors_of(inputs)[0].device
 
     @torch.no_grad()
     def step(network: nn.Module, inputs: Inputs) -> None:
-        autocast(device, dtype, forward_of(network, inputs))(inputs)
+        autocast(tensors_of(inputs)[0].device, dtype, forward_of(network, inputs))(inputs)
 
     return _count(step, network, (inputs,), 0)
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 
 from dlbench import Dtype, Network, Tokens
 from dlbench.kit.precision import operands, storage
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 
 Inputs = Any
 """Inputs of a network: a tensor, a tuple of its arguments, or a dictionary of them by name."""

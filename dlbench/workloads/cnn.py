@@ -1,4 +1,7 @@
-"""Real steps of networks: training and inference of image classifiers at 224 x 224, as ImageNet has it, and of what users bring."""
+"""Real steps of networks: training and inference of image classifiers at 224 x 224, as ImageNet has it, and of what users bring.
+
+The last three search for settings: for the most throughput, or the largest batch within some memory.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +11,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import PRECISIONS, Dtype, Layout, Network, Size, Switch, UserDefined, Work, find_network, workload
+from dlbench import (
+    PRECISIONS,
+    Dtype,
+    InferenceDtype,
+    Layout,
+    Least,
+    Limit,
+    Network,
+    Searched,
+    SearchedCores,
+    SearchedLast,
+    Size,
+    Switch,
+    TrainingDtype,
+    Unit,
+    UserDefined,
+    Value,
+    Work,
+    find_network,
+    workload,
+)
 from dlbench.kit import user_networks
 from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution, InferenceMode, Kernels, Mode, take_kernels
 from dlbench.kit.precision import autocast, storage
@@ -16,7 +39,7 @@ from dlbench.kit.steps import Counts, MakeOptimizer, StepParts, forward_counts, 
 from dlbench.kit.user_networks import Inputs, Loss, forward_of
 from dlbench.models import MODELS, SIZES, Model, build, for_inference
 from dlbench.models.convnets import Inception
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 
 TRAINING = "training of a classifier"
 """The step of all forms of parallelism on one device."""
@@ -200,16 +223,17 @@ def optimizer_of(
 
     ``in_graph``: whether a CUDA graph will hold its updates. Raises NotImplementedError for an ``implementation`` of the network's own.
     """
-    if network_of(model).optimizer and name not in OPTIMIZERS:
+    described = network_of(model)
+    if described.optimizer and name not in OPTIMIZERS:
         if implementation != "default":
             raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
-        return user_networks.optimizer_of(network_of(model), network, LEARNING_RATE)
+        return user_networks.optimizer_of(described, network, LEARNING_RATE)
     options: dict[str, bool] = {}
     if implementation != "default":
         options[implementation] = True
     if in_graph and name == "adamw":
         options["capturable"] = True  # keeps the count of steps, which SGD has not, in a tensor on the device
-    weights = user_networks.trained_weights(network_of(model), network)
+    weights = user_networks.trained_weights(described, network)
     return OPTIMIZERS.get(name, OPTIMIZERS["sgd"])(weights, **options)
 
 
@@ -255,3 +279,67 @@ def is_classifier(model: str) -> bool:
     """Return whether a network's loss is the cross-entropy of its logits with a class for each sample, and nothing else."""
     network = network_of(model)
     return network.loss is None and network.classes is not None
+
+
+@workload(tags=("cnn", "training", "imagenet"), values=VALUES, writes_files=True)
+def fastest_train_step(
+    device: torch.device,
+    *,
+    model: Model,
+    batch: Searched[Size] = None,
+    dtype: Searched[Switch[TrainingDtype]] = None,
+    layout: Searched[Switch[Layout]] = None,
+    implementation: Searched[Switch[Implementation]] = None,
+    mode: SearchedLast[Switch[Mode]] = None,  # a compilation takes as long as ten other tries
+    threads: SearchedCores[Size] = None,  # the harness sees to them
+) -> Work:
+    """Train an image classifier by one step, in the fastest way there is for all that the case leaves open."""
+    chosen = _chosen(device, batch=batch, dtype=dtype, layout=layout, implementation=implementation, mode=mode)
+    return train_step(device, model=model, optimizer=usual_optimizer(model), **chosen)
+
+
+@workload(tags=("cnn", "inference", "imagenet"), values=INFERENCE_VALUES, writes_files=True)
+def fastest_infer_step(
+    device: torch.device,
+    *,
+    model: Model,
+    batch: Searched[Size] = None,
+    dtype: Searched[Switch[InferenceDtype]] = None,
+    layout: Searched[Switch[Layout]] = None,
+    mode: SearchedLast[Switch[InferenceMode]] = None,  # a compilation takes as long as ten other tries
+    instances: SearchedCores[Size] = None,  # the harness sees to them, and to threads
+    threads: SearchedCores[Size] = None,
+) -> Work:
+    """Classify a batch of images, in the fastest way there is for all that the case leaves open."""
+    return infer_step(device, model=model, **_chosen(device, batch=batch, dtype=dtype, layout=layout, mode=mode))
+
+
+def _chosen(device: torch.device, *, dtype: Dtype | None, **others: int | str | None) -> dict[str, Any]:
+    """Return the settings of a step by name. Raises NotImplementedError for a precision that would take too long on a CPU."""
+    if dtype is not None and device.type == "cpu" and PRECISIONS[dtype].narrow_range:
+        raise NotImplementedError("some CPUs take 250 times longer in fp16, too long for a search; a suite can plan it alone")
+    return {"dtype": dtype, **others}
+
+
+@workload(
+    tags=("cnn", "training"),
+    values=(
+        Value("largest_batch", Unit.COUNT, "higher", "the largest batch found that fits into the memory", optional=True, role="largest"),
+    ),
+)
+def largest_batch(
+    device: torch.device,
+    *,
+    model: Model,
+    batch: Searched[Size] = None,
+    memory_gib: Limit[Annotated[float, Least(0)]] = None,
+    step: Literal["train", "infer"] = "train",
+    dtype: Dtype = "fp32",
+    layout: Layout = "nchw",
+) -> Work:
+    """Find the largest batch whose step fits into so many GiB, or take the step at a batch within them."""
+    if batch is None:
+        raise ValueError("a batch is found by a search; give batch=8 to take a step without one")
+    if step == "train":
+        return train_step(device, model=model, batch=batch, dtype=dtype, layout=layout, optimizer=usual_optimizer(model))
+    return infer_step(device, model=model, batch=batch, dtype=dtype, layout=layout)

@@ -20,7 +20,7 @@ from dlbench.kit.batches import Given, OwnBatches
 from dlbench.kit.formats import FORMATS, Format, FormatName, Layer
 from dlbench.kit.user_networks import forward_of, main_output, optimizer_of
 from dlbench.models import Model
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 from dlbench.workloads.cnn import build_on, draw_batch, is_classifier, loss_of, network_of, training_step
 
 SEEDS, CLASSES, BATCH, MOMENTUM = 6, 10, 64, 0.9

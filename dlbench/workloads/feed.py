@@ -19,7 +19,7 @@ from dlbench.kit.precision import storage
 from dlbench.kit.steps import Counts, train_counts
 from dlbench.kit.user_networks import Loss
 from dlbench.models import Model, initialise
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 from dlbench.workloads.cnn import (
     OPTIMIZERS,
     UPDATE_PASSES,
@@ -32,6 +32,7 @@ from dlbench.workloads.cnn import (
     training_step,
     usual_optimizer,
 )
+from dlbench.workloads.transfer import streams_of
 
 IMAGE = (3, 32, 32)
 """As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""
@@ -185,12 +186,9 @@ def refuse_parameters(device: torch.device, model: str | None, source: Source, w
     if not own and workers and source != "loader":
         raise NotImplementedError(f"workers are those of source=loader; {source} has none")
     if device.type == "cpu" and source in ("pageable", "pinned", "prefetch"):
-        reason = "copies no batch" if source == "pageable" else "has neither page-locked memory nor streams"
-        raise NotImplementedError(f"a CPU {reason}; source=resident is the same without")
+        raise NotImplementedError("a CPU copies no batch; source=resident is the same without")
     if source in ("pinned", "prefetch"):
-        streams = torch.get_device_module(device)
-        if not (hasattr(streams, "Stream") and hasattr(streams, "Event")):
-            raise NotImplementedError(f"torch has no streams on {device.type}")
+        streams_of(device)
 
 
 def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) -> None:

@@ -12,8 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlbench.models import MODELS
-from dlbench.models.operations import Counted, count_step
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import Counted, count_step, tensors_of
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "data" / "models.json").read_text())["vision"]
 

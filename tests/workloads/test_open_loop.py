@@ -103,10 +103,10 @@ def test_requests_are_put_into_batches_of_powers_of_two_and_padded(monkeypatch: 
 @pytest.mark.parametrize(
     ("mine", "others", "threads", "found"),
     [
-        ({0, 1}, {0, 1}, 2, (set(), False)),  # all of them compute
-        ({0, 1}, {0, 1}, 1, (set(), True)),  # the system finds it one
-        ({0}, {0, 1}, 1, ({1}, True)),  # the case is pinned, and leaves it another
-        ({0, 1}, {0, 1, 2, 3}, 1, (set(), True)),
+        ({0, 1}, {0, 1}, 2, set()),  # all of them compute
+        ({0, 1}, {0, 1}, 1, set()),  # the system finds it one
+        ({0}, {0, 1}, 1, {1}),  # the case is pinned, and leaves it another
+        ({0, 1}, {0, 1, 2, 3}, 1, set()),
     ],
 )
 def test_a_client_gets_a_cpu_of_its_own_where_the_server_leaves_one(

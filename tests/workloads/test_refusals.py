@@ -76,8 +76,6 @@ preprocess width=40 pictures=2 batch=4 model=flat
 preprocess width=40 pictures=2 batch=4 model=oblong
 storage files=one order=sequential cache=cold samples=1000000000000000000 sample_bytes=8192
 storage files=many order=sequential cache=cold samples=1000000000000000000 sample_bytes=1
-storage files=many order=sequential cache=cold samples=5 sample_bytes=8192
-storage files=one order=sequential cache=cold samples=5 sample_bytes=1000000000000000000
 storage files=one order=sequential cache=cold samples=5 sample_bytes=1000 access=direct
 storage files=one order=sequential cache=warm samples=5 sample_bytes=8192 access=direct
 storage files=one order=sequential cache=cold samples=5 sample_bytes=8192 model=resnet18

@@ -8,8 +8,8 @@ from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Case, Status
 from dlbench.harness.plan.adaptive import AdaptivePlan
 from dlbench.harness.worker import registry
-from dlbench.workloads import cnn, searched_steps
-from dlbench.workloads.searched_steps import largest_batch
+from dlbench.workloads import cnn
+from dlbench.workloads.cnn import largest_batch
 
 CPU = torch.device("cpu")
 PLAIN = {"batch": 8, "dtype": "fp32", "layout": "nchw", "mode": "eager"}
@@ -26,7 +26,7 @@ def test_what_is_chosen_runs_as_the_step_of_that_name_and_a_search_begins_at_its
     switches = signature.declared.having("switch")
     assert {name: signature.declared.plain_default(name) for name in switches} == {name: plain[name] for name in switches}
     works = []
-    for function in (getattr(searched_steps, name), step):
+    for function in (getattr(cnn, name), step):
         torch.manual_seed(1)
         works.append(function(CPU, model="resnet18", **plain))
     ours, theirs = works

@@ -158,7 +158,7 @@ def test_a_disk_that_fills_while_it_is_written_to_leaves_nothing(folder):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (16384, before[1]))
     try:
-        with pytest.raises(OSError, match=r"1 file of 40,960 bytes can't be written in .*: File too large; name another folder by path"):
+        with pytest.raises(OSError, match=r"files of 40,960 bytes can't be written in .*: File too large; name another folder by path"):
             set_up("storage", **SMALL)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from dlbench.workloads.vectorised import vectorised
+from dlbench.workloads.primitives import vectorised
 
 CPU = torch.device("cpu")
 WAYS = [("loops", "torch"), ("rows", "torch"), ("whole", "torch"), ("rows", "numpy"), ("whole", "numpy")]

@@ -18,10 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, workload
 from dlbench.kit.steps import train_counts
 from dlbench.models import Model
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 from dlbench.workloads.cnn import TRAINING, build_on, draw_batch, loss_of, optimizer_of, training_step, usual_optimizer
-from dlbench.workloads.parallel import asynchronous, experiments
-from dlbench.workloads.parallel.experiments import AVERAGINGS, OUTCOME, STALENESS, STEPS, Experiment, Learner
+from dlbench.workloads.parallel.experiments import AVERAGINGS, EXPERIMENTS, OUTCOME, STALENESS, STEPS, Experiment, Learner
 
 Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "local", "replicas"]
 Sent = Literal["full", "bf16", "fp16"]
@@ -29,13 +28,6 @@ Sent = Literal["full", "bf16", "fp16"]
 Percent = Annotated[int, Least(0)]
 Rate = Annotated[float, Least(0)]
 
-EXPERIMENTS = {
-    "tower": experiments.tower,
-    "async": asynchronous.asynchronous,
-    "hogwild": asynchronous.hogwild,
-    "local": experiments.local,
-}
-"""Forms that train for a time and report the outcome."""
 ANY_LAYOUT = ("ddp", "replicas")
 """Forms whose weights may be in another memory layout than torch's default."""
 SECONDS = 5.0
@@ -116,8 +108,6 @@ def data_parallel(
 
 def _share(batch: int, ranks: int) -> int:
     """Return each rank's part of a batch. Raises ValueError where the batch does not divide."""
-    if batch < ranks:
-        raise ValueError(f"a batch of {batch} is smaller than the {ranks} ranks that share it; take {ranks} at least")
     if batch % ranks:
         raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
     return batch // ranks

@@ -13,8 +13,7 @@ from two_ranks import run_ranks
 
 from dlbench.workloads.cnn import cross_entropy
 from dlbench.workloads.parallel import experiments
-from dlbench.workloads.parallel.asynchronous import ParameterServer
-from dlbench.workloads.parallel.experiments import STALENESS, STEPS, Experiment, Learner, histogram, outcome
+from dlbench.workloads.parallel.experiments import STALENESS, STEPS, Experiment, Learner, ParameterServer, histogram, outcome
 
 pytestmark = pytest.mark.real
 
