@@ -21,7 +21,7 @@ from dlbench.core.precision import PRECISIONS, Dtype
 from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.peaks import DevicePeak, peak_of
 from dlbench.core.reference.published import WHAT_IF_TABLE, BytesLine, PublishedFigure, StepCounts, WhatIfFit, published_figures
-from dlbench.kit.step_counts import Counts, forward_counts, train_counts
+from dlbench.kit.steps import Counts, forward_counts, train_counts
 from dlbench.models import MODELS, RowName
 from dlbench.workloads.cnn import IMAGE, UPDATE_PASSES, cross_entropy
 
@@ -174,11 +174,11 @@ def counts_of(model: str, *, is_training: bool) -> StepCounts:
     def counted(size: int, dtype: Dtype) -> Counts:
         images, labels = batch_of(size, "cpu")
         if is_training:
-            return train_counts(built, model, cross_entropy, (images, labels), dtype, UPDATE_PASSES["sgd"])
-        return forward_counts(built, model, images, dtype)
+            return train_counts(built, cross_entropy, (images, labels), dtype, UPDATE_PASSES["sgd"])
+        return forward_counts(built, images, dtype)
 
     def line(dtype: Dtype) -> BytesLine:
-        one, two = (known(counted(size, dtype).bytes) for size in (1, 2))
+        one, two = (known(counted(size, dtype)["bytes"]) for size in (1, 2))
         return BytesLine(two - one, 2 * one - two)
 
     def known(count: float | None) -> float:
@@ -186,7 +186,7 @@ def counts_of(model: str, *, is_training: bool) -> StepCounts:
             raise ValueError(f"{model} has no counts")
         return count
 
-    flops = known(counted(1, "fp32").flops)
+    flops = known(counted(1, "fp32")["flops"])
     return StepCounts(flops, line("fp32"), line("amp_fp16"), operators(model, is_training=is_training))
 
 

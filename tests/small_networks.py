@@ -17,7 +17,7 @@ from dlbench.harness.worker import registry, user
 from dlbench.harness.worker.backends.base import find
 from dlbench.harness.worker.checking import correctness
 from dlbench.kit import modes
-from dlbench.kit.step_check import StepParts
+from dlbench.kit.steps import StepParts
 
 IMAGE, CLASSES = (3, 32, 32), 100
 Broken = Callable[[Callable[[], Any], StepParts], Callable[[], Any]]

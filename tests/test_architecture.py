@@ -78,7 +78,7 @@ DOORS = {
         "dlbench.testing",
     ),
     "msgspec": ("dlbench.core.decoding",),
-    "numpy": ("dlbench.workloads.vectorised",),
+    "numpy": ("dlbench.workloads.primitives",),
     "triton": ("dlbench.kit.binary_triton",),
     "PIL": ("dlbench.workloads.preprocess",),
     "torchcodec": ("dlbench.workloads.preprocess",),

@@ -1,21 +1,26 @@
-"""Batches of a data set, in epochs of random order, and their ways to a device."""
+"""Batches of dlbench's data and of users' loaders: drawn in epochs, checked against what a network takes, and copied to its device."""
 
+import math
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import cycle
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
+from dlbench import Clock, Data, Dtype, median_time, note_stage
 from dlbench.kit.memory import page_locked
+from dlbench.kit.user_networks import kinds, on_device, split
+from dlbench.models.operations import tensors_of
 
 Batch = tuple[Tensor, ...]
 """Tensors such as images (batch, …) and labels (batch,); of a whole data set (samples, …) and (samples,)."""
 Source = Literal["resident", "pageable", "pinned", "prefetch", "loader"]
-"""How batches get to the device, each by a class below in this order."""
+"""How batches get to the device; those of torch's DataLoader come as a user's do, by `loaded_batches`."""
 
 
 class BatchSource:
@@ -67,11 +72,12 @@ class EpochSampler(Sampler[int]):
             yield from torch.split(self._draw(), self.batch)
 
 
-class ResidentBatches(BatchSource):
-    """Batches of a data set on the device, indexed there."""
+class IndexedBatches(BatchSource):
+    """Batches of a data set in the memory of the host or the device, gathered there by indices, and copied as plain code does."""
 
     def __init__(self, data: Batch, order: EpochSampler, device: torch.device) -> None:
         self.data, self._device = data, device
+        self.copies = data[0].device.type != device.type
         self.indices = order.batches()
 
     def fetch(self) -> Batch:
@@ -79,55 +85,45 @@ class ResidentBatches(BatchSource):
         indices = next(self.indices)
         return tuple(part[indices] for part in self.data)
 
-
-class Pageable(ResidentBatches):
-    """Batches gathered into fresh host memory and copied from there, as plain code does."""
-
-    copies = True
-
     def copy(self, batch: Batch) -> Batch:
         """Copy a batch, blocking."""
         return tuple(part.to(self._device) for part in batch)
 
 
-class PageLocked(ResidentBatches):
+class PageLocked(IndexedBatches):
     """Batches gathered into two page-locked buffers alternately, and copied without waiting on the stream of the step.
 
     A buffer is filled again only when its copy has ended; otherwise the device could get a batch that is half overwritten.
     """
 
-    copies = True
-
     def __init__(self, data: Batch, order: EpochSampler, device: torch.device) -> None:
         super().__init__(data, order, device)
         self.streams: Any = torch.get_device_module(device)
-        self.buffers = [tuple(page_locked(part[: order.batch]) for part in data) for _ in range(2)]
-        self.copied: list[Any] = [None, None]
-        """An event after the last copy from each buffer."""
-        self._turn = 0
+        buffers = [tuple(page_locked(part[: order.batch]) for part in data) for _ in range(2)]
+        self._turns = cycle([(buffer, self.streams.Event()) for buffer in buffers])
+        self._buffer, self._copied = next(self._turns)
+        """The buffer whose turn it is, and an event after the last copy from it."""
 
     def make_room(self) -> None:
         """Wait until the copy from the buffer whose turn it is has ended."""
-        if self.copied[self._turn] is not None:
-            self.copied[self._turn].synchronize()
+        self._copied.synchronize()
 
     def fetch(self) -> Batch:
         """Gather the next batch into the buffer whose turn it is."""
-        indices, buffer = next(self.indices), self.buffers[self._turn]
-        for part, target in zip(self.data, buffer, strict=True):
+        indices = next(self.indices)
+        for part, target in zip(self.data, self._buffer, strict=True):
             torch.index_select(part, 0, indices, out=target)
-        return buffer
+        return self._buffer
 
     def copy(self, batch: Batch) -> Batch:
         """Start the copy of a batch."""
-        return tuple(copy_to(part, self._device) for part in batch)
+        return tuple(part.to(self._device, non_blocking=True) for part in batch)
 
     def send(self, batch: Batch) -> Batch:
         """Start the copy of a batch, record an event after it, and turn to the other buffer."""
         sent = self.copy(batch)
-        event = self.copied[self._turn] = self.streams.Event()
-        event.record()
-        self._turn = 1 - self._turn
+        self._copied.record()
+        self._buffer, self._copied = next(self._turns)
         return sent
 
 
@@ -141,8 +137,8 @@ class Prefetched(PageLocked):
 
     def _start(self, batch: Batch) -> tuple[Batch, Any]:
         with self.streams.stream(self._stream):
-            turn = self._turn
-            return super().send(batch), self.copied[turn]
+            copied = self._copied
+            return super().send(batch), copied
 
     def send(self, batch: Batch) -> Batch:
         """Start the copy of this batch and return the one before, which the step's stream waits for."""
@@ -154,64 +150,175 @@ class Prefetched(PageLocked):
         return sent
 
 
-class Loaded(ResidentBatches):
-    """Batches of torch's DataLoader, gathered by so many worker processes, or without any by the process of the step."""
+def batch_source(source: Source, data: Batch, order: EpochSampler, device: torch.device) -> IndexedBatches:
+    """Return the batches of a data set from a source. Raises NotImplementedError where it needs page-locked memory and there is none."""
+    page_locked_kinds = {"pinned": PageLocked, "prefetch": Prefetched}
+    return page_locked_kinds.get(source, IndexedBatches)(data, order, device)
 
-    def __init__(self, data: Batch, order: EpochSampler, device: torch.device, workers: int) -> None:
-        super().__init__(data, order, device)
-        self._loader = partial(
-            DataLoader,
+
+Given = tuple[Any, Any]
+"""Inputs of a network and targets, which are None where it takes none."""
+ALONE_S, ALONE_CALLS = 0.5, 256
+"""Time for which the loader, and then the step, runs alone, and how often at most."""
+BLOCK_S = 0.02
+"""Length of a block of the step alone: with so much work at once a device does not wait for launches."""
+
+
+class OwnBatches(BatchSource):
+    """Whole batches of a user's loader, without end: after an epoch the next begins, and the rest of the last batch is left out."""
+
+    def __init__(self, data: Data, example: Given, targets: bool, device: torch.device, dtype: Dtype, batch: int, workers: int) -> None:
+        """Prepare to build the loader; ``example``: a batch as the network takes it, and ``targets``: whether its loss takes targets."""
+        self.copies = device.type != "cpu"
+        self._name, self._batch, self._targets = data.name, batch, targets
+        arguments = {"batch": batch, "workers": workers}
+        self._make_loader = partial(data.build, **{name: arguments[name] for name in data.parameters})
+        self._wanted_inputs, self._wanted_targets = kinds(example)
+        self._device, self._dtype = device, dtype
+        self._loader: Any = None
+        self._epoch: Iterator[Any] | None = None
+        self.whole = 0
+        """Whole batches of this epoch so far."""
+        self._short_batch = 0
+        """Size of a batch of this epoch that was smaller: it has to be the last."""
+
+    def fetch(self) -> Given:
+        """Return the next whole batch, or wait for it. Raises ValueError for one that the step can't take, and where the loader fails."""
+        while True:
+            drawn = self._draw()
+            if drawn is None:
+                if not self.whole:
+                    raise self._error("has ended without a batch; it is gone through once an epoch, so each time has to begin anew")
+                self._epoch = None
+                continue
+            inputs, targets = self._as_network_takes(*drawn)
+            size = len(tensors_of(inputs)[0])
+            if self._short_batch:
+                raise self._error(f"gives a batch of {self._short_batch} before the last of an epoch, and batch={self._batch}")
+            if size == self._batch:
+                self.whole += 1
+                return inputs, targets
+            if size > self._batch or not self.whole:
+                raise self._error(f"gives a batch of {size}, and batch={self._batch}; both have to be the same")
+            self._short_batch = size
+
+    def copy(self, batch: Given) -> Given:
+        """Start the copy of a batch to the device, with floating-point numbers in the storage type of the precision."""
+        sent: Given = on_device(batch, self._device, self._dtype, non_blocking=True)
+        return sent
+
+    def pause(self) -> None:
+        """End the epoch and its workers; the next fetch begins another."""
+        # Persistent workers end only with their loader; a loader that is its own iterator can't begin anew.
+        if getattr(self._loader, "persistent_workers", False) or self._loader is self._epoch:
+            self._loader = None
+        self._epoch = None
+
+    def _draw(self) -> tuple[Any] | None:
+        """Return what the loader gives next, in a tuple, as it may be None; None at the end of an epoch."""
+        try:
+            if self._epoch is not None:
+                return (next(self._epoch),)
+            note_stage(f"it was waiting for {self._name}")
+            self._epoch = self._begin_epoch()
+            first = (next(self._epoch),)
+            note_stage("")
+            return first
+        except StopIteration:
+            return None
+        except (MemoryError, NotImplementedError):
+            raise
+        except Exception as error:
+            raise self._error(f"raises {type(error).__name__}: {_reason(error)}") from error
+
+    def _begin_epoch(self) -> Iterator[Any]:
+        self.whole = self._short_batch = 0
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are a case like others
+            if self._loader is None or isinstance(self._loader, Iterator):
+                self._loader = self._make_loader()
+            return iter(self._loader)
+
+    def _as_network_takes(self, drawn: Any) -> Given:
+        """Return what the loader gave as inputs and targets in the containers of the example. Raises ValueError for other containers."""
+        inputs, targets = split(drawn, self._targets, f"data '{self._name}'")
+        wanted = self._wanted_inputs
+        if wanted == "Tensor" and isinstance(inputs, list | tuple) and len(inputs) == 1:
+            (inputs,) = inputs  # a TensorDataset of inputs alone gives them so
+        if isinstance(wanted, tuple) and isinstance(inputs, list):  # torch collates tuples into lists
+            inputs = tuple(inputs)
+        if isinstance(wanted, Mapping) and isinstance(inputs, Mapping):
+            inputs = {name: inputs[name] for name in wanted if name in inputs}
+        found, all_wanted = kinds((inputs, targets)), (wanted, self._wanted_targets)
+        if found != all_wanted:
+            raise self._error(f"gives {found!s:.80}, and the network takes {all_wanted!s:.80}")
+        return inputs, targets
+
+    def _error(self, text: str) -> ValueError:
+        return ValueError(f"data '{self._name}' {text}")
+
+
+def loaded_batches(data: Batch, order: EpochSampler, device: torch.device, dtype: Dtype, workers: int) -> OwnBatches:
+    """Return the batches of a data set from torch's DataLoader, gathered by so many worker processes, or else by this process."""
+
+    def make_loader() -> DataLoader[Batch]:
+        return DataLoader(
             TensorDataset(*data),
             batch_size=order.batch,
             sampler=order,
             num_workers=workers,
             pin_memory=device.type != "cpu",
-            drop_last=True,
             # Forked, the workers share the data set with this process; started otherwise they would copy it.
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
             persistent_workers=workers > 0,
         )
-        self._batches = epochs(self._loader)
-        self.copies = device.type != "cpu"
 
-    def fetch(self) -> Batch:
-        """Return the next batch, or wait for it."""
-        return tuple(next(self._batches))
-
-    def copy(self, batch: Batch) -> Batch:
-        """Start the copy of a batch; torch does not reuse its page-locked memory before the copy has ended."""
-        return tuple(copy_to(part, self._device) for part in batch) if self.copies else batch
-
-    def pause(self) -> None:
-        """End the workers: the loader joins them when nothing refers to it any more."""
-        self._batches.close()
-        self._batches = epochs(self._loader)
+    images, labels = (part[: order.batch] for part in data)
+    return OwnBatches(Data("loader", make_loader), (images, labels), True, device, dtype, order.batch, workers)
 
 
-def epochs(make_loader: Callable[[], DataLoader[Batch]]) -> Generator[Batch]:
-    """Make a loader and yield its batches without end; when this generator is closed, the loader ends its workers.
-
-    A function and no method, to avoid a cycle of references: in one the loader's queues would be gone before it could stop its workers,
-    which then notice only after five seconds.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns, here and below, of more workers than cores, which cases may ask for
-        loader = make_loader()
-    while True:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            batches = iter(loader)
-        yield from batches
+def time_alone(batches: BatchSource, step: Callable[..., Any], workers: int, clock: Clock) -> dict[str, float]:
+    """Return the seconds of a batch without steps, and of a step without loading; the loader's workers end before the steps."""
+    begun = clock.now()
+    fetched = batches.fetch()
+    input_s = clock.now() - begun
+    inputs_and_targets = batches.copy(fetched)
+    # A slow loader has shown its pace by now; but workers may have prepared this batch earlier.
+    if workers or input_s < ALONE_S:
+        batches.pause()
+        input_s = seconds_to_fetch(batches, max(1, workers), clock)
+    batches.pause()
+    return {"input_alone_s": input_s, "step_alone_s": seconds_to_step(lambda: step(*inputs_and_targets), clock)}
 
 
-def copy_to(part: Tensor, device: torch.device) -> Tensor:
-    """Start a copy of a tensor to the device on the current stream, and return the copy."""
-    return part.to(device, non_blocking=True)
+def seconds_to_fetch(batches: BatchSource, at_once: int, clock: Clock) -> float:
+    """Return the mean seconds of a batch of a loader that begins with none ready; its workers give ``at_once`` batches together."""
+    batches.fetch()
+    begun, fetched = clock.now(), 0
+    while fetched < at_once or (fetched < ALONE_CALLS and clock.now() < begun + ALONE_S):
+        for _ in range(at_once):
+            batches.fetch()
+        fetched += at_once
+    return (clock.now() - begun) / fetched
 
 
-def batch_source(source: Source, data: Batch, order: EpochSampler, device: torch.device, workers: int) -> ResidentBatches:
-    """Return the batches of a data set from a source. Raises NotImplementedError where it needs page-locked memory and there is none."""
-    if source == "loader":
-        return Loaded(data, order, device, workers)
-    kinds = {"resident": ResidentBatches, "pageable": Pageable, "pinned": PageLocked, "prefetch": Prefetched}
-    return kinds[source](data, order, device)
+def seconds_to_step(step: Callable[[], object], clock: Clock) -> float:
+    """Return the usual seconds of a step: the median over blocks of steps, or for a slow step the time of a single one."""
+    begun = clock.now()
+    step()
+    once_s = clock.now() - begun
+    if once_s >= ALONE_S:
+        return once_s
+    calls = math.ceil(BLOCK_S / max(once_s, BLOCK_S / ALONE_CALLS))
+
+    def run_block() -> None:
+        for _ in range(calls):
+            step()
+
+    return median_time(run_block, clock) / calls
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of an error's message; of an error in a loader's worker the last of the traceback that torch passes on."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[-1].partition(": ")[2] if "in DataLoader worker" in lines[0] else lines[0]

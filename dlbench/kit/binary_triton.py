@@ -11,16 +11,14 @@ _TILE = 64
 
 
 class TritonProduct:
-    """The product of `BinaryProduct` on the device of its operands."""
-
-    kernel = "Triton"
+    """A product by Triton on the device of its operands."""
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
         self._a = a
         self._columns = _pack(b.T.contiguous())
 
-    def __call__(self, *, packs: bool) -> Tensor:
-        """Return the product, (m, n) in int32, of rows packed now or, without ``packs``, before."""
+    def __call__(self, *, packs: bool = True) -> Tensor:
+        """Return the product, as `BinaryProduct` does."""
         if packs:
             self._rows = _pack(self._a.contiguous())
         (words, m), n = self._rows.shape, self._columns.shape[1]

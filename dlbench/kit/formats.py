@@ -83,32 +83,30 @@ class DynamicFixedPoint:
     def __init__(self, bits: int) -> None:
         self._steps = 2.0 ** (bits - 1)
         self._calls = 0
-        self._range: Tensor | None = None
-        """Range of each training, 0 while all of its numbers have been zero."""
-        self._all_set = False
+        self._range = torch.empty(0)
+        """Range of each training, 0 while all of the numbers that it was adapted to have been zero."""
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Round values, and adapt the range in every 16th call."""
-        if self._range is not None and self._calls % self.LOOK_EVERY == 0:
-            self._range = self._adapt(values.abs(), self._range)
-        if self._range is None or not self._all_set:
-            first = torch.exp2(torch.ceil(torch.log2(_largest(values))))
-            self._range = first if self._range is None else torch.where(self._range == 0, first, self._range)
-            self._all_set = bool(self._range.all())
+        """Round values, and adapt the range in the first and then in every 16th call."""
+        if self._calls % self.LOOK_EVERY == 0:
+            self._range = self._adapt(values.abs())
         self._calls += 1
         step = self._range.clamp_min(_LEAST_SCALE) / self._steps
         return torch.round(values / step).clamp(-self._steps, self._steps - 1) * step
 
-    def _adapt(self, sizes: Tensor, current: Tensor) -> Tensor:
+    def _adapt(self, sizes: Tensor) -> Tensor:
         """Return the range of each training for numbers of these magnitudes, from its current range."""
+        largest = _largest(sizes)
+        current = self._range if self._calls else torch.zeros_like(largest)
 
         def share_above(bound: Tensor) -> Tensor:
             return (sizes > bound).flatten(1).float().mean(1).view_as(bound)
 
         overflows = share_above(current) > self.MOST_OVERFLOW
         # Magnitudes that are all zero say nothing of the range.
-        fits_half = (share_above(current / 2) <= self.MOST_OVERFLOW) & (_largest(sizes) > 0)
-        return torch.where(overflows, 2 * current, torch.where(fits_half, current / 2, current))
+        fits_half = (share_above(current / 2) <= self.MOST_OVERFLOW) & (largest > 0)
+        adapted = torch.where(overflows, 2 * current, torch.where(fits_half, current / 2, current))
+        return torch.where(current == 0, torch.exp2(torch.ceil(torch.log2(largest))), adapted)
 
 
 def _cut_at_random(values: Tensor, bits: int, most: float, chance: torch.Generator | None) -> Tensor:
@@ -175,16 +173,12 @@ class Format:
     """Whether activations that enter these layers are binary."""
 
 
-def _to(dtype: torch.dtype) -> MakeRounding:
-    return lambda chance: partial(nearest, dtype=dtype)
+def _exact(rounding: Callable[..., Tensor], **options: Any) -> MakeRounding:
+    return lambda chance: partial(rounding, **options)
 
 
-def _to_fp8(dtype: torch.dtype) -> MakeRounding:
-    return lambda chance: partial(scaled_fp8, dtype=dtype)
-
-
-def _to_fixed(stochastic: bool) -> MakeRounding:
-    return lambda chance: partial(fixed_point, integer_bits=8, fraction_bits=8, stochastic=stochastic, chance=chance)
+def _at_random(rounding: Callable[..., Tensor], **options: Any) -> MakeRounding:
+    return lambda chance: partial(rounding, chance=chance, **options)
 
 
 def _throughout(rounding: MakeRounding, kept: MakeRounding | None = None, loss: Literal["mean", "sum"] = "mean", bits: int = 16) -> Format:
@@ -192,23 +186,25 @@ def _throughout(rounding: MakeRounding, kept: MakeRounding | None = None, loss: 
     return Format(rounding, rounding, narrow_products=True, kept=kept or rounding, kept_bits=bits, loss=loss)
 
 
-_BF16, _FP16, _E5M2 = _to(torch.bfloat16), _to(torch.float16), _to_fp8(torch.float8_e5m2)
+_BF16, _FP16 = _exact(nearest, dtype=torch.bfloat16), _exact(nearest, dtype=torch.float16)
+_E4M3, _E5M2 = _exact(scaled_fp8, dtype=torch.float8_e4m3fn), _exact(scaled_fp8, dtype=torch.float8_e5m2)
+_8_8 = {"integer_bits": 8, "fraction_bits": 8}
 FORMATS: Mapping[FormatName, Format] = {
     "fp32": Format(),
     "bf16": _throughout(_BF16),
-    "bf16_stochastic": _throughout(_BF16, kept=lambda chance: partial(stochastic_bf16, chance=chance)),
+    "bf16_stochastic": _throughout(_BF16, kept=_at_random(stochastic_bf16)),
     "fp16": _throughout(_FP16),
-    "fp16_stochastic": _throughout(_FP16, kept=lambda chance: partial(stochastic_fp16, chance=chance)),
+    "fp16_stochastic": _throughout(_FP16, kept=_at_random(stochastic_fp16)),
     "amp_bf16": Format(_BF16, _BF16, narrow_products=True),
     "amp_fp16": Format(_FP16, _FP16, narrow_products=True, loss="scaled"),
     # Gradients need the range of e5m2: Micikevicius et al. 2022, https://arxiv.org/abs/2209.05433.
-    "fp8_e4m3": Format(_to_fp8(torch.float8_e4m3fn), _E5M2),
+    "fp8_e4m3": Format(_E4M3, _E5M2),
     "fp8_e5m2": Format(_E5M2, _E5M2),
     # Trained for inference in int8, with gradients in fp32: Jacob et al. 2018, https://arxiv.org/abs/1712.05877.
-    "int8": Format(lambda chance: scaled_int8),
+    "int8": Format(_exact(scaled_int8)),
     # The sum, as nearly all gradients of a mean would be less than half of 2^-8.
-    "fixed_8_8": _throughout(_to_fixed(stochastic=False), loss="sum"),
-    "fixed_8_8_stochastic": _throughout(_to_fixed(stochastic=True), loss="sum"),
+    "fixed_8_8": _throughout(_exact(fixed_point, **_8_8), loss="sum"),
+    "fixed_8_8_stochastic": _throughout(_at_random(fixed_point, stochastic=True, **_8_8), loss="sum"),
     "dynamic_10_12": _throughout(lambda chance: DynamicFixedPoint(10), kept=lambda chance: DynamicFixedPoint(12), bits=12),
     "binary_weights": Format(binary_weights=True),
     "binary": Format(binary_weights=True, binary_activations=True),
@@ -219,8 +215,8 @@ class Layer:
     """The arithmetic of one layer in a format, for all trainings at once; an ``inner`` layer is neither the first nor the last."""
 
     def __init__(self, numbers: Format, inner: bool, chance: torch.Generator) -> None:
-        def make(rounding: MakeRounding | None, wanted: bool = True) -> Rounding | None:
-            return rounding(chance) if rounding and wanted else None
+        def make(rounding: MakeRounding | None, wanted: bool = True) -> Rounding:
+            return rounding(chance) if rounding and wanted else _leave
 
         # Weights that are kept in the format of operands need no second rounding.
         self._round_weights = make(numbers.operands, numbers.kept is not numbers.operands)
@@ -229,8 +225,8 @@ class Layer:
         self._round_product_gradients = make(numbers.gradients)
         self._round_weight_gradients = make(numbers.gradients, numbers.narrow_products)
         self._round_activation_gradients = make(numbers.gradients, numbers.narrow_products)
-        self._round_kept_weights = make(numbers.kept)
-        self._round_kept_momentum = make(numbers.kept)
+        self.round_kept_weights = make(numbers.kept)
+        self.round_kept_momentum = make(numbers.kept)
         self._binary_weights = inner and numbers.binary_weights
         self._binary_activations = inner and numbers.binary_activations
 
@@ -241,42 +237,31 @@ class Layer:
     def multiply(self, rows: Tensor, weights: Tensor) -> Tensor:
         """Multiply activations that `enter` has rounded, (trainings, rows, in), by weights (trainings, in, out)."""
         if self._binary_activations:
-            rows = binary_rows(rows)
+            rows = binary(rows, 2)
         if self._binary_weights:
-            weights = binary_weights(weights)
+            weights = binary(weights, 1)
         else:
             weights = _round_both_ways(weights, self._round_weights, self._round_weight_gradients)
         return _round_both_ways(torch.bmm(rows, weights), self._round_products, self._round_product_gradients)
 
-    def keep(self, weights: Tensor) -> Tensor:
-        """Round weights to be stored."""
-        return self._round_kept_weights(weights) if self._round_kept_weights else weights
 
-    def keep_momentum(self, momentum: Tensor) -> Tensor:
-        """Round a momentum to be stored."""
-        return self._round_kept_momentum(momentum) if self._round_kept_momentum else momentum
+def binary(values: Tensor, dimension: int) -> Tensor:
+    """Replace each number by its sign times the mean magnitude of its row (dimension 2) of activations, or column (1) of weights.
 
-
-def binary_rows(rows: Tensor) -> Tensor:
-    """Replace each number by its sign times the mean magnitude of its row, (trainings, rows, in).
-
-    Gradients pass straight through where a magnitude is at most 1. XNOR-Net's binary activations: Rastegari et al. 2016,
-    https://arxiv.org/abs/1603.05279, section 3.2.
+    Gradients pass straight through where a magnitude is at most 1. XNOR-Net: Rastegari et al. 2016, https://arxiv.org/abs/1603.05279,
+    sections 3.1 and 3.2, but without multiplying gradients of weights by the mean: its Adam makes up for that, and SGD would not.
     """
-    return _Binary.apply(rows, 2)  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped
+    return _Binary.apply(values, dimension)  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped
 
 
-def binary_weights(weights: Tensor) -> Tensor:
-    """Replace each weight by its sign times the mean magnitude of its column, (trainings, in, out), with gradients as in `binary_rows`.
-
-    XNOR-Net, section 3.1, but without multiplying gradients by the mean: its Adam makes up for that, and SGD would not.
-    """
-    return _Binary.apply(weights, 1)  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped
+def _leave(values: Tensor) -> Tensor:
+    """Leave values in fp32."""
+    return values
 
 
-def _round_both_ways(values: Tensor, forward: Rounding | None, backward: Rounding | None) -> Tensor:
-    """Round values in the forward pass, and their gradients in the backward pass; None leaves them as they are."""
-    if forward is None and backward is None:
+def _round_both_ways(values: Tensor, forward: Rounding, backward: Rounding) -> Tensor:
+    """Round values in the forward pass, and their gradients in the backward pass."""
+    if forward is backward is _leave:
         return values
     return _Rounded.apply(values, forward, backward)  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped
 
@@ -285,13 +270,13 @@ class _Rounded(torch.autograd.Function):
     """Rounds values on the way forward, and gradients on the way back as if that had changed nothing."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, forward: Rounding | None, backward: Rounding | None) -> Tensor:
+    def forward(ctx: Any, values: Tensor, forward: Rounding, backward: Rounding) -> Tensor:
         ctx.rounding = backward
-        return forward(values) if forward else values.view_as(values)
+        return forward(values)
 
     @staticmethod
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.rounding(gradients) if ctx.rounding else gradients, None, None
+        return ctx.rounding(gradients), None, None
 
 
 class _Binary(torch.autograd.Function):
@@ -299,8 +284,7 @@ class _Binary(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, dimension: int) -> Tensor:
         sizes = values.abs()
         ctx.save_for_backward(sizes <= 1)
-        scale = sizes.mean(dimension, keepdim=True)
-        return torch.copysign(scale, values)
+        return torch.copysign(sizes.mean(dimension, keepdim=True), values)
 
     @staticmethod
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None]:

@@ -84,9 +84,7 @@ def last_cache_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         published = peak_of(properties.name)
-        unpublished = _UNKNOWN if torch.version.hip else 0
-        least = published.last_cache_bytes if published else unpublished
-        return max(int(getattr(properties, "L2_cache_size", 0)), least) or _UNKNOWN
+        return max(properties.L2_cache_size, published.last_cache_bytes if published else 0) or _UNKNOWN
     if device.type != "cpu":
         return _UNKNOWN
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)

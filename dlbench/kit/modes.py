@@ -1,10 +1,16 @@
-"""Execution modes of a step: eager, compiled, frozen, as a CUDA graph, or with cuDNN's autotuning; and the choice of kernels.
+"""Execution modes of a step: eager, compiled, frozen, as a CUDA graph, or with cuDNN's autotuning; the compiler; the choice of kernels.
 
 docs/modes.md explains how each is measured.
 """
 
-import inspect
+import os
+import re
+import shutil
+import sys
+import tempfile
 import time
+import zlib
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,9 +19,90 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 import torch
 
-from dlbench import PRECISIONS, Reported, Role, Unit, Value, Work, note_stage
-from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters, nothing_compiled
-from dlbench.kit.step_check import Step, StepParts, observe_step
+from dlbench import PRECISIONS, Reported, Role, Unit, Value, Work, note_stage, scratch_folder
+from dlbench.kit.steps import Step, StepParts, observe_step
+
+
+class CompilerCache:
+    """A folder of one case that all compilers write in from now on; what an interrupted compilation left there is removed."""
+
+    def __init__(self, case: str) -> None:
+        # Sides of an A/B, and instances, share the scratch folder. Those that differ in these compile for themselves.
+        side = [torch.__version__, sys.executable, *map(os.environ.get, ("PYTHONPATH", "CXX", "RANK"))]
+        folder = scratch_folder() / f"{zlib.crc32(f'{side} {case}'.encode()):08x}"
+        self._filled_in = folder / "filled_in"
+        self.is_warm = self._filled_in.exists()
+        if not self.is_warm:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(exist_ok=True)
+        # Temporary files go there, too: a killed compiler leaves some behind, and torch 2.13 keeps compiled headers.
+        tempfile.tempdir = str(folder)
+        os.environ |= {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton"), "TMPDIR": str(folder)}
+        if "TORCHINDUCTOR_COMPILE_THREADS" not in os.environ:
+            from torch._inductor import config
+
+            config.compile_threads = torch.get_num_threads()  # as many processes as the case has threads, instead of one for each CPU
+
+    def fill(self, compile_s: float) -> None:
+        """Note how long it took to fill the cache, and in which round."""
+        self._filled_in.write_text(f"{_this_round()} {compile_s}")
+
+    def cold_s(self) -> float | None:
+        """Return how long it took to fill the cache; None if that was in another round.
+
+        A disturbed case is measured again in the same round, and its earlier measurement is dropped, so the time is kept here.
+        """
+        number, _, seconds = self._filled_in.read_text().partition(" ")
+        return float(seconds) if number == _this_round() else None
+
+
+def _this_round() -> str:
+    """Return an id that a round's processes share: their hash seed, and dlbench's process, as a resumed run starts with the same seed."""
+    return f"{os.environ.get('PYTHONHASHSEED') or 0}/{os.environ.get('DLBENCH_PID', '')}"
+
+
+def dynamo_counters() -> dict[str, Counter[str]]:
+    """Return torch's counters of compilation, set to zero; they stay at zero if this torch does not count."""
+    import torch._dynamo
+
+    torch._dynamo.config.suppress_errors = False  # otherwise a step that does not compile would run eagerly as if compiled
+    counters: dict[str, Counter[str]] = torch._dynamo.utils.counters
+    counters.clear()
+    return counters
+
+
+_MISSING = (
+    (r"No working C\+\+ compiler|Compiler:.*is not found", "a C++ compiler, and {cxx} is none that works; install g++ or name one in CXX"),
+    ("TritonMissing|working triton installation", "Triton on this device; install the one that goes with this torch"),
+    ("too old to be supported by the triton", "Triton on this device, and that needs a compute capability of 7.0 or more"),
+    ("Failed to find C compiler", "a C compiler for Triton's launchers; install gcc or name one in CC"),
+    (
+        r"libcuda\.so cannot found|cannot find -lcuda",
+        "libcuda.so for Triton; run ldconfig as root, or name its folder in TRITON_LIBCUDA_PATH",
+    ),
+    # Triton drops the output of its C compiler, which mostly lacks this header.
+    (r"Python\.h.*No such file|CalledProcessError.*-lcuda", "Python.h; install the headers of this Python, such as python3-dev"),
+)
+"""Patterns of errors of torch (torch/_inductor/exc.py) and Triton (python/triton/runtime/build.py, third_party/nvidia/backend/driver.py),
+each with what torch.compile lacks then."""
+
+
+def compiler_error(error: Exception, who: str = "torch.compile") -> Exception:
+    """Return an error whose first line says what is wrong with a compiler that ``who`` needs; any other error unchanged."""
+    text = f"{type(error).__name__} {error}"
+    compiler = os.environ.get("CXX", "g++")
+    for words, lacks in _MISSING:
+        if re.search(words, text, re.DOTALL):
+            return NotImplementedError(f"{who} needs {lacks.format(cxx=compiler)}")
+    if "C++ compile error" in text:
+        lines = [line.strip() for line in text.splitlines() if "error" in line.lower() and "C++ compile error" not in line]
+        return RuntimeError(f"the C++ compiler {compiler} fails: {lines[0] if lines else 'it does not say why'}")
+    if "An exception occurred in a subprocess" in text:
+        # The text is a traceback of torch's process for compiling; its last line with an error's name is the cause.
+        causes = [line for line in str(error).splitlines() if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt)\b.*", line)]
+        return RuntimeError(f"torch's process for compiling fails: {causes[-1] if causes else 'it does not say why'}")
+    return error
+
 
 Arguments = ParamSpec("Arguments")
 Output = TypeVar("Output")
@@ -82,10 +169,8 @@ def take_kernels(kernels: Kernels, device: torch.device, dtype: str) -> None:
 
 def refuse_lack(mode: InferenceMode, device: torch.device) -> None:
     """Raise NotImplementedError if a device lacks a mode."""
-    if device.type != "cuda" and mode == "graph":
-        raise NotImplementedError(f"CUDA graphs are those of CUDA devices, and this is a {device.type} device")
-    if device.type != "cuda" and mode == "autotune":
-        raise NotImplementedError(f"it is cuDNN that tries its algorithms, and a {device.type} device has none")
+    if device.type != "cuda" and mode in ("graph", "autotune"):
+        raise NotImplementedError(f"mode={mode} is one of CUDA devices, and this is a {device.type} device")
 
 
 class Execution:
@@ -107,8 +192,8 @@ class Execution:
         if self._cache is None:
             return function
         torch.compiler.reset()
-        options: dict[str, Any] = {"options": {"freezing": True}} if self._mode == "freeze" else {}
-        compiled: Callable[Arguments, Output] = torch.compile(function, dynamic=False, **options)
+        options: Any = {"freezing": True} if self._mode == "freeze" else None
+        compiled: Callable[Arguments, Output] = torch.compile(function, dynamic=False, options=options)
         return compiled
 
     def begin(self, work: Work, parts: StepParts) -> Work:
@@ -137,7 +222,8 @@ class Execution:
         except Exception as error:
             raise compiler_error(error) from error
         if not counters["stats"]["unique_graphs"]:
-            raise nothing_compiled(counters)
+            why = next(iter(counters["unimplemented"]), "see that TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE are not set")
+            raise NotImplementedError(f"torch.compile leaves all of it to Python: {why.splitlines()[0]}")
         compile_s = max(0.0, first_s - self._time_step(step))
         note_stage("")
         values: dict[str, Reported] = {"graph_breaks": float(counters["graph_break"].total())}
@@ -163,14 +249,14 @@ class Execution:
 class Replay:
     """A step as a CUDA graph: each call returns the same tensors, with new numbers."""
 
-    launch: Callable[[], None]
+    graph: Any
     output: Any
     step: Step
     """Kept alive because the graph reads and writes its weights, gradients, momenta and batch in place, and owns none of them."""
 
     def __call__(self) -> Any:
         """Replay it."""
-        self.launch()
+        self.graph.replay()
         return self.output
 
 
@@ -189,22 +275,14 @@ def capture(step: Step, device: torch.device) -> Replay:
         torch.cuda.current_stream(device).wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         pool = torch.cuda.graph_pool_handle()
-        known = inspect.signature(torch.cuda.graph).parameters
-        watched: dict[str, Any] = {"check_input_liveness": True} if "check_input_liveness" in known else {}  # torch 2.6 lacks it
-        wrong: Exception | None = None
         try:
             # If the capture fails torch leaves its stream as the current one, so an outer context restores that.
-            with torch.cuda.stream(torch.cuda.current_stream(device)), torch.cuda.graph(graph, pool, aside, **watched):
-                try:
-                    output = step()
-                except Exception as error:
-                    wrong = error
-                    raise
+            with torch.cuda.stream(torch.cuda.current_stream(device)), torch.cuda.graph(graph, pool, aside):
+                output = step()
         except RuntimeError as error:
             _end_allocation(pool)
-            raise wrong or error from None  # torch's own says only that the capture is invalid
-        graph.replay()  # checks once that the tensors it reads are alive, which takes some 50 µs; timed replays don't
-    return Replay(super(torch.cuda.CUDAGraph, graph).replay, output, step)
+            raise error.__context__ or error from None  # the step's own: torch's says only that the capture is invalid
+    return Replay(graph, output, step)
 
 
 def _end_allocation(pool: tuple[int, int]) -> None:

@@ -91,7 +91,7 @@ PERCENTS = (50, 90, 99)
 
 
 def summarise_requests(stamps: Stamps, bound_s: float, largest: int, warm: int) -> Mapping[str, Reported]:
-    """Return the values of a run, leaving out its first ``warm`` requests, which met an empty queue. Latencies count from the schedule.
+    """Return the values of a run without its first ``warm`` requests, which met an empty queue. Latencies count from the schedule.
 
     ``largest``: the size of a full batch. An overloaded run has no percentiles: its queue grew to the end, so they only tell its length.
     """
@@ -103,24 +103,16 @@ def summarise_requests(stamps: Stamps, bound_s: float, largest: int, warm: int) 
     late = delays[-(-99 * count // 100) - 1] / bound_s  # the delay that 99 % do not exceed
     backlog = sum(start > sent[-1] for start in begun) - largest
     run = OpenRun(_missed_by_part(missed), count, late, max(0, backlog))
-    values: dict[str, Reported] = {}
-    if not overloaded([run]):
-        ordered = sorted(latencies)
-        for percent in PERCENTS:
-            latency_s = percentile(ordered, percent)
-            if latency_s is not None and latency_s < math.inf:
-                values[f"p{percent}_s"] = latency_s
+    values = {} if overloaded([run]) else percentiles(latencies)
     if late <= CLIENT_BOUND:
         values["within"] = missed.count(False) / count
-    completed = [end for end in done if end < math.inf]
-    for name, times in (("scheduled", scheduled), ("offered", sent), ("completed", completed)):
-        values[f"{name}_per_s"] = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
-    return {
-        **values,
-        **run._asdict(),
-        "queue_s": fmean(start - arrival for start, arrival in zip(begun, sent, strict=True)),
-        "service_s": fmean(end - start for end, start in zip(done, begun, strict=True) if end < math.inf),
-    }
+    return {**values, **run._asdict()}
+
+
+def percentiles(latencies: Sequence[float]) -> dict[str, Reported]:
+    """Return those percentiles of latencies, in s, that so many allow, and that are finite."""
+    found = {percent: percentile(sorted(latencies), percent) for percent in PERCENTS}
+    return {f"p{percent}_s": seconds for percent, seconds in found.items() if seconds is not None and seconds < math.inf}
 
 
 def _missed_by_part(missed: Sequence[bool]) -> list[float]:

@@ -16,17 +16,14 @@ Result = TypeVar("Result")
 
 def storage(dtype: ProductDtype) -> torch.dtype:
     """Return the type that operands and weights are stored in."""
-    return _torch_dtype(PRECISIONS[dtype].storage)
+    found: torch.dtype = getattr(torch, PRECISIONS[dtype].storage)
+    return found
 
 
 def output(dtype: ProductDtype) -> torch.dtype:
     """Return the type of the result of a matrix product or convolution, under autocast the narrow one."""
-    return _torch_dtype(PRECISIONS[dtype].autocast or PRECISIONS[dtype].storage)
-
-
-def scales_gradients(dtype: Dtype) -> bool:
-    """Return whether training in a precision scales the loss, so that gradients do not underflow."""
-    return PRECISIONS[dtype].scales_gradients
+    found: torch.dtype = getattr(torch, PRECISIONS[dtype].autocast or PRECISIONS[dtype].storage)
+    return found
 
 
 def refuse_autocast(dtype: Dtype) -> None:
@@ -68,8 +65,3 @@ def fill_repeating(values: Tensor, draw: Callable[[torch.Size], Tensor]) -> Tens
     drawn.copy_(draw(drawn.shape))
     repeat_block(values)
     return values
-
-
-def _torch_dtype(name: str) -> torch.dtype:
-    found: torch.dtype = getattr(torch, name)
-    return found

@@ -1,23 +1,174 @@
-"""Matrix products of operands that are rounded with a scale, and errors of products in any precision."""
+"""Matrix products of operands that are rounded with a scale, signs among them, and errors of products in any precision.
 
+Products of signs, one bit a number, are XOR and popcount of packed words (Rastegari and others, XNOR-Net, arXiv 1603.05279). On a CPU a C
+file next to this module becomes a library of this process, compiled where it runs, by the system's compiler.
+"""
+
+import ctypes
 import math
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from dlbench import PRECISIONS, ProductDtype, operands
-from dlbench.kit.binary import BinaryProduct
+from dlbench import PRECISIONS, ProductDtype, operands, scratch_folder
+from dlbench.kit.modes import compiler_error
 from dlbench.kit.precision import autocast, fill_repeating, output, storage
 from dlbench.models import BLOCK
+
+_NEEDED = "products of single bits need a C compiler on a CPU"
+_WORD = 64
+"""Bits of a word. Both operands are padded with zeros to whole words along k, so the padding does not differ."""
+
+
+class BinaryProduct(Protocol):
+    """The product of the signs of two fp32 matrices, (m, k) and (k, n): k - 2 d, where d of the k bits differ."""
+
+    def __call__(self, *, packs: bool = True) -> Tensor:
+        """Return the product, (m, n) in int32, of the left operand packed now or, without ``packs``, as it was packed last."""
+
+
+def binary_product(a: Tensor, b: Tensor) -> BinaryProduct:
+    """Return the fastest product of the signs of two fp32 matrices for the device that both are on.
+
+    The sign of a number that is at least 0, as -0.0 is, is +1; that of any other, and of NaN, is -1. The right operand is packed now, as a
+    network keeps its weights. On a CPU the product takes as many threads as torch has now. Raises NotImplementedError for a device that
+    has no such product.
+    """
+    if a.device.type == "cuda":
+        try:
+            from dlbench.kit.binary_triton import TritonProduct
+        except ImportError as error:
+            raise NotImplementedError("products of single bits need Triton here; install the one that goes with this torch") from error
+        try:
+            return TritonProduct(a, b)
+        except Exception as error:
+            raise compiler_error(error, "Triton") from error
+    if a.device.type != "cpu":
+        raise NotImplementedError(f"products of single bits are there for CPUs and CUDA, and not for {a.device.type}")
+    return _CompiledProduct(a, b, _library())
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Compile binary.c, load the library and declare the types of its functions; a process does so once.
+
+    The compiler is the one that ``CC`` names, or else the first of cc, gcc and clang. It runs once in a run, whose scratch folder keeps the
+    library. Raises NotImplementedError where there is no compiler, or the library that it makes does not load.
+    """
+    command = _compiler()
+    source = Path(__file__).with_name("binary.c")
+    # The name depends on what made it, as the sides of an A/B share the scratch folder, and so do a run and its continuation.
+    made_by = [command, os.environ.get("DLBENCH_PID"), source.read_bytes()]
+    path = scratch_folder() / f"{zlib.crc32(repr(made_by).encode()):08x}.so"
+    try:
+        if not path.exists():
+            _compile(command, source, path)
+        library = ctypes.CDLL(str(path))
+    except OSError as error:  # from a folder whose files may not be executed, or a compiler for other processors
+        raise NotImplementedError(f"{_NEEDED}; {command[0]} makes no library that loads: {error}") from error
+    number, address = ctypes.c_int64, ctypes.c_void_p
+    library.binary_kernel.restype, library.binary_kernel.argtypes = ctypes.c_char_p, [number]
+    library.binary_pack.restype, library.binary_pack.argtypes = None, [number, address, number, number, address]
+    library.binary_multiply.restype, library.binary_multiply.argtypes = None, [number, address, address, *[number] * 3, address]
+    return library
+
+
+def _compiler() -> list[str]:
+    """Return the words of the compiler's command. Raises NotImplementedError where there is no compiler."""
+    commands = [shlex.split(os.environ["CC"])] if os.environ.get("CC") else [["cc"], ["gcc"], ["clang"]]
+    for command in commands:
+        if shutil.which(command[0]):
+            return command
+    raise NotImplementedError(f"{_NEEDED}; install gcc or name one in CC")
+
+
+def _compile(command: list[str], source: Path, library: Path) -> None:
+    """Compile a C file to a library. Raises NotImplementedError where the compiler fails."""
+    with tempfile.TemporaryDirectory(dir=library.parent, ignore_cleanup_errors=True) as folder:
+        unfinished = Path(folder, library.name)
+        words = [*command, "-O3", "-std=c11", "-shared", "-fPIC", "-o", str(unfinished), str(source)]
+        environment = os.environ | {"TMPDIR": folder, "LC_ALL": "C"}
+        done = subprocess.run(words, env=environment, capture_output=True)
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").splitlines()
+            reasons = [*(line for line in lines if "error" in line), *lines, f"exit code {done.returncode}"]
+            raise NotImplementedError(f"{_NEEDED}; {command[0]} fails: {reasons[0].strip()}")
+        unfinished.replace(library)  # in one step, so that no other process loads half of it
+
+
+def kernels(library: ctypes.CDLL) -> list[int]:
+    """Return the numbers, in binary.c, of the kernels that this processor has the instructions for, the fastest first."""
+    # It returns "" for a kernel whose instructions are missing here, and NULL behind the last.
+    names = takewhile(lambda name: name is not None, map(library.binary_kernel, count()))
+    return [number for number, name in enumerate(names) if name]
+
+
+class _CompiledProduct:
+    """A product by a kernel of binary.c; each thread computes rows of its own."""
+
+    def __init__(self, a: Tensor, b: Tensor, library: ctypes.CDLL) -> None:
+        self._number = kernels(library)[0]
+        self._library, self._a = library, a
+        rows_at_once = ctypes.c_int64.in_dll(library, "binary_rows").value
+        panel = ctypes.c_int64.in_dll(library, "binary_panel").value
+        (m, k), n = a.shape, b.shape[1]
+        words = -(-k // _WORD)
+        self._packed = torch.zeros(_round_up(m, rows_at_once), words, dtype=torch.int64)
+        unpacked = b.T.contiguous()
+        columns = torch.zeros(_round_up(n, panel), words, dtype=torch.int64)
+        library.binary_pack(self._number, unpacked.data_ptr(), n, k, columns.data_ptr())
+        self._panels = columns.view(-1, panel, words).transpose(1, 2).contiguous()
+        self._n = n
+        rows_of_thread = _round_up(-(-m // torch.get_num_threads()), rows_at_once)
+        self._parts = [slice(begin, min(begin + rows_of_thread, m)) for begin in range(0, m, rows_of_thread)]
+        self._map = _thread_pool(len(self._parts)).map if len(self._parts) > 1 else map
+
+    def __call__(self, *, packs: bool = True) -> Tensor:
+        """Return the product, as `BinaryProduct` does."""
+        a, n = self._a.contiguous(), self._n
+        product = torch.empty(len(a), n, dtype=torch.int32)
+
+        def compute(part: slice) -> None:
+            rows, packed, k = part.stop - part.start, self._packed[part].data_ptr(), a.shape[1]
+            if packs:
+                self._library.binary_pack(self._number, a[part].data_ptr(), rows, k, packed)
+            self._library.binary_multiply(self._number, packed, self._panels.data_ptr(), rows, n, k, product[part].data_ptr())
+
+        for _ in self._map(compute, self._parts):
+            pass
+        return product
+
+
+@cache
+def _thread_pool(number: int) -> ThreadPoolExecutor:
+    """Return a pool of so many threads, which all products of a process share."""
+    return ThreadPoolExecutor(number)
+
+
+def _round_up(number: int, step: int) -> int:
+    """Return the smallest multiple of a step that is no less than a number."""
+    return -(-number // step) * step
+
 
 ROWS, COLUMNS = 32, 64
 """Rows and columns of a product that are compared with fp64, at most: two thousand numbers give an error to within some 2 % of itself."""
 INPUTS = ("random", "columns", "cancelling")
 """Kinds of inputs that errors are measured on; `_draw_inputs` draws them."""
 LONGEST = 2**15
-"""Longest sum whose error is measured, and length of the part of a sum that is in fp64 on the host at once: 25 MB in all."""
+"""Longest sum whose error is measured: in fp64 on the host its operands take 25 MB."""
 _INNER = 256
 """Length of the sums of badly scaled inputs."""
 _ORDERS = 12
@@ -46,17 +197,14 @@ class Product:
     """Bytes that a call reads at least, plus those that it writes."""
     left: Operand
     right: Operand
-    bits: BinaryProduct | None = None
-    """The product itself if it is of single bits."""
-    unrounded: tuple[Tensor, Tensor] | None = None
-    """For operands with one scale each: the same rows and columns before rounding, up to LONGEST numbers in each: fp32 on the host."""
+    call_packed: Callable[[], Tensor] | None = None
+    """The same product of operands that are both packed already, for single bits."""
 
     def sample(self) -> tuple[Tensor, Tensor]:
         """Return the first rows and columns of a call's result, and their exact values for the rounded operands: both fp64 on the host."""
         scale = self.left.scale * self.right.scale
         found = self.call()[:ROWS, :COLUMNS].cpu()
-        parts = zip(torch.split(self.left.values, LONGEST, 1), torch.split(self.right.values, LONGEST), strict=True)
-        exact = torch.stack([x.cpu().double() @ y.cpu().double() for x, y in parts]).sum(0) * scale
+        exact = self.left.values.cpu().double() @ self.right.values.cpu().double() * scale
         # Only integers come out without their scale.
         return found.double() if found.is_floating_point() else found * scale, exact
 
@@ -70,35 +218,23 @@ def scaled_product(device: torch.device, shape: tuple[int, int, int], dtype: Pro
     m, k, n = shape
     if storage(dtype) is torch.bool:
         return _product_of_signs(*operands(device, (m, k), (k, n), dtype="fp32"))
-    _refuse_sizes(device, shape, dtype)
     left_type, right_type = _operand_types(dtype)
-    left, left_block = _draw_rounded(device, (m, k), left_type)
-    right, right_block = _draw_rounded(device, (k, n), right_type)
-    rows = _corner(left_block, k, (min(m, ROWS), min(k, LONGEST)))
-    columns = _corner(right_block, n, (min(k, LONGEST), min(n, COLUMNS)))
-    return replace(_product_of_rounded(left, right, dtype), unrounded=(rows, columns))
+    return _product_of_rounded(_draw_rounded(device, (m, k), left_type), _draw_rounded(device, (k, n), right_type), dtype)
 
 
-def product_errors(device: torch.device, dtype: ProductDtype, inner: int, timed: Product | None = None) -> tuple[list[float], list[float]]:
+def product_errors(device: torch.device, dtype: ProductDtype, inner: int) -> tuple[list[float], list[float]]:
     """Return the relative errors of products with sums of ``inner`` terms, one for each of `INPUTS`, by two measures.
 
     The first compares with the product in fp64 of the numbers before rounding, so it contains the rounding of the operands. The second
-    compares with the product in fp64 of the rounded operands, so it contains the errors of sums alone. See `_distance` for the norm.
-
-    If the operands of ``timed`` have one scale each, "random" takes its numbers, as the largest of them all gives the scale and so the
-    error. Sums are cut to LONGEST terms.
+    compares with the product in fp64 of the rounded operands, so it contains the errors of sums alone. See `_distance` for the norm. Sums
+    are cut to LONGEST terms.
     """
     errors: list[float] = []
     errors_of_sums: list[float] = []
     for name in INPUTS:
-        if name == "random" and timed and timed.unrounded:
-            a, b = timed.unrounded
-            product = _product_of_corner(timed, dtype)
-        else:
-            a, b = _draw_inputs(name, min(inner, LONGEST))
-            product = _product_of(device, a, b, dtype)
+        a, b = _draw_inputs(name, min(inner, LONGEST))
         exact = a.double() @ b.double()
-        found, exact_of_rounded = product.sample()
+        found, exact_of_rounded = _product_of(device, a, b, dtype).sample()
         errors.append(_distance(found, exact, exact))
         errors_of_sums.append(_distance(found, exact_of_rounded, exact))
     return errors, errors_of_sums
@@ -145,9 +281,8 @@ def _product_of(device: torch.device, a: Tensor, b: Tensor, dtype: ProductDtype)
     if storage(dtype) is torch.bool:
         return _product_of_signs(a.to(device), b.to(device))
     if PRECISIONS[dtype].scaled:
-        rounded = [_round_with_scale(matrix, kept) for matrix, kept in zip((a, b), _operand_types(dtype), strict=True)]
-        left, right = ((values.to(device), scale) for values, scale in rounded)
-        return _product_of_rounded(left, right, dtype)
+        left_type, right_type = _operand_types(dtype)
+        return _product_of_rounded(_round_with_scale(a.to(device), left_type), _round_with_scale(b.to(device), right_type), dtype)
     x, y = (each.to(storage(dtype)).to(device) for each in (a, b))
     narrow, one = output(dtype), torch.ones(1)  # under autocast operands are rounded to the output's type
     call = autocast(device, dtype, lambda: x @ y)
@@ -164,81 +299,50 @@ def _operand_types(dtype: ProductDtype) -> tuple[torch.dtype, torch.dtype]:
     return left, torch.float8_e4m3fn if left is torch.float8_e5m2 else left
 
 
-def _round_with_scale(matrix: Tensor, kept: torch.dtype) -> tuple[Tensor, float]:
-    """Round numbers, divided by a scale, to a type, and return both; the scale takes the largest number to the largest of the type."""
+def _round_with_scale(matrix: Tensor, kept: torch.dtype) -> Operand:
+    """Round numbers to a type times a scale that takes the largest number to the largest of the type."""
     most = float(torch.finfo(kept).max if kept.is_floating_point else torch.iinfo(kept).max)
-    scale = matrix.abs().max().item() / most
+    scale = matrix.abs().max().cpu().double() / most
     within = (matrix / scale).clamp(-most, most)  # a cast to fp8 beyond its range is NaN in some versions of torch
-    return (within if kept.is_floating_point else within.round()).to(kept), scale
+    return Operand((within if kept.is_floating_point else within.round()).to(kept), scale)
 
 
-def _draw_rounded(device: torch.device, shape: tuple[int, int], kept: torch.dtype) -> tuple[tuple[Tensor, float], Tensor]:
-    """Draw the numbers of `operands` for a shape; return them rounded, with their scale, and the block that they repeat, unrounded."""
-    block = torch.randn(min(math.prod(shape), BLOCK))
-    rounded_block, scale = _round_with_scale(block, kept)
-    matrix = fill_repeating(torch.empty(math.prod(shape), dtype=kept, device=device), lambda size: rounded_block).view(shape)
-    return (matrix, scale), block
+def _draw_rounded(device: torch.device, shape: tuple[int, int], kept: torch.dtype) -> Operand:
+    """Return the numbers that `operands` draws for a shape, rounded with one scale."""
+    block = _round_with_scale(torch.randn(min(math.prod(shape), BLOCK)), kept)
+    matrix = fill_repeating(torch.empty(math.prod(shape), dtype=kept, device=device), lambda size: block.values)
+    return Operand(matrix.view(shape), block.scale)
 
 
-def _corner(block: Tensor, width: int, shape: tuple[int, int]) -> Tensor:
-    """Return the first rows and columns, of this shape, of a matrix of this width that repeats the numbers of a block."""
-    rows, columns = map(torch.arange, shape)
-    return block[(rows[:, None] * width + columns) % len(block)]
-
-
-def _product_of_corner(timed: Product, dtype: ProductDtype) -> Product:
-    """Return the product of the first rows and columns of a product's rounded operands, with sums of LONGEST terms at most."""
-    left, right = timed.left, timed.right
-    rows = left.values[:, :LONGEST].contiguous()
-    columns = right.values[:LONGEST]
-    return _product_of_rounded((rows, left.scale.item()), (columns, right.scale.item()), dtype)
-
-
-def _product_of_rounded(left: tuple[Tensor, float], right: tuple[Tensor, float], dtype: ProductDtype) -> Product:
+def _product_of_rounded(left: Operand, right: Operand, dtype: ProductDtype) -> Product:
     """Return the product of rounded operands, each with its scale: of int8 in int32 without the scales, of fp8 in fp32 with them.
 
-    Raises NotImplementedError where this torch has no kernel for the type on the device.
+    Raises NotImplementedError where this torch has no kernel for the type on the device, and RuntimeError where it has none for such sizes.
     """
-    (a, left_scale), (b, right_scale) = left, right
-    b = b.T.contiguous().T  # matrix units take the right operand by columns
-    call = _kernel(a, b, left_scale, right_scale)
+    a, b = left.values, right.values.T.contiguous().T  # matrix units take the right operand by columns
+    x, y = (each.scale.float().to(a.device) for each in (left, right))
+
+    def call() -> Tensor:
+        if a.dtype is torch.int8:
+            return torch._int_mm(a, b)  # torch has no public function for it
+        # F.scaled_mm, which older versions lack, has the same kernels. Fast accumulation rounds sums on Hopper to 14 bits.
+        return torch._scaled_mm(a, b, x, y, out_dtype=torch.float32, use_fast_accum=False)
+
     try:
-        x, y = (torch.ones(32, 32, device=a.device).to(operand.dtype) for operand in (a, b))
-        _kernel(x, y.T, 1.0, 1.0)()
+        call()
     except (AttributeError, NotImplementedError) as error:
         raise NotImplementedError(f"this torch has no products in {dtype} on {a.device.type} devices") from error
     moved = a.nbytes + b.nbytes + len(a) * b.shape[1] * 4
-    rows = Operand(a[:ROWS], torch.tensor(left_scale, dtype=torch.float64))
-    columns = Operand(b[:, :COLUMNS], torch.tensor(right_scale, dtype=torch.float64))
-    return Product(call, (a, b), moved, rows, columns)
-
-
-def _kernel(a: Tensor, b: Tensor, left_scale: float, right_scale: float) -> Callable[[], Tensor]:
-    """Return a call of torch's kernel for int8 or fp8."""
-    if a.dtype is torch.int8:
-        return lambda: torch._int_mm(a, b)  # torch has no public function for it
-    x, y = (torch.tensor(each, dtype=torch.float32, device=a.device) for each in (left_scale, right_scale))
-    # F.scaled_mm, which older versions lack, has the same kernels. Fast accumulation, the alternative, rounds sums on Hopper to 14 bits.
-    return lambda: torch._scaled_mm(a, b, x, y, out_dtype=torch.float32, use_fast_accum=False)
+    return Product(call, (a, b), moved, Operand(a[:ROWS], left.scale), Operand(b[:, :COLUMNS], right.scale))
 
 
 def _product_of_signs(a: Tensor, b: Tensor) -> Product:
     """Return the product of the signs of two matrices. Their scales are mean magnitudes, of each row and column (XNOR-Net, section 3.2)."""
-    product = BinaryProduct(a, b)
+    product = binary_product(a, b)
     (m, k), n = a.shape, b.shape[1]
     moved = a.nbytes + -(-k // 64) * 8 * n + m * n * 4  # the right operand is packed into words of 64 bits
-    return Product(product, (a,), moved, _signs(a[:ROWS], 1), _signs(b[:, :COLUMNS], 0), bits=product)
+    return Product(product, (a,), moved, _signs(a[:ROWS], 1), _signs(b[:, :COLUMNS], 0), partial(product, packs=False))
 
 
 def _signs(matrix: Tensor, dim: int) -> Operand:
     return Operand(torch.where(matrix >= 0, 1.0, -1.0), matrix.abs().mean(dim, keepdim=True).cpu().double())
-
-
-def _refuse_sizes(device: torch.device, shape: tuple[int, int, int], dtype: ProductDtype) -> None:
-    """Raise NotImplementedError for sizes that kernels of accelerators can't take, by torch's documentation of both operations."""
-    m, k, n = shape
-    multiple = 8 if storage(dtype) is torch.int8 else 16
-    if device.type == "cpu" or (k % multiple == 0 and n % multiple == 0 and (m > 16 or multiple == 16)):
-        return
-    rows = "more than 16 rows, and " if multiple == 8 else ""
-    raise NotImplementedError(f"in {dtype} a product takes {rows}k and n that are multiples of {multiple}, not m={m}, k={k}, n={n}")

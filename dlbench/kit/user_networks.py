@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_map, tree_map_only
 
 from dlbench import Dtype, Network, Tokens
 from dlbench.kit.precision import operands, storage
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 
 Inputs = Any
 """Inputs of a network: a tensor, a tuple of its arguments, or a dictionary of them by name."""
@@ -19,13 +19,8 @@ Loss = Callable[[Inputs, Any], Tensor]
 
 
 def build(network: Network) -> nn.Module:
-    """Build a network on the CPU. Raises ValueError where that fails, and TypeError where its function returns no module."""
-    try:
-        module = network.build()
-    except (MemoryError, NotImplementedError):
-        raise
-    except Exception as error:
-        raise ValueError(f"network '{network.name}' does not build: {type(error).__name__}: {error}") from error
+    """Build a network on the CPU. Raises TypeError where its function returns no module."""
+    module = network.build()
     if not isinstance(module, nn.Module):
         raise TypeError(f"network '{network.name}' returns {type(module).__name__}; it has to return a torch.nn.Module")
     return module
@@ -38,8 +33,7 @@ def draw_batch(network: Network, device: torch.device, batch: int, dtype: Dtype)
     """
     targets = None
     if network.example:
-        inputs, targets = _draw_example(network, network.example, batch)
-        inputs, targets = (on_device(each, device, dtype) for each in (inputs, targets))
+        inputs, targets = on_device(_draw_example(network, network.example, batch), device, dtype)
     elif isinstance(network.inputs, Tokens):
         inputs = torch.randint(network.inputs.vocabulary, (batch, network.inputs.seq)).to(device)
     else:
@@ -50,19 +44,28 @@ def draw_batch(network: Network, device: torch.device, batch: int, dtype: Dtype)
 
 
 def _draw_example(network: Network, example: Callable[[int], Any], batch: int) -> tuple[Inputs, Any]:
-    drawn = example(batch)
-    inputs, targets = drawn, None
-    if network.loss and network.takes_targets:
-        if not isinstance(drawn, tuple) or len(drawn) != 2:  # inputs and targets
-            kind = type(drawn).__name__
-            raise ValueError(f"network '{network.name}': its loss takes targets, so example has to return (inputs, targets), not {kind}")
-        inputs, targets = drawn
+    takes_targets = bool(network.loss) and network.takes_targets
+    inputs, targets = split(example(batch), takes_targets, f"the example of network '{network.name}'")
     tensors = tensors_of(inputs)
     # The batch may be the second dimension, as in recurrent networks.
     if not any(batch in each.shape[:2] for each in tensors):
         found = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"
         raise ValueError(f"network '{network.name}': example({batch}) has to return a batch of {batch}, and returned {found}")
     return inputs, targets
+
+
+def split(given: Any, takes_targets: bool, giver: str) -> tuple[Inputs, Any]:
+    """Return inputs and targets of a batch; targets are None where the loss takes none. Raises ValueError where they are missing."""
+    if not takes_targets:
+        return given, None
+    if not isinstance(given, list | tuple) or len(given) != 2:  # inputs and targets
+        raise ValueError(f"{giver} gives {kinds(given)!s:.80}, and a step takes (inputs, targets)")
+    return given[0], given[1]
+
+
+def kinds(tree: Any) -> Any:
+    """Return the kind of each leaf of nested values, such as ``{"ids": "Tensor"}``."""
+    return tree_map(lambda each: type(each).__name__, tree)
 
 
 def on_device(tree: Any, device: torch.device, dtype: Dtype, *, non_blocking: bool = False) -> Any:
@@ -76,13 +79,9 @@ def on_device(tree: Any, device: torch.device, dtype: Dtype, *, non_blocking: bo
 
 def with_memory_format(network: Network, inputs: Inputs, memory_format: torch.memory_format) -> Inputs:
     """Return inputs with their image batches in this memory format. Raises NotImplementedError where no input is an image batch."""
-
-    def is_image_batch(tensor: Tensor) -> bool:
-        return tensor.dim() == 4  # N, C, H, W
-
-    if not any(map(is_image_batch, tensors_of(inputs))):
+    if all(each.dim() != 4 for each in tensors_of(inputs)):  # N, C, H, W
         raise NotImplementedError(f"no input of network '{network.name}' has four dimensions, so none has a layout; leave layout out")
-    return tree_map_only(Tensor, lambda each: each.contiguous(memory_format=memory_format) if is_image_batch(each) else each, inputs)
+    return tree_map_only(Tensor, lambda each: each.contiguous(memory_format=memory_format) if each.dim() == 4 else each, inputs)
 
 
 def forward_of(module: Callable[..., Any], inputs: Inputs) -> Callable[[Inputs], Any]:
@@ -92,16 +91,6 @@ def forward_of(module: Callable[..., Any], inputs: Inputs) -> Callable[[Inputs],
     if isinstance(inputs, tuple):
         return lambda given: module(*given)
     return module
-
-
-@torch.no_grad()
-def refuse_inputs_that_fail(module: nn.Module, model: str, inputs: Inputs) -> None:
-    """Run the network forward once. Raises ValueError where that fails."""
-    try:
-        forward_of(module, inputs)(inputs)
-    except Exception as error:
-        shapes = ", ".join(str(tuple(each.shape)) for each in tensors_of(inputs))
-        raise ValueError(f"network '{model}' does not take its input, {shapes}: {error}") from error
 
 
 def main_output(output: Any) -> Any:
@@ -116,31 +105,24 @@ def main_output(output: Any) -> Any:
 def loss_of(network: Network, module: Callable[..., Any], inputs: Inputs) -> Loss:
     """Return the loss that a step on such inputs minimises: the network's own function, cross-entropy, or the loss in its output.
 
-    The loss raises ValueError where there is none of these, or where it is no scalar.
+    The loss raises ValueError where there is none of these.
     """
     forward, own_loss = forward_of(module, inputs), network.loss
     if own_loss and network.takes_targets:
-        return lambda inputs, targets: _require_scalar(network, own_loss(forward(inputs), targets))
+        return lambda inputs, targets: own_loss(forward(inputs), targets)
     if own_loss:
-        return lambda inputs, targets: _require_scalar(network, own_loss(forward(inputs)))
+        return lambda inputs, targets: own_loss(forward(inputs))
     if network.classes:
         return lambda inputs, targets: F.cross_entropy(main_output(forward(inputs)), targets)
 
     def loss_in_output(inputs: Inputs, targets: Any) -> Tensor:
         output = forward(inputs)
-        loss = output.get("loss") if isinstance(output, Mapping) else None
+        loss: Tensor | None = output.get("loss") if isinstance(output, Mapping) else None
         if loss is None:
             raise ValueError(f"network '{network.name}' has neither classes nor a loss to be trained by; give @dlbench.network one")
-        return _require_scalar(network, loss)
+        return loss
 
     return loss_in_output
-
-
-def _require_scalar(network: Network, loss: Any) -> Tensor:
-    if not isinstance(loss, Tensor) or loss.dim():
-        found = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise ValueError(f"network '{network.name}': its loss has to be one number, a tensor without dimensions, not {found}")
-    return loss
 
 
 def optimizer_of(network: Network, module: nn.Module, rate: float | None) -> torch.optim.Optimizer:
@@ -151,7 +133,7 @@ def optimizer_of(network: Network, module: nn.Module, rate: float | None) -> tor
     if rate is None:
         return optimizer
     for group in optimizer.param_groups:
-        group["lr"] = torch.full_like(group["lr"], rate) if isinstance(group["lr"], Tensor) else rate
+        group["lr"] = rate
     return optimizer
 
 

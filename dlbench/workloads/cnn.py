@@ -1,4 +1,7 @@
-"""Real steps of networks: training and inference of image classifiers at 224 x 224, as ImageNet has it, and of what users bring."""
+"""Real steps of networks: training and inference of image classifiers at 224 x 224, as ImageNet has it, and of what users bring.
+
+The last three search for settings: for the most throughput, or the largest batch within some memory.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,16 +11,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Dtype, Layout, Network, Size, Switch, UserDefined, Work, find_network, workload
+from dlbench import (
+    PRECISIONS,
+    Dtype,
+    InferenceDtype,
+    Layout,
+    Least,
+    Limit,
+    Network,
+    Searched,
+    SearchedCores,
+    SearchedLast,
+    Size,
+    Switch,
+    TrainingDtype,
+    Unit,
+    UserDefined,
+    Value,
+    Work,
+    find_network,
+    workload,
+)
 from dlbench.kit import user_networks
 from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution, InferenceMode, Kernels, Mode, take_kernels
-from dlbench.kit.precision import autocast, scales_gradients, storage
-from dlbench.kit.step_check import MakeOptimizer, StepParts
-from dlbench.kit.step_counts import Counts, forward_counts, train_counts
+from dlbench.kit.precision import autocast, storage
+from dlbench.kit.steps import Counts, MakeOptimizer, StepParts, forward_counts, train_counts
 from dlbench.kit.user_networks import Inputs, Loss, forward_of
 from dlbench.models import MODELS, SIZES, Model, build, for_inference
 from dlbench.models.convnets import Inception
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 
 TRAINING = "training of a classifier"
 """The step of all forms of parallelism on one device."""
@@ -77,13 +99,12 @@ def train_step(
         items=batch,
         passes=UPDATE_PASSES.get(optimizer if optimizer in OPTIMIZERS else usual_optimizer(model)),
         labels=targets if is_classifier(model) else None,
-        model=model,
     )
 
 
 def training_execution(mode: Mode, device: torch.device, dtype: Dtype, case: str) -> Execution:
     """Return the execution of a training step in a mode. Raises NotImplementedError for a CUDA graph with scaled gradients."""
-    if mode == "graph" and scales_gradients(dtype):
+    if mode == "graph" and PRECISIONS[dtype].scales_gradients:
         raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
     return Execution(mode, device, case)
 
@@ -99,7 +120,6 @@ def training_work(
     items: int,
     passes: int | None,
     labels: Tensor | None = None,
-    model: str = "",
 ) -> Work:
     """Return the work of a training step on a batch of inputs and targets; ``loss_of`` returns the loss of a network.
 
@@ -109,8 +129,8 @@ def training_work(
     device, loss = execution.device, loss_of(network)
     scaler = scaler_of(device, dtype)
     step = training_step(device, update, dtype, execution.forward(loss), scaler)
-    counts = train_counts(network, model, loss_of, batch, dtype, passes)
-    work = Work(call=partial(step, *batch), inputs=tensors_of(batch), items=items, **counts.of_work())
+    counts = train_counts(network, loss_of, batch, dtype, passes)
+    work = Work(call=partial(step, *batch), inputs=tensors_of(batch), items=items, **counts)
     parts = StepParts(network, tensors_of(batch[0]), dtype, labels, update, scaler)
     return execution.begin(work, parts)
 
@@ -137,7 +157,7 @@ def infer_step(
         last, _ = list(network.named_children())[-1]
         setattr(network, last, nn.Identity())
     inputs, _ = draw_batch(device, model, batch, dtype, layout)
-    counts = forward_counts(network, model, inputs, dtype)
+    counts = forward_counts(network, inputs, dtype)
     return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch)
 
 
@@ -151,7 +171,7 @@ def inference_work(
         with torch.inference_mode():
             return executed(inputs)
 
-    work = Work(call=step, inputs=tensors_of(inputs), items=items, **counts.of_work())
+    work = Work(call=step, inputs=tensors_of(inputs), items=items, **counts)
     return execution.begin(work, StepParts(network, tensors_of(inputs), dtype))
 
 
@@ -193,7 +213,7 @@ def with_auxiliary(output: tuple[Tensor, Tensor], labels: Tensor) -> Tensor:
 
 def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
     """Return a gradient scaler, which is disabled for precisions whose gradients do not underflow."""
-    return torch.amp.GradScaler(device.type, enabled=scales_gradients(dtype))
+    return torch.amp.GradScaler(device.type, enabled=PRECISIONS[dtype].scales_gradients)
 
 
 def optimizer_of(
@@ -203,16 +223,17 @@ def optimizer_of(
 
     ``in_graph``: whether a CUDA graph will hold its updates. Raises NotImplementedError for an ``implementation`` of the network's own.
     """
-    if network_of(model).optimizer and name not in OPTIMIZERS:
+    described = network_of(model)
+    if described.optimizer and name not in OPTIMIZERS:
         if implementation != "default":
             raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
-        return user_networks.optimizer_of(network_of(model), network, LEARNING_RATE)
+        return user_networks.optimizer_of(described, network, LEARNING_RATE)
     options: dict[str, bool] = {}
     if implementation != "default":
         options[implementation] = True
     if in_graph and name == "adamw":
         options["capturable"] = True  # keeps the count of steps, which SGD has not, in a tensor on the device
-    weights = user_networks.trained_weights(network_of(model), network)
+    weights = user_networks.trained_weights(described, network)
     return OPTIMIZERS.get(name, OPTIMIZERS["sgd"])(weights, **options)
 
 
@@ -258,3 +279,67 @@ def is_classifier(model: str) -> bool:
     """Return whether a network's loss is the cross-entropy of its logits with a class for each sample, and nothing else."""
     network = network_of(model)
     return network.loss is None and network.classes is not None
+
+
+@workload(tags=("cnn", "training", "imagenet"), values=VALUES, writes_files=True)
+def fastest_train_step(
+    device: torch.device,
+    *,
+    model: Model,
+    batch: Searched[Size] = None,
+    dtype: Searched[Switch[TrainingDtype]] = None,
+    layout: Searched[Switch[Layout]] = None,
+    implementation: Searched[Switch[Implementation]] = None,
+    mode: SearchedLast[Switch[Mode]] = None,  # a compilation takes as long as ten other tries
+    threads: SearchedCores[Size] = None,  # the harness sees to them
+) -> Work:
+    """Train an image classifier by one step, in the fastest way there is for all that the case leaves open."""
+    chosen = _chosen(device, batch=batch, dtype=dtype, layout=layout, implementation=implementation, mode=mode)
+    return train_step(device, model=model, optimizer=usual_optimizer(model), **chosen)
+
+
+@workload(tags=("cnn", "inference", "imagenet"), values=INFERENCE_VALUES, writes_files=True)
+def fastest_infer_step(
+    device: torch.device,
+    *,
+    model: Model,
+    batch: Searched[Size] = None,
+    dtype: Searched[Switch[InferenceDtype]] = None,
+    layout: Searched[Switch[Layout]] = None,
+    mode: SearchedLast[Switch[InferenceMode]] = None,  # a compilation takes as long as ten other tries
+    instances: SearchedCores[Size] = None,  # the harness sees to them, and to threads
+    threads: SearchedCores[Size] = None,
+) -> Work:
+    """Classify a batch of images, in the fastest way there is for all that the case leaves open."""
+    return infer_step(device, model=model, **_chosen(device, batch=batch, dtype=dtype, layout=layout, mode=mode))
+
+
+def _chosen(device: torch.device, *, dtype: Dtype | None, **others: int | str | None) -> dict[str, Any]:
+    """Return the settings of a step by name. Raises NotImplementedError for a precision that would take too long on a CPU."""
+    if dtype is not None and device.type == "cpu" and PRECISIONS[dtype].narrow_range:
+        raise NotImplementedError("some CPUs take 250 times longer in fp16, too long for a search; a suite can plan it alone")
+    return {"dtype": dtype, **others}
+
+
+@workload(
+    tags=("cnn", "training"),
+    values=(
+        Value("largest_batch", Unit.COUNT, "higher", "the largest batch found that fits into the memory", optional=True, role="largest"),
+    ),
+)
+def largest_batch(
+    device: torch.device,
+    *,
+    model: Model,
+    batch: Searched[Size] = None,
+    memory_gib: Limit[Annotated[float, Least(0)]] = None,
+    step: Literal["train", "infer"] = "train",
+    dtype: Dtype = "fp32",
+    layout: Layout = "nchw",
+) -> Work:
+    """Find the largest batch whose step fits into so many GiB, or take the step at a batch within them."""
+    if batch is None:
+        raise ValueError("a batch is found by a search; give batch=8 to take a step without one")
+    if step == "train":
+        return train_step(device, model=model, batch=batch, dtype=dtype, layout=layout, optimizer=usual_optimizer(model))
+    return infer_step(device, model=model, batch=batch, dtype=dtype, layout=layout)

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Clock, Dtype, Duration, Reported, Size, Spread, Switch, Unit, Value, Work, of_each_rank, workload
-from dlbench.kit.user_networks import forward_of, main_output, on_device, refuse_inputs_that_fail
+from dlbench.kit.user_networks import forward_of, main_output, on_device
 from dlbench.models import Model
 from dlbench.workloads.cnn import build_on, draw_batch, optimizer_of, train_step, training_step, usual_optimizer
 from dlbench.workloads.transfer import streams_of
@@ -122,7 +122,6 @@ def distillation(
     student_network = build_on(device, student, dtype, "nchw").train()
     inputs, _ = draw_batch(device, student, batch, dtype, "nchw")
     host_inputs = on_device(inputs, CPU, "fp32")
-    refuse_inputs_that_fail(teacher_network, teacher, host_inputs)
     teacher_forward = forward_of(teacher_network, host_inputs)
     student_forward = forward_of(student_network, inputs)
     teach: Callable[[], Tensor] = torch.no_grad()(lambda: main_output(teacher_forward(host_inputs)))

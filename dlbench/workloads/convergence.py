@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Clock, Dtype, Least, Reported, Role, Size, Unit, UserDefined, Value, Work, autocast, find_data, workload
+from dlbench.kit.batches import Given, OwnBatches
 from dlbench.kit.formats import FORMATS, Format, FormatName, Layer
-from dlbench.kit.user_batches import Given, OwnBatches
 from dlbench.kit.user_networks import forward_of, main_output, optimizer_of
 from dlbench.models import Model
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 from dlbench.workloads.cnn import build_on, draw_batch, is_classifier, loss_of, network_of, training_step
 
 SEEDS, CLASSES, BATCH, MOMENTUM = 6, 10, 64, 0.9
@@ -220,7 +220,7 @@ class SeededTraining:
             spread = math.sqrt(2 / shape[0]) * (0.5 if at == last else 1)
             drawn = torch.stack([spread * torch.randn(shape, generator=chance) for chance in self._chances]).to(device)
             self._layers.append(layer)
-            self._weights.append(layer.keep(drawn))
+            self._weights.append(layer.round_kept_weights(drawn))
             self._momenta.append(torch.zeros_like(drawn))
         self._scale = LossScale(device) if numbers.loss == "scaled" else None
 
@@ -260,8 +260,8 @@ class SeededTraining:
         if self._scale:
             gradients, finite = self._scale.unscale(gradients)
         for at, layer in enumerate(self._layers):
-            momentum = layer.keep_momentum(MOMENTUM * self._momenta[at] + gradients[at])
-            updated = layer.keep(weights[at] - rate * momentum)
+            momentum = layer.round_kept_momentum(MOMENTUM * self._momenta[at] + gradients[at])
+            updated = layer.round_kept_weights(weights[at] - rate * momentum)
             if finite is not None:  # a training that overflowed skips the step
                 momentum, updated = torch.where(finite, momentum, self._momenta[at]), torch.where(finite, updated, weights[at])
             self._momenta[at], self._weights[at] = momentum, updated

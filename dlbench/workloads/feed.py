@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from dlbench import Clock, Dtype, Feeding, Least, Role, Size, Unit, UserDefined, Value, Work, find_data, median_time, operands, workload
-from dlbench.kit.batches import BatchSource, EpochSampler, Source, batch_source
+from dlbench.kit.batches import BatchSource, EpochSampler, Given, OwnBatches, Source, batch_source, loaded_batches, time_alone
 from dlbench.kit.memory import gibibytes, refuse_more_than_left
 from dlbench.kit.precision import storage
-from dlbench.kit.step_counts import Counts, train_counts
-from dlbench.kit.user_batches import Given, OwnBatches, time_alone
+from dlbench.kit.steps import Counts, train_counts
 from dlbench.kit.user_networks import Loss
 from dlbench.models import Model, initialise
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 from dlbench.workloads.cnn import (
     OPTIMIZERS,
     UPDATE_PASSES,
@@ -33,6 +32,7 @@ from dlbench.workloads.cnn import (
     training_step,
     usual_optimizer,
 )
+from dlbench.workloads.transfer import streams_of
 
 IMAGE = (3, 32, 32)
 """As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""
@@ -56,7 +56,7 @@ def perceptron_step(device: torch.device, width: int, batch: int, dtype: Dtype) 
     step = training_step(device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network))
     with torch.device("meta"):
         example = torch.empty(batch, *IMAGE, dtype=storage(dtype)), torch.empty(batch, dtype=torch.int64)
-    return step, train_counts(network, "perceptron", cross_entropy, example, dtype, UPDATE_PASSES["sgd"])
+    return step, train_counts(network, cross_entropy, example, dtype, UPDATE_PASSES["sgd"])
 
 
 def network_step(device: torch.device, model: str, example: Given, dtype: Dtype) -> tuple[Loss, Counts]:
@@ -67,7 +67,7 @@ def network_step(device: torch.device, model: str, example: Given, dtype: Dtype)
     optimizer = usual_optimizer(model)
     update = optimizer_of(network, model, optimizer)
     step = training_step(device, update, dtype, loss_of(network, model, inputs))
-    return step, train_counts(network, model, partial(loss_of, model=model, inputs=inputs), example, dtype, UPDATE_PASSES.get(optimizer))
+    return step, train_counts(network, partial(loss_of, model=model, inputs=inputs), example, dtype, UPDATE_PASSES.get(optimizer))
 
 
 def draw_samples(device: torch.device, samples: int, dtype: Dtype) -> tuple[Tensor, Tensor]:
@@ -145,8 +145,8 @@ def feed(
         data_device = device if source == "resident" else torch.device("cpu")
         if data_device.type == "cpu":
             refuse_too_large(workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES)
-        order = EpochSampler(samples, batch, data_device)
-        batches = batch_source(source, draw_samples(data_device, samples, dtype), order, device, workers)
+        order, data = EpochSampler(samples, batch, data_device), draw_samples(data_device, samples, dtype)
+        batches = loaded_batches(data, order, device, dtype, workers) if source == "loader" else batch_source(source, data, order, device)
         step, counts = perceptron_step(device, width, batch, dtype)
     fetches = FetchTimer()
 
@@ -167,7 +167,7 @@ def feed(
         batches.pause()
         return values
 
-    return Work(call=call, report=report, items=batch, **counts.of_work())
+    return Work(call=call, report=report, items=batch, **counts)
 
 
 def refuse_parameters(device: torch.device, model: str | None, source: Source, workers: int, samples: int, width: int, batch: int) -> None:
@@ -186,12 +186,9 @@ def refuse_parameters(device: torch.device, model: str | None, source: Source, w
     if not own and workers and source != "loader":
         raise NotImplementedError(f"workers are those of source=loader; {source} has none")
     if device.type == "cpu" and source in ("pageable", "pinned", "prefetch"):
-        reason = "copies no batch" if source == "pageable" else "has neither page-locked memory nor streams"
-        raise NotImplementedError(f"a CPU {reason}; source=resident is the same without")
+        raise NotImplementedError("a CPU copies no batch; source=resident is the same without")
     if source in ("pinned", "prefetch"):
-        streams = torch.get_device_module(device)
-        if not (hasattr(streams, "Stream") and hasattr(streams, "Event")):
-            raise NotImplementedError(f"torch has no streams on {device.type}")
+        streams_of(device)
 
 
 def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) -> None:

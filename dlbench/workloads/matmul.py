@@ -121,15 +121,15 @@ def _scaled_work(device: torch.device, shape: tuple[int, int, int], batch: int, 
 def _report(product: Product, device: torch.device, dtype: ProductDtype, inner: int, clock: Clock) -> Mapping[str, Reported]:
     """Check the product against its operands; return its errors and its scales, or for single bits the time without packing instead."""
     refuse_wrong(product, dtype, inner)
-    errors = _errors(device, dtype, inner, product)
-    if product.bits:
-        return {**errors, "packed_s": median_time(product.bits.multiply_packed, clock)}
+    errors = _errors(device, dtype, inner)
+    if product.call_packed:
+        return {**errors, "packed_s": median_time(product.call_packed, clock)}
     return {**errors, "scales": [operand.scale.item() for operand in (product.left, product.right)]}
 
 
-def _errors(device: torch.device, dtype: ProductDtype, inner: int, timed: Product | None = None) -> Mapping[str, Reported]:
+def _errors(device: torch.device, dtype: ProductDtype, inner: int) -> Mapping[str, Reported]:
     """Return the errors of `product_errors` that a precision has."""
     if dtype not in _NARROWER:
         return {}
-    error, product_error = product_errors(device, dtype, inner, timed)
+    error, product_error = product_errors(device, dtype, inner)
     return {"error": error, "product_error": product_error} if dtype in _ROUNDED_BEFORE else {"error": error}

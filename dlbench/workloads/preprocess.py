@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from dlbench import Clock, Data, Dtype, Feeding, Size, Work, autocast, workload
+from dlbench.kit.batches import OwnBatches, time_alone
 from dlbench.kit.memory import refuse_more_than_left
-from dlbench.kit.user_batches import OwnBatches, time_alone
 from dlbench.models import Model
 from dlbench.workloads import feed
 from dlbench.workloads.cnn import build_on, draw_batch

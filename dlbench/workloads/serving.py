@@ -29,16 +29,15 @@ from dlbench import (
     Work,
     median_time,
     of_each_rank,
-    percentile,
     times_for,
     without_collection,
     workload,
 )
 from dlbench.kit.modes import INFERENCE_VALUES, InferenceMode
-from dlbench.kit.open_loop import PERCENTS, Arrivals, Batcher, schedule, serve, summarise_requests
+from dlbench.kit.open_loop import PERCENTS, Arrivals, Batcher, percentiles, schedule, serve, summarise_requests
 from dlbench.kit.serving_client import Client
 from dlbench.models import Model
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 from dlbench.workloads.cnn import infer_step
 from dlbench.workloads.transfer import warm_up
 
@@ -131,12 +130,8 @@ def closed_loop_values(instances: Sequence[Sequence[float]], batch: int, bound_s
 
     There are only the percentiles that so many calls allow.
     """
-    latencies = sorted(chain(*instances))
-    values: dict[str, Reported] = {}
-    for percent in PERCENTS:
-        latency_s = percentile(latencies, percent)
-        if latency_s is not None:
-            values[f"p{percent}_s"] = latency_s
+    latencies = list(chain(*instances))
+    values = percentiles(latencies)
     if bound_s is not None:
         values["within"] = sum(each <= bound_s for each in latencies) / len(latencies)
     values["items_per_s"] = sum(batch * len(calls) / sum(calls) for calls in instances)
@@ -165,12 +160,6 @@ OPEN_LOOP_VALUES = (
     _plain("requests", Unit.COUNT, "queries", "requests that these rest on"),
     _plain("late", Unit.FRACTION, "late", "how late 99 % of them were sent at most, over the bound; beyond 5 % the client is bound"),
     _plain("backlog", Unit.COUNT, "backlog", "requests that waited, beyond a batch, as the last was sent"),
-    _plain("scheduled_per_s", Unit.ITEMS_PER_S, None, "rate at which they were scheduled"),
-    _plain("offered_per_s", Unit.ITEMS_PER_S, None, "rate at which they were sent"),
-    _plain("completed_per_s", Unit.ITEMS_PER_S, None, "rate at which they were done"),
-    _plain("queue_s", Unit.SECONDS, None, "mean time from sending to the beginning of a batch"),
-    _plain("service_s", Unit.SECONDS, None, "mean time of their batches"),
-    _plain("own_cpu", Unit.NUMBER, None, "1 where the server leaves a CPU to the process that sends them, else 0"),
     _plain("saturation_per_s", Unit.ITEMS_PER_S, "saturation", "requests that a closed loop at the largest batch does in a second"),
     _plain("failing_per_s", Unit.ITEMS_PER_S, "failing_rate", "lowest rate found that misses the bound, or that of the closed loop"),
     Value("highest_per_s", Unit.ITEMS_PER_S, "higher", "highest rate found that keeps the bound", optional=True, role="highest_rate"),
@@ -220,10 +209,10 @@ def open_loop(
             return {"saturation_per_s": batch * len(latencies) / sum(latencies)}
         load = rate * median_time(services[batch], clock) / batch
         warm, count = count_requests(percentile, load, requests)
-        client_cpus, own_cpu = cpus_of_client(1 if device.type != "cpu" else torch.get_num_threads())
+        client_cpus = cpus_of_client(1 if device.type != "cpu" else torch.get_num_threads())
         with without_collection(), Client(schedule(arrivals, rate, warm + count, pattern), client_cpus) as client:
             stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), service, clock.stamp)
-        return {**summarise_requests(stamps, bound_s, batch, warm), "own_cpu": own_cpu}
+        return dict(summarise_requests(stamps, bound_s, batch, warm))
 
     largest = steps[batch]
     return Work(observe=observe, reference=largest.reference, inputs=largest.inputs, flops=largest.flops)
@@ -236,15 +225,12 @@ def count_requests(percentile: str, load: float, given: int | None) -> tuple[int
     return round(WARM * count), count
 
 
-def cpus_of_client(threads: int) -> tuple[Collection[int], bool]:
-    """Return the CPUs for the process that sends requests, and whether a server of so many threads leaves it one.
+def cpus_of_client(threads: int) -> Collection[int]:
+    """Return CPUs for the process that sends requests: those that a server of so many threads, pinned to its own, leaves it.
 
-    They are empty where it shares this process's CPUs.
+    They are empty where it shares this process's CPUs, and the system finds it one.
     """
     if not hasattr(os, "sched_getaffinity"):  # only Linux tells which CPUs a process may use
-        return (), False
+        return ()
     server_cpus = os.sched_getaffinity(0)
-    if len(server_cpus) > threads:
-        return set(), True
-    spare = os.sched_getaffinity(os.getppid()) - server_cpus
-    return spare, bool(spare)
+    return set() if len(server_cpus) > threads else os.sched_getaffinity(os.getppid()) - server_cpus

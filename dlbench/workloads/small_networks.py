@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Clock, Copies, Dtype, Least, Reported, Size, Sweep, Unit, Value, Work, operands, with_copies, workload
 from dlbench.kit.precision import storage
-from dlbench.kit.step_counts import train_counts
+from dlbench.kit.steps import train_counts
 from dlbench.models import initialise
 from dlbench.models.splitting import block
 from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, cross_entropy, training_step
@@ -35,7 +35,7 @@ def mlp_step(device: torch.device, *, batch: Sweep[Size], width: Size = 256, dty
         call=partial(training_step(device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network)), x, labels),
         inputs=(x, labels),
         items=batch,
-        **train_counts(network, "mlp", cross_entropy, (x, labels), dtype, UPDATE_PASSES["sgd"]).of_work(),
+        **train_counts(network, cross_entropy, (x, labels), dtype, UPDATE_PASSES["sgd"]),
     )
     return with_copies(device, work, copies)
 

@@ -16,7 +16,7 @@ import torch
 from dlbench import Role, Scratch, Size, Unit, Value, Work, scratch_folder, workload
 from dlbench.kit.memory import gibibytes, refuse_more_than_left
 from dlbench.models import Model
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 from dlbench.workloads.cnn import draw_batch
 
 SAMPLE_BYTES = 112 << 10
@@ -25,8 +25,6 @@ BLOCK = 4096
 """The largest block of usual disks: reads past the page cache have addresses, offsets and lengths that are multiples of it."""
 IN_ORDER = 1 << 20
 """Bytes of a read where one file is read in order."""
-MOST_AT_ONCE = 1 << 30
-"""Most bytes of one read: Linux ends each a page before 2 GiB."""
 USABLE_SHARE = 0.9
 """Share of the free space that may be used: other programs that write there need some."""
 EVICTIONS, PAUSE_S = 5, 0.2
@@ -70,12 +68,8 @@ def storage(
         if sample_bytes != SAMPLE_BYTES:
             raise ValueError(f"with model={model} samples are as large as its inputs; leave sample_bytes={sample_bytes} out")
         sample_bytes = input_bytes(model)
-        if access == "direct" and sample_bytes % BLOCK:
-            raise NotImplementedError(f"access=direct reads whole blocks of {BLOCK} bytes, and an input of {model} has {sample_bytes}")
     if access == "direct" and sample_bytes % BLOCK:
-        raise ValueError(f"access=direct reads whole blocks of {BLOCK} bytes; give a sample_bytes that is a multiple, not {sample_bytes}")
-    if sample_bytes > MOST_AT_ONCE:
-        raise ValueError(f"a sample is one read, of {MOST_AT_ONCE} bytes at most; give more samples of fewer bytes")
+        raise NotImplementedError(f"access=direct reads whole blocks of {BLOCK} bytes, and a sample has {sample_bytes}")
     paths = ensure_data_set(scratch_folder(), files, samples, sample_bytes)
     at_once = IN_ORDER if (files, order) == ("one", "sequential") else sample_bytes
     offsets = range(0, samples * sample_bytes if files == "one" else sample_bytes, at_once)
@@ -186,8 +180,7 @@ def ensure_data_set(folder: Path, files: str, samples: int, sample_bytes: int) -
         unfinished.rename(finished)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        described = f"{count} file{'' if count == 1 else 's'} of {size:,} bytes"
-        raise OSError(f"{described} can't be written in {folder}: {error.strerror}; name another folder by path") from error
+        raise OSError(f"files of {size:,} bytes can't be written in {folder}: {error.strerror}; name another folder by path") from error
     return [str(each) for each in sorted(finished.iterdir())]
 
 
@@ -199,8 +192,6 @@ def refuse_more_than_free(folder: Path, count: int, size: int) -> None:
     if needed > USABLE_SHARE * free:
         usable = f"{gibibytes(USABLE_SHARE * free)} of the {gibibytes(free)} that are free there may be used"
         raise NotImplementedError(f"the data takes {gibibytes(needed)}, and {usable}; name another disk by path")
-    if disk.f_files and count > USABLE_SHARE * disk.f_favail:
-        raise NotImplementedError(f"{count:,} files would be more than the {disk.f_favail:,} that the disk can still have")
 
 
 def write_random(path: Path, size: int) -> None:

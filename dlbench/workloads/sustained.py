@@ -6,14 +6,27 @@ from itertools import pairwise, repeat
 
 import torch
 
-from dlbench import Clock, Dtype, Duration, Layout, Reported, Size, Switch, Unit, Value, Work, metered_window, without_collection, workload
+from dlbench import (
+    Clock,
+    Dtype,
+    Duration,
+    Layout,
+    Reported,
+    Size,
+    Switch,
+    Unit,
+    Value,
+    Work,
+    median_time,
+    metered_window,
+    without_collection,
+    workload,
+)
 from dlbench.models import Model
 from dlbench.workloads.cnn import infer_step, train_step, usual_optimizer
 
 CPU_S, ACCELERATOR_S = 30.0, 60.0
 """Length of the window by default: an accelerator's clock takes longer to settle, as its cooler warms up."""
-WARMUP_S, WARM_CALLS = 0.5, 2
-"""Least time and calls of the warm-up: enough for what is initialised lazily, and too short to heat anything."""
 BLOCK_S = 0.1
 """Length of a block of calls from one reading of the clock to the next: each reading lets the device's queue run empty."""
 BURST_S, BURST_BLOCKS = 1.0, 3
@@ -80,12 +93,7 @@ def sustained(step: Work, device: torch.device, seconds: float | None = None) ->
     interval_s = min(POINTS_S, window_s / FEWEST_POINTS)
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        call()
-        warmup_begun_s, warm_calls = clock.now(), 0
-        while warm_calls < WARM_CALLS or clock.now() - warmup_begun_s < WARMUP_S:
-            call()
-            warm_calls += 1
-        call_s = max((clock.now() - warmup_begun_s) / warm_calls, 1e-9)
+        call_s = max(median_time(call, clock), 1e-9)  # a warm-up, too, for what is initialised lazily, and too short to heat anything
         calls = max(1, round(BLOCK_S / call_s))
         with without_collection(), metered_window(interval_s) as metered:
             begun_s, ends = clock.now(), [0.0]

@@ -1,7 +1,6 @@
 """Steps of transformers: BERT-base and GPT-2 in training and inference, and the step in which GPT-2 writes one more token."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +11,7 @@ from dlbench import Dtype, Size, Sweep, Switch, Work, operands, workload
 from dlbench.kit.memory import refuse_more_than_left
 from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution
 from dlbench.kit.precision import storage
-from dlbench.kit.step_counts import forward_counts
+from dlbench.kit.steps import forward_counts
 from dlbench.kit.user_networks import Loss, forward_of, on_device
 from dlbench.models import for_inference, language_models, on_meta, with_random_weights
 from dlbench.workloads.cnn import UPDATE_PASSES, Implementation, inference_work, optimizer_of, training_execution, training_work
@@ -105,7 +104,7 @@ def transformer_infer_step(
     network = for_inference(with_random_weights(on_meta(transformer.make))).to(device=device, dtype=storage(dtype))
     training_inputs, _ = transformer.draw(batch, seq)
     inputs = on_device(training_inputs[: transformer.inference_inputs], device, dtype)
-    counts = forward_counts(network, "", inputs, dtype)
+    counts = forward_counts(network, inputs, dtype)
     return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch * seq)
 
 
@@ -135,7 +134,7 @@ def decode_step(
     ids = torch.randint(language_models.GPT2_VOCABULARY, (batch, 1)).to(device)
     # Each weight once, but of the table of positions one row; all keys and values once.
     moved = (numbers - language_models.GPT2_POSITIONS * width + cached) * storage(dtype).itemsize
-    counts = replace(forward_counts(network, "", (ids, caches), dtype), bytes=moved, least_bytes=moved)
+    counts = {**forward_counts(network, (ids, caches), dtype), "bytes": moved, "least_bytes": moved}
     return inference_work(execution, network, lambda ids: network(ids, caches), ids, dtype, counts, items=batch)
 
 

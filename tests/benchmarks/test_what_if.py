@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import what_if
 from dlbench.core.reference.published import WHAT_IF_TABLE, fitted, published_figures
-from dlbench.kit.step_counts import train_counts
+from dlbench.kit.steps import train_counts
 from dlbench.workloads.cnn import cross_entropy
 
 pytestmark = pytest.mark.real

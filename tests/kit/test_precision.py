@@ -12,35 +12,29 @@ from dlbench.models import BLOCK
 CPU = torch.device("cpu")
 
 
+OUTPUTS = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "amp_bf16": torch.bfloat16,
+    "amp_fp16": torch.float16,
+}
+
+
 def test_storage_and_output_of_every_precision() -> None:
-    assert {dtype: (storage(dtype), output(dtype)) for dtype in get_args(Dtype)} == {
-        "fp64": (torch.float64, torch.float64),
-        "fp32": (torch.float32, torch.float32),
-        "tf32": (torch.float32, torch.float32),
-        "bf16": (torch.bfloat16, torch.bfloat16),
-        "fp16": (torch.float16, torch.float16),
-        "amp_bf16": (torch.float32, torch.bfloat16),
-        "amp_fp16": (torch.float32, torch.float16),
-    }
+    assert {dtype: output(dtype) for dtype in get_args(Dtype)} == OUTPUTS
+    assert {dtype: storage(dtype) for dtype in get_args(Dtype)} == OUTPUTS | dict.fromkeys(("amp_bf16", "amp_fp16"), torch.float32)
 
 
 @pytest.mark.parametrize("dtype", get_args(Dtype))
-def test_operands_are_the_same_numbers_in_every_precision(dtype: Dtype) -> None:
+def test_operands_are_the_same_numbers_in_every_precision_and_large_ones_repeat_them_with_no_two_rows_alike(dtype: Dtype) -> None:
     torch.manual_seed(3)
-    a, b = operands(CPU, (4, 5), (6,), dtype=dtype)
+    small, a, b = operands(CPU, (4, 5), (512, 256), (131, 1009), dtype=dtype)
     torch.manual_seed(3)
-    expected_a, expected_b = torch.randn(4, 5), torch.randn(6)
-    assert a.dtype == b.dtype == storage(dtype)
-    assert torch.equal(a, expected_a.to(storage(dtype)))
-    assert torch.equal(b, expected_b.to(storage(dtype)))
-
-
-@pytest.mark.parametrize("dtype", get_args(Dtype))
-def test_large_operands_repeat_their_numbers_and_have_no_two_rows_alike(dtype: Dtype) -> None:
-    torch.manual_seed(3)
-    a, b = operands(CPU, (512, 256), (131, 1009), dtype=dtype)
-    torch.manual_seed(3)
-    drawn, other = (torch.randn(BLOCK).to(storage(dtype)) for _ in range(2))
+    few, drawn, other = (torch.randn(numbers).to(storage(dtype)) for numbers in (20, BLOCK, BLOCK))
+    assert torch.equal(small.view(-1), few)
     assert torch.equal(a.view(-1), drawn.repeat(2)[: 512 * 256])
     assert torch.equal(b.view(-1), other.repeat(3)[: 131 * 1009])
     for matrix in (a, b, a.T, b.T):
@@ -57,9 +51,4 @@ def test_autocast_is_on_inside_the_function_only_and_only_for_amp() -> None:
         "amp_fp16": torch.float16,
     }
     assert in_force() is None
-
-
-def test_a_pure_precision_is_called_without_a_wrapper() -> None:
-    def function() -> None: ...
-
-    assert autocast(CPU, "fp32", function) is function
+    assert autocast(CPU, "fp32", in_force) is in_force  # without a wrapper

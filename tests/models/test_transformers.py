@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench.models import for_inference, language_models, on_meta, with_random_weights
-from dlbench.models.language_models import Attention, TransformerLayer
+from dlbench.models.language_models import TransformerLayer
 from dlbench.models.operations import count_step
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "data" / "models.json").read_text())["bert"]
@@ -121,11 +121,7 @@ def test_the_heads_look_where_they_are_told_and_share_the_words(monkeypatch: pyt
     torch.testing.assert_close(language_models.pretraining_loss((words, follows), (), right), expected)
 
 
-def test_heads_that_do_not_divide_a_width_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^7 heads do not divide a width of 768; give a width that is a multiple of the heads$"):
-        Attention(768, 7)
-
-
+@pytest.mark.real  # at full width
 @torch.no_grad()
 @pytest.mark.parametrize("make", [language_models.Bert, language_models.GPT2])
 def test_activations_neither_explode_nor_vanish(make) -> None:

@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 
 from dlbench import Work, scratch_folder, workload
-from dlbench.kit.compiler import CompilerCache
-from dlbench.kit.modes import VALUES
+from dlbench.kit.modes import VALUES, CompilerCache
 
 
 @workload(values=VALUES, writes_files=True)

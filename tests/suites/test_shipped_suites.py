@@ -39,16 +39,12 @@ def values(cases, workload, parameter):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_plans_valid_cases_and_asks_a_question(name, planned):
+def test_each_plans_valid_cases_none_twice_and_asks_a_question(name, planned, signatures):
     assert load(name).about
     assert all(case.suite == name for case in planned(name))
-
-
-@pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cuda:0"]])
-@pytest.mark.parametrize("name", NAMES)
-def test_no_suite_plans_a_case_twice_but_full(name, devices, signatures):
-    planned = list(planning.plan([load(name)], signatures, devices, include_absent=False))
-    assert name == "full" or len(planned) == planning.count([load(name)], devices, include_absent=False)
+    for devices in (["cpu"], ["cpu", "cuda:0"]):
+        cases = list(planning.plan([load(name)], signatures, devices, include_absent=False))
+        assert name == "full" or len(cases) == planning.count([load(name)], devices, include_absent=False)
 
 
 def test_quick_holds_real_models_and_ends_in_three_minutes_a_device(planned, signatures):
@@ -63,12 +59,8 @@ def test_quick_holds_real_models_and_ends_in_three_minutes_a_device(planned, sig
     assert policy.budget_s == 180
     assert planning.policy_of([load("quick")], signatures, ["cpu", "cuda:0"]).budget_s == 360
     assert planning.estimate(Policy(rounds=1, max_rounds=1, round_s=policy.round_s), len(cases)) <= 24
-
-
-@pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cuda:0"]])
-def test_quick_has_no_more_cases_than_seven_rounds_can_judge(signatures, devices):
-    """With more, seven rounds a side could not call any of them slower: docs/compare.md has the table."""
-    assert planning.count([load("quick")], devices) <= 42
+    # With more cases seven rounds a side could not call any of them slower: docs/compare.md has the table.
+    assert max(planning.count([load("quick")], devices) for devices in (["cpu"], ["cpu", "cuda:0"])) <= 42
 
 
 def test_precision_takes_every_precision_through_every_workload(planned):
@@ -77,31 +69,20 @@ def test_precision_takes_every_precision_through_every_workload(planned):
         assert values(cases, workload, "dtype") == set(get_args(ProductDtype if workload == "matmul" else Dtype))
 
 
-def test_no_case_of_full_has_less_time_than_in_its_own_suite():
-    assert load("full").policy.timeout_s == max(load(name).policy.timeout_s for name in INCLUDED)
-
-
-def test_full_leaves_out_what_says_why():
-    others = set(NAMES) - {"full"}
+def test_full_is_all_the_others_together_but_those_that_say_why_not_and_says_how_long_it_takes(planned, signatures):
+    full, others = load("full"), set(NAMES) - {"full"}
+    assert full.policy.timeout_s == max(load(name).policy.timeout_s for name in INCLUDED)
     assert set(INCLUDED) == {name for name in others if "(Not in full: " not in load(name).about}
     assert {"noise", "self"} <= others - set(INCLUDED)
     assert sorted(set(PLACES.values())) == sorted(PLACES.values())
-
-
-def test_full_says_how_long_it_takes(signatures):
-    suites, half_hours = [load("full")], []
+    assert [case.id for case in planned("full")] == [case.id for case in planned(*INCLUDED)]
+    assert planning.count([full], ["cpu"]) == planning.count(load_all(INCLUDED), ["cpu"])
+    half_hours = []
     for devices in (["cpu"], ["cpu", "cuda:0"]):
-        policy = planning.policy_of(suites, signatures, devices)
-        cases = planning.plan(suites, signatures, devices, include_absent=False)
-        half_hours.append(round(planning.estimate(policy, len(list(cases))) / 1800))
+        cases = planning.plan([full], signatures, devices, include_absent=False)
+        half_hours.append(round(planning.estimate(planning.policy_of([full], signatures, devices), len(list(cases))) / 1800))
     on_cpu, with_gpu = (f"{each / 2:g}" for each in half_hours)
-    assert f" in about {on_cpu} hours on a CPU, {with_gpu} with a GPU, " in load("full").about
-
-
-def test_full_is_all_the_others_together(planned):
-    others = planned(*INCLUDED)
-    assert [case.id for case in planned("full")] == [case.id for case in others]
-    assert planning.count([load("full")], ["cpu"]) == planning.count(load_all(INCLUDED), ["cpu"])
+    assert f" in about {on_cpu} hours on a CPU, {with_gpu} with a GPU, " in full.about
 
 
 @pytest.fixture(scope="module")

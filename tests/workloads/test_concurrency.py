@@ -6,7 +6,7 @@ import pytest
 import torch
 from two_ranks import run_ranks
 
-from dlbench.testing import ManualClock, set_up
+from dlbench.testing import ManualClock
 from dlbench.workloads import concurrency
 from dlbench.workloads.concurrency import compare_speeds, part_of, rates, run_for, usable_cpus
 
@@ -17,9 +17,6 @@ def test_steps_count_while_all_run_and_by_their_share_at_both_ends():
     # All run from 1 s, when the first has ended a step, to 4.5 s: 3.5 of its steps, and 0.75 + 1 of the other's.
     assert rates([[1, 2, 3, 4, 5, 6], [0.5, 2.5, 4.5]]) == pytest.approx([1.0, 0.5])
     assert rates([[2.0, 4.0, 8.0]]) == pytest.approx([2 / 6])
-
-
-def test_sides_that_never_ran_together_have_no_rates():
     with pytest.raises(ValueError, match="one side had ended before another had made a step; give more seconds"):
         rates([[1, 2, 3], [3, 4]])
 
@@ -73,36 +70,6 @@ def test_cores_are_shared_out_evenly():
         part_of([7], 0, 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "error", "said"),
-    [
-        (
-            "concurrent_training",
-            {"model": "resnet18"},
-            ValueError,
-            "one training is not several; give networks or instances, 2 or more in all",
-        ),
-        ("concurrent_training", {"model": "resnet18", "networks": 99}, NotImplementedError, "99 at once need as many cores, and there are"),
-        (
-            "concurrent_training",
-            {"model": "resnet18", "networks": 2, "launch": "one_thread"},
-            NotImplementedError,
-            "of kind cpu has no streams",
-        ),
-        (
-            "distillation",
-            {"teacher": "resnet18", "student": "resnet18", "launch": "one_thread"},
-            NotImplementedError,
-            "of kind cpu has no streams",
-        ),
-        ("distillation", {"teacher": "resnet18", "student": "resnet18", "free_core": True}, ValueError, "on a CPU alone leave it out"),
-    ],
-)
-def test_what_does_not_go_together_says_so_before_anything_runs(name, given, error, said):
-    with pytest.raises(error, match=said):
-        set_up(name, batch=1, **given)
-
-
 PROCESSES = """
 from types import SimpleNamespace
 from dlbench.workloads import concurrency
@@ -119,6 +86,7 @@ print(values, len(reads), of_each_rank(rank))
 """
 
 
+@pytest.mark.real
 def test_processes_count_their_steps_in_one_window_and_read_the_clock_as_often(tmp_path):
     """Rank 0 steps once a second, alone too, and rank 1 once in two; their clock is the same."""
     values = {"at_once_items_per_s": 12.0, "in_turn_items_per_s": 8.0, "kept": [1.0, 0.5], "overlap_efficiency": 0.5}

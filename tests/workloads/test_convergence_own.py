@@ -14,7 +14,7 @@ from dlbench.harness.worker import user
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import convergence
 
-GIVEN = {"model": "signs", "source": "numbers", "batch": 16}
+GIVEN = {"model": "signs", "source": "numbers", "batch": 16, "format": "fp32"}
 
 
 def squares(output, targets):
@@ -49,15 +49,12 @@ def trained(**given):
     return set_up("convergence", **{**GIVEN, **given}).observe(ManualClock())
 
 
-def test_each_seed_learns_and_learns_the_same_again():
+@pytest.mark.real  # it trains for seconds
+def test_each_seed_learns_and_a_network_with_a_loss_of_its_own_is_judged_by_that_on_batches_that_it_has_not_seen():
     values = trained(format="fp32", steps=300)
     assert min(values["accuracy"]) > 0.9
     assert values["loss_curve"][-1] < values["loss_curve"][0]
     assert (len(values["loss_curve"]), sum(values["diverged"]), len(set(values["loss"]))) == (40, 0, 6)
-    assert trained(format="fp32", steps=300) == values
-
-
-def test_a_network_with_a_loss_of_its_own_is_judged_by_that_on_batches_that_it_has_not_seen():
     fp32, bf16 = (trained(model="regression", format=name, steps=300) for name in ("fp32", "bf16"))
     assert "accuracy" not in fp32
     assert max(fp32["loss"]) < 0.2  # of guessing the mean 0.25
@@ -65,67 +62,38 @@ def test_a_network_with_a_loss_of_its_own_is_judged_by_that_on_batches_that_it_h
     assert bf16["loss"] == pytest.approx(fp32["loss"], abs=0.03)
 
 
-def test_a_seed_begins_and_goes_on_alike_in_each_precision():
-    fp32, amp = (trained(format=name, steps=4) for name in ("fp32", "amp_bf16"))
+def test_a_seed_begins_and_goes_on_alike_again_and_in_each_precision_and_may_diverge():
+    fp32, again, amp, faster = (trained(steps=4, **given) for given in ({}, {}, {"format": "amp_bf16"}, {"rate": 0.5}))
+    assert fp32 == again
     assert amp["loss"] == pytest.approx(fp32["loss"], rel=0.02)
-    assert amp["loss"] != fp32["loss"]
-    assert trained(format="fp32", steps=4, rate=0.5)["loss"] != fp32["loss"]
+    assert len({each["loss"] for each in (fp32, amp, faster)}) == 3
+    exploded, slower = trained(model="exploding", steps=5), trained(model="exploding", steps=5, rate=0.01)
+    assert (exploded["diverged"], slower["diverged"]) == ((1,) * 6, (0,) * 6)
+    assert exploded["loss"] == pytest.approx([10 * math.log(10)] * 6)
 
 
 def test_accuracy_is_of_one_batch_in_five_that_no_seed_has_trained_on(monkeypatch):
-    taken = []
-    step = convergence.training_step
-    monkeypatch.setattr(
-        convergence, "training_step", lambda *given: lambda inputs, targets: (taken.append(inputs), step(*given)(inputs, targets))[1]
-    )
+    taken, step = [], convergence.training_step
+
+    def noting(*given):
+        return lambda inputs, targets: (taken.append(inputs), step(*given)(inputs, targets))[1]
+
+    monkeypatch.setattr(convergence, "training_step", noting)
     torch.manual_seed(0)
     convergence.own_training(torch.device("cpu"), "signs", "numbers", 16, "fp32", None, 400)(1)
     assert len({each.data_ptr() for each in taken}) == 65 - 13
 
 
-def test_a_training_by_an_optimizer_of_its_own_has_its_rate_and_may_diverge():
-    values = trained(model="exploding", format="fp32", steps=5)
-    assert values["diverged"] == (1,) * 6
-    assert values["loss"] == pytest.approx([10 * math.log(10)] * 6)
-    assert trained(model="exploding", format="fp32", steps=5, rate=0.01)["diverged"] == (0,) * 6
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "said"),
-    [
-        ({"source": None}, ValueError, "model=signs is trained on batches of your own; give source=…"),
-        ({"model": None}, ValueError, "network=mlp takes a rate, and neither source nor batch"),
-        ({"batch": 1040}, ValueError, "data 'numbers' has 1 batch of 1040 an epoch, and one is held out; give a smaller batch"),
-        ({"format": "binary"}, NotImplementedError, "format=binary is emulated in dlbench's own networks; yours take fp32, bf16"),
-    ],
-)
-def test_what_cannot_be_trained_so_says_why(given, error, said):
-    asked = {name: value for name, value in {**GIVEN, "format": "fp32", **given}.items() if value is not None}
-    with pytest.raises(error, match=said):
-        set_up("convergence", **asked)
-
-
-FILE = """
-import dlbench
-from torch import nn
-
-
-@dlbench.network(inputs=(6,), classes=3)
-def mine():
-    return nn.Linear(6, 3)
-"""
-
-
 def test_a_file_takes_the_place_of_dlbench_s_own_networks_and_fp32_comes_first(tmp_path):
     options = (str(front_door.PLUGINS / "own_data.py"), "--set", "source=loaded", "--device", "cpu")
     listed = shared_hosts.dlbench("list", "convergence", *options, cwd=tmp_path)
-    assert listed.out.split() == [
-        f"convergence[format={name},steps=300,model=small,source=loaded]@cpu" for name in ("fp32", "amp_bf16", "bf16")
-    ]
-    (tmp_path / "mine.py").write_text(FILE)
+    names = [f"convergence[format={name},steps=300,model=small,source=loaded]@cpu" for name in ("fp32", "amp_bf16", "bf16")]
+    assert listed.out.split() == names
+    network = "@dlbench.network(inputs=(6,), classes=3)\ndef mine():\n    return nn.Linear(6, 3)\n"
+    (tmp_path / "mine.py").write_text(f"import dlbench\nfrom torch import nn\n\n\n{network}")
     lacking = shared_hosts.dlbench("run", "convergence", "mine.py", "--device", "cpu", cwd=tmp_path)
     right = "put @dlbench.data above a function that returns batches (docs/feeding.md shows one)"
-    told = f"convergence.toml, bench 3 (convergence): source = own means one of your own, and there is none; {right}"
-    assert (lacking.code, lacking.err) == (2, f"dlbench: {told}\n")
+    said = f"convergence.toml, bench 3 (convergence): source = own means one of your own, and there is none; {right}"
+    assert (lacking.code, lacking.err) == (2, f"dlbench: {said}\n")
     without = shared_hosts.dlbench("list", "convergence", "--device", "cpu", cwd=tmp_path)
     assert (without.code, "model=" in without.out, "format=binary" in without.out) == (0, False, True)

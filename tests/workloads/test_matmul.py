@@ -1,12 +1,11 @@
 """Matrix products: right results, and counts by independent formulas."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
 
 from dlbench import Dtype, ProductDtype
-from dlbench.core.model import Work
 from dlbench.core.precision import PRECISIONS, SCALED
 from dlbench.kit import memory
 from dlbench.kit.precision import output, storage
@@ -16,10 +15,6 @@ from dlbench.workloads.matmul import VALUES, matmul
 pytestmark = pytest.mark.usefixtures("scratch")
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
-
-
-def counts(work: Work) -> tuple[float | None, float | None, float | None]:
-    return work.items, work.flops, work.bytes
 
 
 @pytest.mark.parametrize("dtype", get_args(Dtype))
@@ -36,21 +31,6 @@ def test_the_call_multiplies_its_inputs(dtype: Dtype, batch: int) -> None:
     assert (product.double() - exact).abs().max().item() <= TOLERANCE[product.dtype] * scale
 
 
-def test_a_cold_cache_is_made_so_ahead_of_each_call_and_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "last_cache_bytes", lambda device: 3 << 20)
-    written: list[int] = []
-    monkeypatch.setattr(torch.Tensor, "zero_", lambda tensor: written.append(tensor.nbytes))
-    torch.manual_seed(0)
-    cold = matmul(CPU, n=8, cache="cold")
-    torch.manual_seed(0)
-    hot = matmul(CPU, n=8)
-    assert hot.before is None
-    assert cold.before is not None
-    cold.before()
-    assert written == [2 * (3 << 20)]
-    assert torch.equal(cold.call(), hot.call())
-
-
 @pytest.mark.parametrize(
     ("params", "expected"),
     [
@@ -64,76 +44,43 @@ def test_a_cold_cache_is_made_so_ahead_of_each_call_and_changes_no_result(monkey
         ({"n": 16, "m": 32, "k": 48, "dtype": "binary"}, (1, 2 * 16 * 32 * 48, 32 * 48 * 4 + 16 * 8 + 32 * 16 * 4)),
     ],
 )
-def test_counts_are_those_of_the_shapes(params: dict[str, object], expected: tuple[int, int, int]) -> None:
-    assert counts(matmul(CPU, **params)) == expected
+def test_counts_are_those_of_the_shapes(params: dict[str, Any], expected: tuple[int, int, int]) -> None:
+    work = matmul(CPU, **params)
+    assert (work.items, work.flops, work.bytes) == expected
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_it_reports_what_it_declares_of_each_precision(dtype: ProductDtype) -> None:
-    if dtype.startswith("fp8"):
-        products_in_fp8_or_skip()
-    work = matmul(CPU, n=48, k=32, dtype=dtype)
-    assert work.report is not None
-    assert work.report(ManualClock()).keys() == {each.name for each in VALUES if each.applies({"dtype": dtype})}
-
-
-@pytest.mark.parametrize("dtype", SCALED)
-def test_operands_with_scales_are_the_numbers_of_all_other_precisions(dtype: ProductDtype) -> None:
-    if dtype.startswith("fp8"):
-        products_in_fp8_or_skip()
+def test_each_precision_reports_what_it_declares_and_scaled_operands_are_the_numbers_of_all_others(dtype: ProductDtype) -> None:
     torch.manual_seed(3)
-    plain = matmul(CPU, n=16, m=32, k=48)
+    plain = matmul(CPU, n=48, k=32)
     torch.manual_seed(3)
-    work = matmul(CPU, n=16, m=32, k=48, dtype=dtype)
+    try:
+        work = matmul(CPU, n=48, k=32, dtype=dtype)
+    except NotImplementedError as error:
+        pytest.skip(str(error))  # of fp8, in an old torch
+    values = work.report(ManualClock())
+    assert values.keys() == {each.name for each in VALUES if each.applies({"dtype": dtype})}
     a, right = plain.inputs[0], plain.call().double()
     if dtype == "binary":
         assert torch.equal(work.inputs[0], a)
-        return
-    left, scales = work.inputs[0].double(), work.report(ManualClock())["scales"]
-    step = torch.finfo(work.inputs[0].dtype).eps if dtype != "int8" else 1.0
-    assert ((left * scales[0] - a).abs() <= (a.abs() * step if dtype != "int8" else scales[0]) + 2.0**-9 * scales[0]).all()
-    product = work.call().double() * (scales[0] * scales[1] if dtype == "int8" else 1)
-    assert ((product - right).norm() / right.norm()).item() < 0.1
+    elif dtype in SCALED:
+        left, scales = work.inputs[0].double(), values["scales"]
+        most = scales[0] if dtype == "int8" else a.abs() * torch.finfo(work.inputs[0].dtype).eps
+        assert ((left * scales[0] - a).abs() <= most + 2.0**-9 * scales[0]).all()
+        product = work.call().double() * (scales[0] * scales[1] if dtype == "int8" else 1)
+        assert ((product - right).norm() / right.norm()).item() < 0.1
 
 
-def test_the_error_of_int8_is_that_of_the_product_itself_whose_scale_the_largest_of_all_numbers_gives() -> None:
-    torch.manual_seed(3)
-    plain = matmul(CPU, n=512, k=160)  # more numbers than are drawn, so that they repeat
-    torch.manual_seed(3)
-    values = matmul(CPU, n=512, k=160, dtype="int8").report(ManualClock())
-    a, b = (each.double() for each in plain.inputs)
-    scales = torch.stack((a.abs().max(), b.abs().max())) / 127
-    assert values["scales"] == pytest.approx(scales.tolist())
-    exact, rounded = a @ b, ((a / scales[0]).round() @ (b / scales[1]).round()) * scales.prod()
-    off = (rounded - exact)[:32, :64].norm(dim=0) / exact[:32, :64].norm(dim=0)
-    assert values["error"][0] == pytest.approx(off.square().mean().sqrt().item(), rel=1e-4)
-    assert values["product_error"][0] == 0
-
-
-def test_one_pair_of_matrices_a_call_has_scales() -> None:
-    with pytest.raises(NotImplementedError, match="in int8 a call multiplies one pair of matrices; leave batch at 1"):
-        matmul(CPU, n=16, batch=2, dtype="int8")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "sizes", "sentence"),
-    [
-        ("int8", {"n": 16}, "takes more than 16 rows, and k and n that are multiples of 8, not m=16, k=16, n=16"),
-        (
-            "int8",
-            {"n": 24, "k": 36},
-            "takes more than 16 rows, and k and n that are multiples of 8, not m=24, k=36, n=24",
-        ),
-        ("fp8_e4m3", {"n": 24}, "takes k and n that are multiples of 16, not m=24, k=24, n=24"),
-    ],
-)
-def test_sizes_that_kernels_of_accelerators_do_not_take_are_told(dtype: ProductDtype, sizes: dict[str, int], sentence: str) -> None:
-    with pytest.raises(NotImplementedError, match=f"in {dtype} a product {sentence}"):
-        matmul(torch.device("cuda"), **sizes, dtype=dtype)
-
-
-def products_in_fp8_or_skip() -> None:
-    try:
-        matmul(CPU, n=16, dtype="fp8_e4m3")
-    except NotImplementedError as error:
-        pytest.skip(str(error))
+def test_a_cold_cache_is_made_so_ahead_of_each_call_and_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "last_cache_bytes", lambda device: 3 << 20)
+    written: list[int] = []
+    monkeypatch.setattr(torch.Tensor, "zero_", lambda tensor: written.append(tensor.nbytes))
+    torch.manual_seed(0)
+    cold = matmul(CPU, n=8, cache="cold")
+    torch.manual_seed(0)
+    hot = matmul(CPU, n=8)
+    assert hot.before is None
+    assert cold.before is not None
+    cold.before()
+    assert written == [2 * (3 << 20)]
+    assert torch.equal(cold.call(), hot.call())

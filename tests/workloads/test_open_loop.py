@@ -21,29 +21,23 @@ CPU = torch.device("cpu")
 PLUGIN = str(front_door.ROOT / "tests/plugins/serving_faults.py")
 QUEUE = str(front_door.ROOT / "tests/plugins/scripted_queue.py")
 HEAD = 'about = "Rates."\n[policy]\nrounds = 1\nmax_rounds = 1\ntimeout_s = 60\n'
-ARRIVALS = ["poisson", "constant"]
 
 
-def suite(folder: Path, **axes: Any) -> str:
-    given = {"model": "server", "bound_ms": 1e6, "requests": 100, **axes}
-    lines = "\n".join(f"axes.{name} = {value!r}" for name, value in given.items())
-    return front_door.suite(folder, f'workload = "open_loop"\ndevices = ["cpu"]\n{lines}', head=HEAD)
-
-
-def ended(folder: Path, *arguments: str, **axes: Any) -> tuple[Any, Any]:
-    done = shared_hosts.dlbench("run", suite(folder, **axes), PLUGIN, "-o", "o.jsonl", *arguments, cwd=folder)
+def ended(folder: Path, *benches: dict[str, Any]) -> tuple[Any, Any]:
+    texts = []
+    for axes in benches:
+        given = {"model": "server", "bound_ms": 1e6, "requests": 100, "rate": 1000.0, **axes}
+        texts.append('workload = "open_loop"\ndevices = ["cpu"]\n' + "\n".join(f"axes.{name} = {value!r}" for name, value in given.items()))
+    done = shared_hosts.dlbench("run", front_door.suite(folder, *texts, head=HEAD), PLUGIN, "-o", "o.jsonl", cwd=folder)
     return done, measurements(folder / "o.jsonl") if (folder / "o.jsonl").exists() else []
 
 
 def test_a_row_has_rates_latencies_and_their_parts(tmp_path: Path) -> None:
-    done, rows = ended(tmp_path, rate=1000.0, arrivals=ARRIVALS, batch=4, wait_ms=1.0)
+    done, rows = ended(tmp_path, {"arrivals": ["poisson", "constant"], "batch": 4, "wait_ms": 1.0})
     assert done.code == 0, done.err
-    values, constant = (next(each for each in rows if each["case"]["params"]["arrivals"] == name)["values"] for name in ARRIVALS)
-    assert (values["requests"], len(values["missed"]), values["within"]) == (100, 7, 1.0)
-    assert values["queue_s"] > 0 < values["service_s"]
-    assert values["late"] >= 0
-    assert constant["scheduled_per_s"] == pytest.approx(1000)
-    assert values["scheduled_per_s"] != pytest.approx(1000, rel=1e-6)
+    for values in (each["values"] for each in rows):
+        assert (values["requests"], len(values["missed"]), values["within"]) == (100, 7, 1.0)
+        assert values["late"] >= 0
 
 
 class ScriptedDevice:
@@ -104,16 +98,15 @@ def test_requests_are_put_into_batches_of_powers_of_two_and_padded(monkeypatch: 
     assert len(device.times) == 220, "a tenth goes ahead"
     assert values["requests"] == 200
     assert (values["within"], values["late"], values["backlog"]) == (1.0, 0.0, 0)
-    assert values["scheduled_per_s"] == values["offered_per_s"] == pytest.approx(700)
 
 
 @pytest.mark.parametrize(
     ("mine", "others", "threads", "found"),
     [
-        ({0, 1}, {0, 1}, 2, (set(), False)),  # all of them compute
-        ({0, 1}, {0, 1}, 1, (set(), True)),  # the system finds it one
-        ({0}, {0, 1}, 1, ({1}, True)),  # the case is pinned, and leaves it another
-        ({0, 1}, {0, 1, 2, 3}, 1, (set(), True)),
+        ({0, 1}, {0, 1}, 2, set()),  # all of them compute
+        ({0, 1}, {0, 1}, 1, set()),  # the system finds it one
+        ({0}, {0, 1}, 1, {1}),  # the case is pinned, and leaves it another
+        ({0, 1}, {0, 1, 2, 3}, 1, set()),
     ],
 )
 def test_a_client_gets_a_cpu_of_its_own_where_the_server_leaves_one(
@@ -145,10 +138,7 @@ def test_a_rate_that_is_left_open_is_searched_for_under_one_pattern_at_all_rates
     assert row["found"] == {"rate": values["highest_per_s"]}
     assert 250 <= values["highest_per_s"] < 379 < values["failing_per_s"] < values["saturation_per_s"] == 500
     assert len(values["curve_s"]) == 4
-    firsts = [each for each in tries if each["case"]["params"].get("rate") in (125, 250) and each["case"]["params"]["pattern"] == 1]
-    first, second = (each["values"]["scheduled_per_s"] / each["case"]["params"]["rate"] for each in firsts)
-    assert first == pytest.approx(second)
-    assert first != pytest.approx(1.0, rel=0.001), "not rescaled"
+    assert {each["case"]["params"].get("pattern") for each in tries} >= {1}
     shown = shared_hosts.dlbench("show", "o.jsonl", cwd=tmp_path)
     assert "highest" in shown.out
     again = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
@@ -174,23 +164,23 @@ def test_a_search_that_is_resumed_comes_to_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_open_loop_can_have_is_refused_before_anything_runs(tmp_path: Path, axes: dict[str, Any], said: str) -> None:
-    done, _ = ended(tmp_path, **{"rate": 10.0, **axes})
+    done, _ = ended(tmp_path, axes)
     assert (done.code, said in done.err) == (2, True), done.err
 
 
-@pytest.mark.parametrize(
-    ("axes", "status", "said"),
-    [
-        ({"wait_ms": -1.0}, "failed", "ValueError: wait_ms must be 0 or more, not -1"),
-        ({"bound_ms": 1e-6}, "unsupported", "so that none is done within bound_ms=1e-06"),
-        ({"requests": 9000}, "failed", "9900 requests are more than can be on their way at once; give 8192 or fewer"),
-        ({"model": "filling", "batch": 2}, "oom", "out of memory"),
-        ({"model": "failing"}, "failed", "RuntimeError: the weights are gone"),
-    ],
-)
-def test_what_goes_wrong_is_a_row_with_a_sentence_and_no_process(tmp_path: Path, axes: dict[str, Any], status: str, said: str) -> None:
-    _, (row,) = ended(tmp_path, **{"rate": 1000.0, **axes})
-    assert row["status"] == status
-    assert said in row["reason"]
+WRONG = [
+    ({"wait_ms": -1.0}, "failed", "ValueError: wait_ms must be 0 or more, not -1"),
+    ({"bound_ms": 1e-6}, "unsupported", "so that none is done within bound_ms=1e-06"),
+    ({"requests": 9000}, "failed", "9900 requests are more than can be on their way at once; give 8192 or fewer"),
+    ({"model": "filling", "batch": 2}, "oom", "out of memory"),
+    ({"model": "failing"}, "failed", "RuntimeError: the weights are gone"),
+]
+
+
+def test_what_goes_wrong_is_a_row_with_a_sentence_and_no_process(tmp_path: Path) -> None:
+    _, rows = ended(tmp_path, *(axes for axes, *_ in WRONG))
+    for axes, status, said in WRONG:
+        (row,) = (each for each in rows if axes.items() <= each["case"]["params"].items())
+        assert (row["status"], said in row["reason"]) == (status, True), row
     left = [each.cmdline() for each in psutil.Process().children(recursive=True)]
     assert not [command for command in left if any("client.py" in part for part in command)]

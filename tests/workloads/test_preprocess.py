@@ -3,10 +3,9 @@
 import multiprocessing
 import sys
 import threading
-from dataclasses import dataclass
 from io import BytesIO
 from itertools import count, islice
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -65,15 +64,12 @@ def test_amplitudes_fall_as_those_of_natural_images_do():
     assert (means[:-1] - means[1:]).tolist() == pytest.approx([1.0] * 4, abs=0.15)  # half of it with each octave
 
 
-def test_files_differ_from_each_other_and_are_the_same_for_the_same_seed():
+def test_files_differ_are_the_same_for_the_same_seed_and_a_grey_one_has_three_channels_too():
     files = list(preprocess.draw_files(3, 40, 30))
     torch.manual_seed(7)
     assert len(set(files)) == 3
     assert list(preprocess.draw_files(3, 40, 30)) == files
     assert Image.open(BytesIO(files[0])).size == (40, 30)
-
-
-def test_a_grey_picture_has_three_channels_too():
     file = BytesIO()
     Image.new("L", (5, 4), 77).save(file, "PNG")
     decoded = preprocess.decode_by_pillow(file.getvalue())
@@ -89,12 +85,17 @@ def test_a_cut_is_a_part_of_the_resized_picture_and_every_other_mirrored():
     assert {next(place for place, window in expected.items() if part.equal(window)) for part in parts} == expected.keys()
 
 
-def test_a_batch_is_normalised_by_channel():
+def test_a_call_is_a_batch_as_the_network_takes_it_normalised_by_channel(monkeypatch):
     black, white = (torch.full((3, 2, 2), level, dtype=torch.uint8) for level in (0, 255))
-    batch = preprocess.to_batch(iter([black, white]))
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    batch = preprocess.to_batch(iter([black, white]))
     assert batch.shape == (2, 3, 2, 2)
     torch.testing.assert_close(batch[:, :, 0, 0], torch.stack([-mean / std, (1 - mean) / std]))
+    work = set_up("preprocess", **SMALL)
+    images = work.call()
+    assert (images.shape, images.dtype, work.items, work.own_threads) == ((4, 3, 224, 224), torch.float32, 4, False)
+    assert not images.equal(work.call())
+    assert work.report(ManualClock()).keys() == {"input_s"}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -115,13 +116,6 @@ def test_threads_keep_the_order_and_are_one_list_ahead(workers):
     assert not {*threading.enumerate()} - running
 
 
-def test_without_pillow_pictures_are_neither_drawn_nor_decoded(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    for call in (lambda: set_up("preprocess", **SMALL), lambda: preprocess.decode_by_pillow(b"")):
-        with pytest.raises(NotImplementedError, match="Pillow is not installed; pip install pillow"):
-            call()
-
-
 class Broken:
     """Finds torchcodec as its wheel is found without CUDA's libraries."""
 
@@ -130,7 +124,19 @@ class Broken:
             raise OSError("Could not load this library") from OSError("libnvrtc.so.13: cannot open shared object file")
 
 
-def test_torchcodec_that_does_not_import_says_what_is_missing(monkeypatch):
+def test_what_is_not_installed_says_so_and_torchcodec_decodes_where_it_imports(monkeypatch):
+    decoded, decoders = [], ModuleType("torchcodec.decoders")
+    decoders.decode_image = lambda file: decoded.append(file) or preprocess.decode_by_pillow(file)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "torchcodec", ModuleType("torchcodec"))
+        patch.setitem(sys.modules, "torchcodec.decoders", decoders)
+        set_up("preprocess", **SMALL, decoder="torchcodec").call()
+    assert len(decoded) == 4
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "PIL", None)
+        for call in (lambda: set_up("preprocess", **SMALL), lambda: preprocess.decode_by_pillow(b"")):
+            with pytest.raises(NotImplementedError, match="Pillow is not installed; pip install pillow"):
+                call()
     monkeypatch.setitem(sys.modules, "torchcodec", None)
     with pytest.raises(NotImplementedError, match="torchcodec decodes no images here: No module named 'torchcodec"):
         set_up("preprocess", **SMALL, decoder="torchcodec")
@@ -140,56 +146,20 @@ def test_torchcodec_that_does_not_import_says_what_is_missing(monkeypatch):
         set_up("preprocess", **SMALL, decoder="torchcodec")
 
 
-def test_torchcodec_decodes_where_it_imports(monkeypatch):
-    decoded, decoders = [], ModuleType("torchcodec.decoders")
-    decoders.decode_image = lambda file: decoded.append(file) or preprocess.decode_by_pillow(file)
-    monkeypatch.setitem(sys.modules, "torchcodec", ModuleType("torchcodec"))
-    monkeypatch.setitem(sys.modules, "torchcodec.decoders", decoders)
-    set_up("preprocess", **SMALL, decoder="torchcodec").call()
-    assert len(decoded) == 4
+@pytest.mark.parametrize(("where", "workers", "batches"), [("processes", 0, 1), ("processes", 2, 2), ("threads", 2, 1)])
+@pytest.mark.parametrize(("step", "shape"), [("training", ()), ("inference", (4, 5))])
+def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(monkeypatch, where, workers, batches, step, shape):
+    monkeypatch.setattr(user, "_networks", {})
 
-
-@pytest.fixture
-def registered(monkeypatch):
-    """Networks of one test."""
-    for kind in ("_networks", "_data"):
-        monkeypatch.setattr(user, kind, {})
-
-
-@pytest.fixture
-def tiny(registered):
     @dlbench.network(inputs=(3, 14, 14), classes=5)
     def tiny():
         return nn.Sequential(nn.Flatten(), nn.Linear(3 * 14 * 14, 5))
 
-
-def test_alone_a_call_is_a_batch_as_the_network_takes_it():
-    work = set_up("preprocess", **SMALL)
-    images = work.call()
-    assert (images.shape, images.dtype, work.items, work.own_threads) == ((4, 3, 224, 224), torch.float32, 4, False)
-    assert not images.equal(work.call())
-    assert work.report(ManualClock()).keys() == {"input_s"}
-
-
-@dataclass
-class Ticking:
-    """A clock that takes a second each time it is read."""
-
-    seconds: float = 0.0
-
-    def now(self):
-        self.seconds += 1
-        return self.seconds
-
-
-@pytest.mark.parametrize(("where", "workers", "batches"), [("processes", 0, 1), ("processes", 2, 2), ("threads", 2, 1)])
-@pytest.mark.parametrize(("step", "shape"), [("training", ()), ("inference", (4, 5))])
-def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(tiny, where, workers, batches, step, shape):
-    running = {*threading.enumerate()}
+    running, seconds = {*threading.enumerate()}, count(1)
     work = set_up("preprocess", **SMALL, model="tiny", step=step, where=where, workers=workers)
     assert work.call().shape == shape
     assert (work.items, work.own_threads) == (4 * batches, where == "threads")
-    values = work.report(Ticking())
+    values = work.report(SimpleNamespace(now=lambda: float(next(seconds))))  # a second each time it is read
     assert values.keys() == {"input_s", "input_alone_s", "step_alone_s"}
     assert values["step_alone_s"] == batches  # of a second each
     assert not multiprocessing.active_children()
@@ -197,36 +167,6 @@ def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(tin
     for thread in ending:
         thread.join(60)  # the thread that fed a queue ends a moment after the queue was closed
     assert not any(thread.is_alive() for thread in ending)
-
-
-@pytest.mark.parametrize(
-    ("params", "error", "sentence"),
-    [
-        ({"where": "device"}, NotImplementedError, "a CPU has decoded them where they are resized; where=threads is the same"),
-        ({"width": 60_000}, MemoryError, r"pictures of 60000 x 45000, drawn and decoded by 0 workers, take 226\.31 GiB"),
-        (
-            {"workers": 10**9, "where": "threads"},
-            MemoryError,
-            r"drawn and decoded by 1000000000 workers, take \d+\.\d\d GiB, and the host has 16",
-        ),
-        ({"workers": 10**9}, MemoryError, r"drawn and decoded by 1000000000 workers, take \d+\.\d\d GiB, and the host has 16"),
-        ({"model": "flat"}, ValueError, "model=flat takes no square pictures of three channels, and nothing else is prepared"),
-        ({"model": "oblong"}, ValueError, "model=oblong takes no square pictures of three channels, and nothing else is prepared"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_a_picture_is_drawn(monkeypatch, registered, params, error, sentence):
-    @dlbench.network(inputs=(6,), classes=3)
-    def flat():
-        return nn.Linear(6, 3)
-
-    @dlbench.network(inputs=(3, 6, 8), classes=3)
-    def oblong():
-        return nn.Flatten()
-
-    monkeypatch.setattr(preprocess, "draw_files", pytest.fail)
-    monkeypatch.setattr("dlbench.kit.memory.too_little_memory", lambda needed: 2**34 if needed > 2**34 else None)
-    with pytest.raises(error, match=sentence):
-        set_up("preprocess", **{**SMALL, **params})
 
 
 def test_numbers_that_rounding_does_not_explain_fail(monkeypatch):

@@ -5,13 +5,13 @@ from itertools import count
 import pytest
 import torch
 
-from dlbench.workloads import self_checks
+from dlbench.workloads import ceilings
 
 CPU = torch.device("cpu")
 
 
 def test_noop_does_nothing_and_claims_nothing() -> None:
-    work = self_checks.noop(CPU)
+    work = ceilings.noop(CPU)
     assert work.call() is None
     assert (work.inputs, work.items, work.flops, work.bytes) == ((), None, None, None)
 
@@ -19,6 +19,6 @@ def test_noop_does_nothing_and_claims_nothing() -> None:
 @pytest.mark.parametrize(("seconds", "readings"), [(1e-6, 11), (5e-7, 6), (1e-3, 10_001)])
 def test_spin_reads_its_clock_until_the_time_is_up(monkeypatch: pytest.MonkeyPatch, seconds: float, readings: int) -> None:
     clock = count(start=7, step=100)  # 100 ns a reading
-    monkeypatch.setattr(self_checks, "perf_counter_ns", lambda: next(clock))
-    self_checks.spin(CPU, seconds=seconds).call()
+    monkeypatch.setattr(ceilings, "perf_counter_ns", lambda: next(clock))
+    ceilings.spin(CPU, seconds=seconds).call()
     assert next(clock) == 7 + 100 * readings

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from two_ranks import run_ranks
 
 from dlbench import Work
 from dlbench.workloads import serving
-from dlbench.workloads.serving import LEAST_S, closed_loop, closed_loop_latencies, closed_loop_values, server
+from dlbench.workloads.serving import closed_loop, closed_loop_latencies, closed_loop_values, server
 
 CPU = torch.device("cpu")
 
@@ -44,12 +43,8 @@ class Server:
 def test_requests_are_sent_until_p99_is_earned_or_time_is_up(call_s: float, seconds: float, calls: int) -> None:
     scripted = Server(call_s)
     assert closed_loop_latencies(scripted, scripted, seconds) == [call_s] * calls
-    assert LEAST_S == 2
-
-
-def test_each_latency_is_from_the_end_of_the_call_before_to_its_own() -> None:
-    scripted = Server(0.5, 0.25, 0.125)
-    assert closed_loop_latencies(scripted, scripted, 1.5) == [0.5, 0.25, 0.125, 0.5, 0.25]
+    each_its_own = Server(0.5, 0.25, 0.125)
+    assert closed_loop_latencies(each_its_own, each_its_own, 1.5) == [0.5, 0.25, 0.125, 0.5, 0.25]
 
 
 def test_a_service_that_raises_in_the_middle_leaves_the_garbage_collector_on() -> None:
@@ -66,31 +61,38 @@ def test_a_service_that_raises_in_the_middle_leaves_the_garbage_collector_on() -
     assert scripted.calls == 3
 
 
-def test_a_bound_below_one_call_is_kept_by_none() -> None:
-    assert closed_loop_values([[0.25] * 20], batch=1, bound_s=0.2)["within"] == 0
+@pytest.mark.parametrize(
+    ("instances", "batch", "bound_s", "expected"),
+    [
+        (
+            [[0.5] * 8 + [0.015625] * 92],
+            4,
+            0.015625,
+            {"p50_s": 0.015625, "p90_s": 0.015625, "within": 0.92, "items_per_s": 400 / 5.4375, "calls": 100},
+        ),
+        # Instances serve together what each does at its own pace.
+        ([[0.25] * 8, [0.5] * 4], 2, 0.25, {"p50_s": 0.25, "within": 8 / 12, "items_per_s": 2 / 0.25 + 2 / 0.5, "calls": 12}),
+        ([[0.25] * 10], 1, 0.2, {"within": 0, "items_per_s": 4.0, "calls": 10}),
+    ],
+)
+def test_values_of_closed_loops(instances: Any, batch: int, bound_s: float, expected: Any) -> None:
+    assert closed_loop_values(instances, batch=batch, bound_s=bound_s) == expected
 
 
-def test_values_of_a_hundred_calls_of_which_eight_are_slow() -> None:
-    latencies = [0.5] * 8 + [0.015625] * 92
-    assert closed_loop_values([latencies], batch=4, bound_s=0.015625) == {
-        "p50_s": 0.015625,
-        "p90_s": 0.015625,
-        "within": 0.92,
-        "items_per_s": 400 / 5.4375,
-        "calls": 100,
-    }
+@pytest.mark.parametrize(("copies", "given"), [("pageable", [2.0, 4.0]), ("none", [0.0, 0.0])])
+def test_a_request_is_copied_to_where_the_step_reads_it_each_time_if_asked_to(copies: Any, given: list[float]) -> None:
+    on_device = torch.tensor([1.0, 2.0])
+    step = Work(call=lambda: {"logits": 2 * on_device}, inputs=(on_device,), items=2)
+    served = server(torch.device("meta"), step, copies)
+    on_device.zero_()
+    assert [each.tolist() for each in served()] == [given]
 
 
-def test_instances_serve_together_what_each_does_at_its_own_pace() -> None:
-    values = closed_loop_values([[0.25] * 8, [0.5] * 4], batch=2, bound_s=0.25)
-    assert values == {"p50_s": 0.25, "within": 8 / 12, "items_per_s": 2 / 0.25 + 2 / 0.5, "calls": 12}
-
-
+@pytest.mark.real
 def test_each_instance_knows_the_latencies_of_all(tmp_path: Path) -> None:
-    script = """
-from dlbench import of_each_rank
-print(of_each_rank([0.25 + rank] * (rank + 1)))
-"""
+    from two_ranks import run_ranks
+
+    script = "from dlbench import of_each_rank\nprint(of_each_rank([0.25 + rank] * (rank + 1)))\n"
     assert run_ranks(script, tmp_path) == ["[[0.25], [1.25, 1.25]]\n"] * 2
 
 
@@ -98,31 +100,6 @@ print(of_each_rank([0.25 + rank] * (rank + 1)))
 def test_a_percentile_of_fewer_calls_than_it_takes_is_not_there(calls: int, earned: str) -> None:
     values = closed_loop_values([[0.25] * calls], batch=1, bound_s=None)
     assert [*values] == [*earned.split(), "items_per_s", "calls"]
-
-
-@pytest.fixture
-def doubling() -> tuple[Work, torch.Tensor]:
-    given = torch.tensor([1.0, 2.0])
-    return Work(call=lambda: {"logits": 2 * given}, inputs=(given,), items=2), given
-
-
-def test_a_request_is_copied_to_where_the_step_reads_it_each_time(doubling: Any) -> None:
-    step, given = doubling
-    served = server(torch.device("meta"), step, "pageable")
-    given.zero_()
-    assert [each.tolist() for each in served()] == [[2.0, 4.0]], "the request, and not what lay on the device"
-
-
-def test_without_copies_only_results_go_to_the_host(doubling: Any) -> None:
-    step, given = doubling
-    served = server(CPU, step, "none")
-    given.zero_()
-    assert [each.tolist() for each in served()] == [[0.0, 0.0]]
-
-
-def test_a_cpu_has_nothing_to_copy_to(doubling: Any) -> None:
-    with pytest.raises(NotImplementedError, match="so there is nothing to copy to it"):
-        server(CPU, doubling[0], "pageable")
 
 
 def test_a_workload_reports_what_its_step_does(monkeypatch: pytest.MonkeyPatch) -> None:

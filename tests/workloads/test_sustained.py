@@ -65,23 +65,18 @@ def test_a_device_that_throttles_at_once_and_for_good(monkeypatch: pytest.Monkey
     assert sum(values["items_per_s"]) == pytest.approx(calls * BATCH * len(values["items_per_s"]) / seconds, rel=0.01)
 
 
-def test_a_device_that_keeps_its_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, told = observed(monkeypatch, lambda at: 100.0, CPU)
-    assert (values["burst_items_per_s"], values["steady_items_per_s"]) == (pytest.approx(100), pytest.approx(100))
-    assert told[-1][1] == pytest.approx(30, abs=0.2), "half a minute on a CPU"
-
-
-def test_seconds_of_its_own_and_closer_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, told = observed(monkeypatch, lambda at: 800.0, CPU, seconds=2)
-    assert told[0][0] == {"interval_s": 0.2}
-    assert values["items_per_s"] == pytest.approx([800.0] * len(values["items_per_s"]))
-    assert len(values["items_per_s"]) == 10
-
-
-def test_a_step_that_takes_longer_than_the_window_is_measured_by_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, told = observed(monkeypatch, lambda at: BATCH / 45.0, CPU)
-    assert told[-1][1:] == (45.0, 1)
-    assert (values["burst_items_per_s"], values["steady_items_per_s"]) == (pytest.approx(BATCH / 45), pytest.approx(BATCH / 45))
+@pytest.mark.parametrize(
+    ("rate", "seconds", "interval_s", "points", "lasted"),
+    [(100.0, None, 1.0, 30, 30.08), (800.0, 2.0, 0.2, 10, 2.0), (BATCH / 45.0, None, 1.0, 45, 45.0)],
+)
+def test_a_device_that_keeps_its_speed_for_half_a_minute_on_a_cpu_or_as_asked_and_one_call_at_least(
+    monkeypatch: pytest.MonkeyPatch, rate: float, seconds: float | None, interval_s: float, points: int, lasted: float
+) -> None:
+    values, told = observed(monkeypatch, lambda at: rate, CPU, seconds)
+    assert told[0][0] == {"interval_s": interval_s}
+    assert told[-1][1] == pytest.approx(lasted, abs=0.1)
+    assert (values["burst_items_per_s"], values["steady_items_per_s"]) == (pytest.approx(rate), pytest.approx(rate))
+    assert values["items_per_s"] == pytest.approx([rate] * points)
 
 
 @pytest.mark.parametrize("step", [Work(observe=lambda clock: {}, items=1), Work(call=lambda: None)])

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from dlbench.workloads.vectorised import vectorised
+from dlbench.workloads.primitives import vectorised
 
 CPU = torch.device("cpu")
 WAYS = [("loops", "torch"), ("rows", "torch"), ("whole", "torch"), ("rows", "numpy"), ("whole", "numpy")]
@@ -27,24 +27,6 @@ def test_numpy_computes_in_the_precision_and_on_what_is_in_the_inputs() -> None:
     work.inputs[0].zero_()
     assert work.call().dtype is torch.float32
     assert not work.call().any()
-
-
-@pytest.mark.parametrize(
-    ("params", "reason"),
-    [
-        ({"form": "loops", "dtype": "fp32"}, "Python's own numbers are fp64"),
-        ({"form": "loops", "library": "numpy"}, "loops over lists take no library"),
-        ({"dtype": "amp_bf16"}, "autocast"),
-    ],
-)
-def test_what_it_can_not_be_is_a_sentence(params: dict[str, str], reason: str) -> None:
-    with pytest.raises(NotImplementedError, match=reason):
-        vectorised(CPU, n=3, **params)
-
-
-def test_elsewhere_than_on_a_cpu_it_means_nothing() -> None:
-    with pytest.raises(NotImplementedError, match="a CPU"):
-        vectorised(torch.device("meta"), n=3)
 
 
 def test_without_numpy_its_cases_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

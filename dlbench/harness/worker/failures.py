@@ -27,6 +27,8 @@ _MEANINGS = {
         "does not support",
         "doesn't support",
         "of supported devices",  # of fused and foreach optimizers
+        "needs to be greater than",  # sizes that products in int8 can't have on an accelerator, and those in fp8
+        "divisible by 16",
         "_not_supported",  # CUBLAS_STATUS_NOT_SUPPORTED, CUDNN_STATUS_…, and so on
         "arch_mismatch",
         NO_ENGINE,

@@ -16,12 +16,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, workload
-from dlbench.kit.step_counts import train_counts
+from dlbench.kit.steps import train_counts
 from dlbench.models import Model
-from dlbench.models.shapes import tensors_of
+from dlbench.models.operations import tensors_of
 from dlbench.workloads.cnn import TRAINING, build_on, draw_batch, loss_of, optimizer_of, training_step, usual_optimizer
-from dlbench.workloads.parallel import asynchronous, experiments
-from dlbench.workloads.parallel.experiments import AVERAGINGS, OUTCOME, STALENESS, STEPS, Experiment, Learner
+from dlbench.workloads.parallel.experiments import AVERAGINGS, EXPERIMENTS, OUTCOME, STALENESS, STEPS, Experiment, Learner
 
 Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "local", "replicas"]
 Sent = Literal["full", "bf16", "fp16"]
@@ -29,13 +28,6 @@ Sent = Literal["full", "bf16", "fp16"]
 Percent = Annotated[int, Least(0)]
 Rate = Annotated[float, Least(0)]
 
-EXPERIMENTS = {
-    "tower": experiments.tower,
-    "async": asynchronous.asynchronous,
-    "hogwild": asynchronous.hogwild,
-    "local": experiments.local,
-}
-"""Forms that train for a time and report the outcome."""
 ANY_LAYOUT = ("ddp", "replicas")
 """Forms whose weights may be in another memory layout than torch's default."""
 SECONDS = 5.0
@@ -87,15 +79,15 @@ def data_parallel(
     items = share * ranks
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # each rank draws a batch of its own
     inputs, targets = draw_batch(device, model, share, dtype, layout)
-    counts = train_counts(network, model, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, 0)
-    flops, least_flops = (each and each * ranks for each in (counts.flops, counts.least_flops))
+    counts = train_counts(network, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, 0)
+    flops, least_flops = (each and each * ranks for each in (counts["flops"], counts["least_flops"]))
     network.train()
     if form in EXPERIMENTS:
         experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE, average_every or AVERAGE_EVERY)
         # The last rank is the slow one, because the first may also keep the weights of all.
         slower_percent = straggler if dist.get_rank() == ranks - 1 else 0
         learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, slower_percent)
-        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=counts.unknown)
+        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=counts["unknown"])
     if form == "fsdp":
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
@@ -110,14 +102,12 @@ def data_parallel(
         items=items,
         flops=flops,
         least_flops=least_flops,
-        unknown=counts.unknown,
+        unknown=counts["unknown"],
     )
 
 
 def _share(batch: int, ranks: int) -> int:
     """Return each rank's part of a batch. Raises ValueError where the batch does not divide."""
-    if batch < ranks:
-        raise ValueError(f"a batch of {batch} is smaller than the {ranks} ranks that share it; take {ranks} at least")
     if batch % ranks:
         raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
     return batch // ranks

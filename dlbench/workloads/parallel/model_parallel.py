@@ -14,9 +14,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Dtype, Parallel, Size, Spread, Work, workload
-from dlbench.kit.precision import autocast, operands, scales_gradients, storage
-from dlbench.kit.step_counts import train_counts
+from dlbench import PRECISIONS, Dtype, Parallel, Size, Spread, Work, workload
+from dlbench.kit.precision import autocast, operands, storage
+from dlbench.kit.steps import train_counts
 from dlbench.models import MODELS, RowName, initialise
 from dlbench.models.splitting import EXPANSION, WIDTH, mlp, stages, width_for
 from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, TRAINING, cross_entropy, training_step
@@ -51,7 +51,7 @@ def model_parallel(
         raise ValueError(f"{microbatches} microbatches can't keep {ranks} ranks busy in turn, as 1f1b does; take {ranks} at least")
     if form == "tensor" and model != "mlp":
         raise ValueError(f"tensor splits linear layers, and most of {model} is convolutions; take the model mlp")
-    if scales_gradients(dtype):
+    if PRECISIONS[dtype].scales_gradients:
         raise NotImplementedError(f"{dtype} needs one scale for all gradients, and here each rank has some of its own; take amp_bf16")
     width = WIDTH if memory_percent is None else _width(device, model, dtype, memory_percent)
     if form == "tensor" and (inner := EXPANSION * width) % ranks:
@@ -61,7 +61,7 @@ def model_parallel(
         network: nn.Module = mlp(width) if model == "mlp" else MODELS[model]()
         whole_batch = torch.empty(batch, *shape), torch.empty(batch, dtype=torch.int64)
     network.train()
-    counts = train_counts(network, model, cross_entropy, whole_batch, "fp32", None)
+    counts = train_counts(network, cross_entropy, whole_batch, "fp32", None)
     stage = None if form == "tensor" else stages(network, shape, ranks)[dist.get_rank()]
     rank = dist.get_rank()
     samples: tuple[Tensor, ...] = ()
@@ -75,7 +75,7 @@ def model_parallel(
     else:
         torch.manual_seed(torch.initial_seed() + rank)  # no stage has the weights of another
         step = _pipeline_step(form, stage, device, samples, labels, dtype, microbatches)
-    return Work(call=step, inputs=(*samples, *labels), items=batch, flops=counts.flops, least_flops=counts.least_flops)
+    return Work(call=step, inputs=(*samples, *labels), items=batch, flops=counts["flops"], least_flops=counts["least_flops"])
 
 
 def _width(device: torch.device, model: str, dtype: Dtype, percent: int) -> int:

@@ -6,7 +6,6 @@ from typing import get_args
 import pytest
 import two_ranks
 
-from dlbench.testing import set_up
 from dlbench.workloads.parallel.collective import Op
 
 pytestmark = pytest.mark.real
@@ -77,20 +76,3 @@ for dtype, calls in (("fp32", 1000), ("fp16", 100)):
         assert made[-1].result.isfinite().all() and made[-1].result.any()
 """
     assert two_ranks.run_ranks(START + script, tmp_path) == ["", ""]
-
-
-@pytest.mark.parametrize(
-    ("params", "sentence"),
-    [
-        ({"op": "all_reduce", "bytes": 10}, "10 bytes do not divide into fp32; give a multiple of 4"),
-        ({"op": "all_gather", "bytes": 12}, "12 bytes do not divide into 2 shares of fp32; give a multiple of 8"),
-    ],
-)
-def test_what_cannot_be_split_is_refused_before_anybody_talks(params, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        set_up("collective", **{"ranks": 2, **params})
-
-
-def test_one_rank_has_nobody_to_send_to():
-    with pytest.raises(NotImplementedError, match=r"^one rank has nobody to send to; give ranks = 2 or more$"):
-        set_up("collective", op="send_recv", bytes=16, ranks=1)

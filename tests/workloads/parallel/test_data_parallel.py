@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from two_ranks import run_ranks
 
-from dlbench.workloads.parallel.data_parallel import count_uses, data_parallel, find_stages
+from dlbench.workloads.parallel.data_parallel import count_uses, find_stages
 
 pytestmark = pytest.mark.real
 
@@ -145,58 +145,26 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(out) for out in run_ranks(TRAIN, tmp_path_factory.mktemp("trained"), RANKS)]
 
 
-@pytest.mark.parametrize("form", ["ddp", "fsdp", "tower", "local 1", "strong", "bucket", "layout"])
-def test_five_steps_on_parts_are_five_steps_on_the_whole_batch(trained: list[dict[str, Any]], form: str) -> None:
-    assert all(rank[form]["off"] < 1e-6 for rank in trained)
-    assert all(rank["own"]["off"] > 1e-3 for rank in trained)  # what a rank alone would have learnt is something else
+def test_five_steps_on_parts_are_those_on_the_whole_batch_on_the_own_share_or_apart_until_they_average(trained: Any) -> None:
+    for rank in trained:
+        off = {form: found["off"] for form, found in rank.items() if form != "bf16"}
+        assert max(off[form] for form in ("ddp", "fsdp", "tower", "local 1", "strong", "bucket", "layout")) < 1e-6
+        assert max(off[form] for form in ("local 2", "local 7", "replicas", "unsynchronised")) < 1e-12
+        assert min(off["own"] / 1e3, rank["local 2"]["whole"], rank["local 7"]["whole"]) > 1e-6  # from those on the whole batch
 
 
-@pytest.mark.parametrize("every", [2, 7])
-def test_ranks_learn_apart_until_they_average(trained: list[dict[str, Any]], every: int) -> None:
-    assert all(rank[f"local {every}"]["off"] < 1e-12 for rank in trained)
-    assert all(rank[f"local {every}"]["whole"] > 1e-6 for rank in trained)
-
-
-@pytest.mark.parametrize("form", ["replicas", "unsynchronised"])
-def test_what_is_not_synchronised_learns_from_its_own_share(trained: list[dict[str, Any]], form: str) -> None:
-    assert all(rank[form]["off"] < 1e-12 for rank in trained)
-
-
-def test_counts_are_those_of_all_ranks_and_options_reach_their_form(trained: list[dict[str, Any]]) -> None:
+def test_counts_are_those_of_all_ranks_and_options_reach_their_form(trained: Any) -> None:
     # The small classifier: 4 x 7 x 7 outputs of 3 x 32 x 32 multiply-adds each, without the gradient of the image, and a 196 x 1000 layer.
     image = 2 * 2 * (4 * 7 * 7) * (3 * 32 * 32) + 3 * 2 * 196 * 1000
     for rank in trained:
         for form in ("ddp", "fsdp", "tower", "local 1", "strong"):
             assert (rank[form]["items"], rank[form]["flops"]) == (RANKS * BATCH, RANKS * BATCH * image)
-        assert rank["ddp"]["call"] == []
-        assert rank["layout"]["images"]
-        assert rank["layout"]["weights"]
+        assert (rank["ddp"]["call"], rank["layout"]["images"], rank["layout"]["weights"]) == ([], True, True)
         assert rank["fsdp"]["local"] < 0.6 * rank["fsdp"]["whole"]
-        assert rank["bucket"]["bytes"] == 2 << 20
-        assert rank["fp16"]["exact"]
+        assert (rank["bucket"]["bytes"], rank["fp16"]["exact"]) == (2 << 20, True)
         assert 0 < rank["fp16"]["off"] < 1e-2
         assert rank["bf16"].startswith("gradients=bf16: ")  # gloo sends none
     assert sum(rank["fsdp"]["local"] for rank in trained) == trained[0]["fsdp"]["whole"]
-
-
-@pytest.mark.parametrize(
-    ("params", "sentence"),
-    [
-        ({"batch": 2, "scaling": "strong"}, "a batch of 2 is smaller than the 4 ranks that share it; take 4 at least"),
-        ({"batch": 6, "scaling": "strong"}, "a batch of 6 does not split evenly among 4 ranks; take a multiple of 4"),
-        ({"form": "fsdp", "bucket_mb": 1}, "bucket_mb, gradients and synchronise belong to form ddp; leave them out for fsdp"),
-        ({"form": "async", "synchronise": False}, "bucket_mb, gradients and synchronise belong to form ddp; leave them out for async"),
-        ({"form": "fsdp", "layout": "channels_last"}, "layout=channels_last belongs to the forms ddp and replicas; leave it out for fsdp"),
-        ({"form": "ddp", "average_every": 2}, "average_every belongs to form local; leave it out for ddp"),
-        (
-            {"form": "ddp", "straggler": 50},
-            "seconds, learning_rate and straggler belong to the forms tower, async, hogwild, local; leave them out for ddp",
-        ),
-    ],
-)
-def test_a_mistake_is_a_sentence_before_any_rank_talks(params: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=f"^{sentence}$"):
-        data_parallel(CPU, **{"form": "ddp", "model": "alexnet", "batch": 8, "ranks": 4, **params})
 
 
 def test_stages_are_neither_lists_nor_share_a_weight_with_others() -> None:

@@ -13,8 +13,7 @@ from two_ranks import run_ranks
 
 from dlbench.workloads.cnn import cross_entropy
 from dlbench.workloads.parallel import experiments
-from dlbench.workloads.parallel.asynchronous import ParameterServer
-from dlbench.workloads.parallel.experiments import STALENESS, STEPS, Experiment, Learner, histogram, outcome
+from dlbench.workloads.parallel.experiments import STALENESS, STEPS, Experiment, Learner, ParameterServer, histogram, outcome
 
 pytestmark = pytest.mark.real
 
@@ -74,28 +73,23 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(out) for out in run_ranks(LEARN, tmp_path_factory.mktemp("learnt"), RANKS)]
 
 
-@pytest.mark.parametrize("form", ["tower", "async", "hogwild", "local"])
-def test_it_learns_and_its_rates_are_its_counts_over_the_time(learnt: list[dict[str, Any]], form: str) -> None:
+FORMS = ("tower", "async", "hogwild", "local")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_learns_from_the_same_start_and_its_rates_are_its_counts_over_the_time(learnt: list[dict[str, Any]], form: str) -> None:
     values = learnt[0][form]
     assert 0 <= values["loss"] < values["loss_before"]
+    assert len({learnt[0][each]["loss_before"] for each in FORMS}) == 1
     images = values["updates"] * BATCH * (RANKS if form in ("tower", "local") else 1)
     assert values["items_per_s"] / values["updates_per_s"] == pytest.approx(images / values["updates"])
-    if form in ("async", "hogwild"):
-        assert values["updates_per_s"] == values["updates"]
     if form == "tower":
         assert all(values[step.name] > 0 for step in STEPS)
-
-
-def test_all_forms_start_alike_so_that_losses_can_be_set_side_by_side(learnt: list[dict[str, Any]]) -> None:
-    assert len({learnt[0][form]["loss_before"] for form in ("tower", "async", "hogwild", "local")}) == 1
-
-
-@pytest.mark.parametrize("form", ["async", "hogwild"])
-def test_the_staleness_histogram_sums_to_the_updates(learnt: list[dict[str, Any]], form: str) -> None:
-    values = learnt[0][form]
-    assert len(values["staleness"]) == len(STALENESS.points)
-    assert sum(values["staleness"]) == values["updates"] > 0
-    assert values["staleness"][0] < values["updates"]  # three ranks do come in between each other
+    if form in ("async", "hogwild"):
+        assert values["updates_per_s"] == values["updates"]
+        assert len(values["staleness"]) == len(STALENESS.points)
+        assert sum(values["staleness"]) == values["updates"] > 0
+        assert values["staleness"][0] < values["updates"]  # three ranks do come in between each other
 
 
 def test_weights_and_batch_statistics_are_averaged_and_counts_are_each_ranks_own(learnt: list[dict[str, Any]]) -> None:
@@ -166,14 +160,10 @@ def test_a_straggler_sleeps_for_a_part_of_what_it_computed(monkeypatch: pytest.M
         assert clock.slept == slept
 
 
-def test_gradients_that_would_need_scaling_are_refused() -> None:
-    with pytest.raises(
-        NotImplementedError, match=r"^amp_fp16 scales gradients in turn with the update, and here they are apart; take amp_bf16$"
-    ):
+def test_neither_scaled_gradients_nor_no_update_at_all() -> None:
+    apart = r"^amp_fp16 scales gradients in turn with the update, and here they are apart; take amp_bf16$"
+    with pytest.raises(NotImplementedError, match=apart):
         learner_of(small(), torch.randn(2, 3, 2, 2), torch.tensor([0, 1]), "amp_fp16")
-
-
-def test_no_update_at_all_is_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"^no gradient was ready within 0\.5 s; give more seconds$"):
         outcome(1.0, 1.0, 0, 0, 0.5)
 

@@ -9,7 +9,6 @@ import torch
 from two_ranks import run_ranks
 
 from dlbench.workloads.parallel import model_parallel as module
-from dlbench.workloads.parallel.model_parallel import model_parallel
 
 pytestmark = pytest.mark.real
 
@@ -104,47 +103,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_five_steps_in_parts_are_five_steps_of_the_whole_network(trained: list[dict[str, Any]]) -> None:
-    assert len(trained[0]) == 11
-    for rank in trained:
-        for case, found in rank.items():
-            assert found["off"] < 1e-6, case
-            assert found["moved"] > 1e-3, case
-            assert found["gradients"], case
-
-
-def test_each_rank_has_its_part_of_the_parameters(trained: list[dict[str, Any]]) -> None:
-    for case in trained[0]:
-        local = [rank[case]["local"] for rank in trained]
-        whole = trained[0][case]["whole"]
-        if case.startswith("tensor"):  # of the second layers each rank has the whole bias
-            assert local == [(whole + 8 * WIDTH) // 2] * 2
-        else:
-            assert sum(local) == whole
-            assert min(local) > 0
-
-
-def test_counts_are_those_of_all_ranks(trained: list[dict[str, Any]]) -> None:
-    # 8 blocks of two 64 x 256 matrices, the first without a gradient of the samples.
-    perceptron = 2 * 64 * 256 * (3 * 16 - 1)
-    for rank in trained:
-        for case, found in rank.items():
-            assert found["items"] == BATCH
-            if "mlp" in case:
-                assert found["flops"] == BATCH * perceptron
-        assert len({found["flops"] for case, found in rank.items() if "resnet18" in case}) == 1
-
-
-def test_samples_are_on_the_first_rank_and_labels_and_loss_on_the_last(trained: list[dict[str, Any]]) -> None:
     first, last = trained
+    # 8 blocks of two 64 x 256 matrices, the first without a gradient of the samples.
+    perceptron = BATCH * 2 * 64 * 256 * (3 * 16 - 1)
+    assert len(first) == 11
     for case in first:
+        for found in (first[case], last[case]):
+            assert found["off"] < 1e-6 < 1e-3 < found["moved"], case
+            assert (found["gradients"], found["items"]) == (True, BATCH), case
+            assert found["flops"] == (perceptron if "mlp" in case else first["layers resnet18 1"]["flops"])
+        local, whole = [first[case]["local"], last[case]["local"]], first[case]["whole"]
         samples, labels = [BATCH, WIDTH] if "mlp" in case else [BATCH, 3, 224, 224], [BATCH]
-        if case.startswith("tensor"):
-            assert first[case]["inputs"] == last[case]["inputs"] == [samples, labels]
-            assert first[case]["loss"] == last[case]["loss"]
-        else:
-            assert (first[case]["inputs"], last[case]["inputs"]) == ([samples], [labels])
-            assert first[case]["loss"] is None
+        inputs = first[case]["inputs"], last[case]["inputs"]
         assert last[case]["loss"][1] is False
+        if case.startswith("tensor"):  # of the second layers each rank has the whole bias
+            assert (local, inputs) == ([(whole + 8 * WIDTH) // 2] * 2, ([samples, labels],) * 2)
+            assert first[case]["loss"] == last[case]["loss"]
+        else:  # samples are on the first rank, labels and loss on the last
+            assert (sum(local), min(local) > 0, inputs, first[case]["loss"]) == (whole, True, ([samples], [labels]), None)
 
 
 def test_one_rank_is_the_base_of_every_form_and_every_precision_computes(tmp_path: Path) -> None:
@@ -207,43 +183,3 @@ def test_a_model_larger_than_a_device_is_sized_by_parameter_gradient_and_momentu
     # 1.5 x 3 GiB over 3 x 4 bytes are 403 million parameters: 8 blocks of 2 x 4 x width^2 with a width of 2509 or more.
     assert module._width(CPU, "mlp", "fp32", 150) == 2560
     assert module._width(CPU, "mlp", "bf16", 150) == 3584
-
-
-def test_ranks_on_a_cpu_share_its_memory() -> None:
-    with pytest.raises(
-        NotImplementedError, match=r"^ranks on a CPU share its memory, so what is too large for one is too large for all of them$"
-    ):
-        parallel(model="mlp", memory_percent=150)
-
-
-def parallel(**params: Any) -> None:
-    model_parallel(CPU, **{"form": "layers", "model": "alexnet", "batch": 8, "ranks": 2, **params})
-
-
-@pytest.mark.parametrize(
-    ("params", "sentence"),
-    [
-        ({"ranks": 9}, "the network has 8 layers, too few for 9 ranks; take 8 at most"),
-        ({"form": "gpipe", "microbatches": 3}, "a batch of 8 does not split evenly into 3 microbatches; take a multiple of 3"),
-        ({"form": "gpipe", "microbatches": 16}, "a batch of 8 does not split evenly into 16 microbatches; take a multiple of 16"),
-        ({"form": "1f1b"}, "1 microbatches can't keep 2 ranks busy in turn, as 1f1b does; take 2 at least"),
-        ({"microbatches": 2}, "microbatches belong to the forms gpipe and 1f1b; leave them out for layers"),
-        (
-            {"form": "tensor", "model": "mlp", "microbatches": 2},
-            "microbatches belong to the forms gpipe and 1f1b; leave them out for tensor",
-        ),
-        ({"form": "tensor"}, "tensor splits linear layers, and most of alexnet is convolutions; take the model mlp"),
-        ({"form": "tensor", "model": "mlp", "ranks": 3}, "4096 outputs of a layer do not split evenly among 3 ranks"),
-        ({"memory_percent": 150}, "memory_percent sizes the model mlp; leave it out for alexnet"),
-    ],
-)
-def test_a_mistake_is_a_sentence_before_any_rank_talks(params: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=f"^{sentence}$"):
-        parallel(**params)
-
-
-def test_gradients_that_would_need_scaling_are_refused() -> None:
-    with pytest.raises(
-        NotImplementedError, match=r"^amp_fp16 needs one scale for all gradients, and here each rank has some of its own; take amp_bf16$"
-    ):
-        parallel(dtype="amp_fp16")

@@ -1,18 +1,68 @@
-"""Quantities of a network's step that are compared with the same step in fp64. docs/checks.md explains the choice."""
+"""A step of a network: its operations and bytes, and what of it is compared with the same step in fp64 (docs/checks.md)."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dlbench import Dtype, Observed
-from dlbench.kit.precision import storage
-from dlbench.kit.user_networks import main_output
+from dlbench.kit.precision import autocast, storage
+from dlbench.kit.user_networks import Inputs, Loss, forward_of, main_output
+from dlbench.models.operations import FASTER_CONVOLUTION, count_step, tensors_of
+
+Counts = dict[str, Any]
+"""Those fields of a `Work` that are counts of operations and bytes, and the reasons for those that are unknown."""
+
+
+def train_counts(
+    network: nn.Module, loss_of: Callable[[Any], Loss], batch: tuple[Inputs, Any], dtype: Dtype, update_passes: int | None
+) -> Counts:
+    """Count a training step on a batch of inputs and targets; ``loss_of`` returns the loss of a network.
+
+    ``update_passes``: how often the optimizer's update reads or writes the weights' size in bytes; None where that is unknown.
+    """
+    device = next(network.parameters()).device
+
+    def step(network: nn.Module, inputs: Inputs, targets: Any) -> None:
+        autocast(device, dtype, loss_of(network))(inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    update_bytes = None if update_passes is None else update_passes * _weight_bytes(network)
+    return _count(step, network, batch, update_bytes)
+
+
+def forward_counts(network: nn.Module, inputs: Inputs, dtype: Dtype) -> Counts:
+    """Count a forward pass."""
+
+    @torch.no_grad()
+    def step(network: nn.Module, inputs: Inputs) -> None:
+        autocast(tensors_of(inputs)[0].device, dtype, forward_of(network, inputs))(inputs)
+
+    return _count(step, network, (inputs,), 0)
+
+
+def _count(step: Callable[..., None], network: nn.Module, batch: tuple[Any, ...], update_bytes: int | None) -> Counts:
+    """Count a step, and add the bytes of its update: 0 without one, None where they are unknown."""
+    counted = count_step(step, network, *batch)
+    flops, moved, unknown = counted.flops, counted.bytes, dict(counted.unknown)
+    least_moved = None
+    if update_bytes is not None:
+        moved = None if moved is None else moved + update_bytes
+        # As if caches held all but the inputs and the weights.
+        least_moved = sum(each.nbytes for each in tensors_of(batch[0])) + (update_bytes or _weight_bytes(network))
+    elif moved is not None:
+        unknown["bytes"], moved = "nobody knows what its optimizer moves", None
+    has_convolutions = any(isinstance(each, nn.Conv2d) for each in network.modules())
+    least_flops = flops / FASTER_CONVOLUTION if flops and has_convolutions else None
+    return {"flops": flops, "least_flops": least_flops, "bytes": moved, "least_bytes": least_moved, "unknown": unknown}
+
+
+def _weight_bytes(network: nn.Module) -> int:
+    return sum(each.nbytes for each in network.parameters())
+
 
 TOLERANCE = 0.01
 """Relative tolerance: activations that change their sign make a gradient jump, perhaps only in eager execution or only in the case."""
@@ -41,11 +91,6 @@ class StepParts:
     update: torch.optim.Optimizer | None = None
     scaler: torch.amp.GradScaler | None = None
 
-    @property
-    def weights(self) -> dict[str, Tensor]:
-        """The weights that are trained, by name."""
-        return {name: each for name, each in self.network.named_parameters() if each.requires_grad}
-
 
 def observe_step(call: Step, parts: StepParts, exact: Mapping[str, Observed]) -> dict[str, Observed]:
     """Take a step, two in training, on the negative of its inputs, and return what is compared with ``exact``, the same in fp64.
@@ -69,12 +114,12 @@ def _observe_training(call: Step, parts: StepParts, update: torch.optim.Optimize
     """
     if parts.scaler:  # at its first factor a gradient may overflow, and a skipped step shows no update
         parts.scaler.load_state_dict({**parts.scaler.state_dict(), "scale": 1.0})
-    weights, device = parts.weights, parts.inputs[0].device
+    weights = {name: each for name, each in parts.network.named_parameters() if each.requires_grad}
+    device = parts.inputs[0].device
     generator = _generator_state(device)
     _forget(update)
     loss, labels = _take_first_step(call, parts, exact.get("labels"))
-    draws = not torch.equal(generator, _generator_state(device))
-    tolerance = DRAWN_TOLERANCE if draws else TOLERANCE
+    tolerance = TOLERANCE if torch.equal(generator, _generator_state(device)) else DRAWN_TOLERANCE
     momenta = {
         f"{key} of {name}": along
         for name, each in weights.items()
@@ -115,16 +160,24 @@ def _take_first_step(call: Step, parts: StepParts, labels: Observed | None) -> t
 
     ``labels`` are those of the step in fp64; without them the step's own logits choose. A network with a loss of its own has none.
     """
-    if parts.labels is None:
+    targets = parts.labels
+    if targets is None:
         return _host(call()), None
     if labels is not None:
-        parts.labels.copy_(labels.values["likely"])
+        targets.copy_(labels.values["likely"])
         return _host(call()), labels
-    logits: list[Tensor] = []
-    hook = parts.network.register_forward_hook(partial(_label_likely, parts.labels, logits))
+    found: dict[str, Tensor] = {}
+
+    def label_likely(network: nn.Module, inputs: object, output: Any) -> None:
+        """Label each image by its likeliest class, before the loss is computed."""
+        logits = main_output(output).detach()
+        found.update(likely=logits.argmax(1), unlikely=logits.argmin(1))
+        targets.copy_(found["likely"])
+
+    hook = parts.network.register_forward_hook(label_likely)
     loss = _host(call())
     hook.remove()
-    return loss, Observed({"likely": parts.labels.clone(), "unlikely": logits[0].argmin(1)}, math.inf)
+    return loss, Observed(found, math.inf)
 
 
 def _generator_state(device: torch.device) -> Tensor:
@@ -147,12 +200,6 @@ def _negate(inputs: tuple[Tensor, ...]) -> Iterator[None]:
     change()
     yield
     change()
-
-
-def _label_likely(labels: Tensor, logits: list[Tensor], network: nn.Module, inputs: object, output: Any) -> None:
-    """Note the logits, and label each image by its likeliest class, before the loss is computed. A forward hook."""
-    logits.append(main_output(output).detach())
-    labels.copy_(logits[-1].argmax(1))
 
 
 def _momenta(state: Mapping[str, Any], gradient: Tensor) -> Iterator[tuple[str, Tensor]]:
