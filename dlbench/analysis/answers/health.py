@@ -17,7 +17,7 @@ from dlbench.analysis.ratios.matching import RUN, grouped, match
 from dlbench.analysis.ratios.ratio import Ratio, median_by_ratio, speedup_of
 from dlbench.analysis.read.runs import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling.outliers import Kind, Outlier, kinds, sentences
+from dlbench.analysis.scaling.outliers import Kind, kinds, sentences
 from dlbench.core.declarations import ValueRole
 from dlbench.core.model import kind_of
 from dlbench.core.reference.peaks import name_words
@@ -176,13 +176,6 @@ _SAME_HARDWARE: Section[SameCase] = Section(
         of_row(lambda row: row.time.median_s, "here"),
         detail("reference.median_s", "s", "there", "one call in the reference run", lambda case: case.there.time.median_s),
         RATIO,
-        detail(
-            "reference.off",
-            "text",
-            "off",
-            f"whether it is beyond a factor of {NORMAL:g}, all of its interval",
-            lambda case: "off" if case.is_off else None,
-        ),
     ],
     notes=lambda found: dict.fromkeys(note for case in found for note in case.about),
     # The median over all kinds of work would depend on the suites that ran.
@@ -233,10 +226,9 @@ class Trouble(NamedTuple):
 
 
 class Health(NamedTuple):
-    """Records of the five sections, and what cautions need."""
+    """Records of the sections, and what verdict and cautions need."""
 
     trouble: Sequence[Trouble]
-    outliers: Sequence[Outlier]
     peaks: Sequence[Row]
     """For each device the case with the largest share of its published peak; the device with the lowest share first."""
     bursts: Sequence[Sustained]
@@ -256,7 +248,6 @@ def _read(results: Results) -> Health:
     trouble = [Trouble(sign, rows, tried) for sign, rows in by_sign if rows]
     found = Health(
         trouble=trouble or [Trouble("no trouble", (), tried)],
-        outliers=[each for kind in machine_kinds for each in kind.outliers],
         peaks=sorted((max(rows, key=_share) for rows in by_device(with_peak).values()), key=_share),
         bursts=sorted(filter(None, (sustained(row) for row in results.rows if row.is_sound)), key=lambda each: each.kept),
         same=same,
@@ -306,7 +297,8 @@ def _judge(found: Health, results: Results) -> Trouble:
     slowest = min((each for each in found.same if each.is_off), key=speedup_of, default=None)
     if slowest and slowest.ratio.speedup < 1:
         return first._replace(verdict=f"{slowest.ratio.brief} as fast as this hardware elsewhere", about=brief(slowest.row.key))
-    if slow := next((each for each in found.outliers if each.change > 0), None):
+    outliers = (each for kind in found.kinds for each in kind.outliers)
+    if slow := next((each for each in outliers if each.change > 0), None):
         return first._replace(verdict=f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind", about=slow.row.case.run)
     verdict = usability(results)
     if verdict == "usable":
@@ -366,21 +358,6 @@ QUESTION = Question(
             headline={"": "{verdict}"},
             lines=lambda found: 0 if found[0].is_usability else 1,
             qualifier=("{about:38}", ""),
-        ),
-        Section(
-            records="outliers",
-            title="Files that stand out among their kind",
-            columns=[
-                detail("outlier.file", "text", "file", "the file", lambda each: each.row.case.run),
-                KEY.by(lambda each: each.row.case.id),
-                detail(
-                    "outlier.times",
-                    "ratio",
-                    "time",
-                    "its time over the median of its kind of machine",
-                    lambda each: 1 + each.change,
-                ),
-            ],
         ),
         Section(
             records="peaks",

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.costs import series
-from dlbench.analysis.answers.engine.pairs import SAME, by_kind, median_cases, same_columns, span_of
+from dlbench.analysis.answers.engine.pairs import SAME, by_kind, median_cases, same_columns
 from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, of_row, pair_cells, place, spanned, value_columns
 from dlbench.analysis.presentation.names import by_device
@@ -238,19 +238,9 @@ class LadderStep(MatchRecord):
     """Trainings in it on that device."""
 
     @property
-    def among(self) -> str:
-        """Range of the ratios of its cases as text."""
-        return span_of(self.pairs)
-
-    @property
     def error(self) -> float | None:
         """Largest error of its cases; None if none was checked."""
-        return _largest_error(each.other for each in self.pairs)
-
-    @property
-    def base_error(self) -> float | None:
-        """Largest error of the same cases in the base precision."""
-        return _largest_error(each.base for each in self.pairs)
+        return max((error for each in self.pairs if (error := _error(each.other)) is not None), default=None)
 
 
 class Precisions(NamedTuple):
@@ -300,10 +290,6 @@ def _error(row: Row) -> float | None:
     return next(iter(series(row, "error")), row.check.error)
 
 
-def _largest_error(rows: Iterable[Row]) -> float | None:
-    return max((error for error in map(_error, rows) if error is not None), default=None)
-
-
 def _cautions(found: Sequence[LadderStep]) -> Iterator[str]:
     """Yield the devices without any training in these precisions."""
     if untrained := [where for where, alike in by_device(found).items() if not any(each.trained for each in alike)]:
@@ -332,7 +318,6 @@ QUESTION = Question(
                 detail("ladder.base", "text", "against", "what it is held against", lambda step: step.pair.base.case.dtype),
                 RATIO,
                 shown("ladder.error", "fraction", "error", "largest distance from the result in fp64"),
-                shown("ladder.base_error", "fraction", "error of the base", "the same of what it is held against"),
                 shown("ladder.verdict", "text", "training", "whether trainings in it do", lambda step: convergence(step.trained)),
             ],
             notes=("95 % interval: of the fastest it allows for choosing the best of several",),
@@ -351,7 +336,6 @@ QUESTION = Question(
                 "loss": "none beats {base:11}: {name:11} {speedup}{span}",
                 "open": "no gain shown by {name:11} over {base:11}",
             },
-            qualifier="{case}{where}{among}",
             tags={**RATIO_TAGS, Tag.NOT_CHECKED: lambda step: step.error is None},
             cautions=_cautions,
         ),

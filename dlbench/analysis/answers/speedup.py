@@ -21,7 +21,7 @@ from dlbench.analysis.answers.engine.pairs import (
     no_accelerator,
 )
 from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag, detail, shown
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, pair_cells, place, ratio_column
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, pair_cells, place, ratio_column
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
 from dlbench.analysis.ratios.matching import Match, MatchRecord, grouped, launch_bound, match_rows, one_device
@@ -310,11 +310,6 @@ class Family(MatchRecord):
         return median_by_ratio(same) if same else None
 
     @property
-    def waiting(self) -> int | None:
-        """Number of these cases that wait for launches; None for none."""
-        return sum(bool(launch_bound(each.other)) for each in self.pairs) or None
-
-    @property
     def same_case(self) -> str | None:
         """Short name of the median case without the kind of work; None if it has the same two rows as ``pair``."""
         return None if self.same is None or self.same.sides == self.pair.sides else self._brief(self.same.case)
@@ -399,10 +394,6 @@ def _foremost(found: Sequence[Family]) -> list[Family]:
     return [on_first[0], *(each for each in on_first[1:] if each.ratio.outcome == "gain")]
 
 
-def _best_ratios(found: Sequence[Match]) -> Iterator[Figure]:
-    yield figure_of_pairs(OWN_BEST, found, WORK)
-
-
 ORDER = 10
 QUESTION = Question(
     "speed-up",
@@ -427,7 +418,6 @@ QUESTION = Question(
                     lambda family: family.same and family.same.ratio,
                 ),
                 detail("family.cases", "count", "cases", "cases that ran on both", lambda family: len(family.pairs)),
-                shown("family.waiting", "count", "launch-bound", "cases that wait for launches"),
             ),
             notes=("of ResNet-50, else ResNet-18, else the network or shape in the middle of its kind of work",),
             whole=pair_cells,
@@ -444,7 +434,13 @@ QUESTION = Question(
             tags={Tag.CPU_UNTUNED: attrgetter("untuned")},
         ),
         SAME,
-        Section(records="bests", title=OWN_BEST, columns=[best_columns], whole=pair_cells, figures=[_best_ratios]),
+        Section(
+            records="bests",
+            title=OWN_BEST,
+            columns=[best_columns],
+            whole=pair_cells,
+            figures=[lambda found: [figure_of_pairs(OWN_BEST, found, WORK)]],
+        ),
         _CARDS,
     ],
 )

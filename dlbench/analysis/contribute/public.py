@@ -61,21 +61,11 @@ def unpublishable_names(measurements: Sequence[Measurement]) -> list[str]:
         if not words.issuperset(filter(None, re.split(r"[][,=@:]|#\d{1,3}@", case.id))):
             found.append(f"the name {case.id[:LONGEST]!r} says something else than the case's workload, parameters and device")
     named = dict.fromkeys((each.case.device, each.device_name) for each in measurements if each.device_name is not None)
-    unlike = [name for _, name in named if not _is_device_name(name)]
+    unlike = [name for _, name in named if _PRIVATE.search(name) or not _DEVICE_NAME.fullmatch(name)]
     found += [f"{name[:LONGEST]!r} is not what a maker calls a device, which has {_PLAIN}" for name in unlike]
     name_counts = Counter(device for device, _ in named)
     found += [f"{device} has several names in it; measure on one machine" for device, count in name_counts.items() if count > 1]
     return [*dict.fromkeys(found)][:MOST_SENTENCES]
-
-
-def _is_device_name(name: str) -> bool:
-    """Whether a maker may call a device so."""
-    return bool(_DEVICE_NAME.fullmatch(name) and not _PRIVATE.search(name))
-
-
-def number(value: object) -> float | bool | None:
-    """Return a finite number or a flag as it is; None for anything else."""
-    return value if isinstance(value, int | float) and -MOST <= value <= MOST else None
 
 
 ENDINGS = {
@@ -224,7 +214,7 @@ def _publishable(value: Any, name: str, fit_texts: Mapping[str, Collection[str]]
     if isinstance(value, list | tuple):
         parts = (_publishable(each, "" if isinstance(each, Mapping) else name, fit_texts) for each in value)
         return [each for each in parts if each is not None]
-    return number(value)
+    return value if isinstance(value, int | float) and -MOST <= value <= MOST else None  # a finite number, or a flag
 
 
 def machine_name(devices: Iterable[Mapping[str, Any]]) -> str:

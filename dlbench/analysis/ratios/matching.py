@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import product
 from typing import NamedTuple, TypeVar
 
-from dlbench.analysis.ratios.ratio import Ratio, ratio_to_itself, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import CPU_AXES, value_text
@@ -77,7 +77,7 @@ class Match:
         """How many times as fast the other is. Raises AttributeError for rows that report values."""
         if self.speeds is None:
             raise AttributeError("rows without times have no ratio")
-        return ratio_to_itself(len(self.speeds[0])) if self.other is self.base else speed_ratio(*self.speeds, among=self.among)
+        return speed_ratio(*self.speeds, among=self.among)
 
     @property
     def row(self) -> Row:

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import made_up
 import pytest
-from costs import IMAGENET, IMAGES, OWN, SUSTAINED, rows_of, steps, sustained, weaknesses
+from costs import IMAGENET, IMAGES, OWN, SUSTAINED, steps, sustained, weaknesses
+from plain_answers import rows_of
 
 from dlbench.analysis.answers.engine.costs import Hour
 from dlbench.core import units

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -127,8 +127,7 @@ def timed_kinds(row: Row, ceilings: Ceilings) -> list[TimedKind]:
     return sorted(map(limits.with_ceiling, found.values()), key=lambda each: -each.time_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
+class _Limits(NamedTuple):
     """Least times of the kinds of a step at the ceilings of its device, except for a ceiling that this very step reached."""
 
     row: Row

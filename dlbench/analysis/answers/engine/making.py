@@ -219,16 +219,10 @@ def _qualifier(found: _Found, record: Any) -> str:
 
 
 def _device_suffix(record: HasRow, alike: Sequence[HasRow]) -> str:
-    """Return the device of a record where there are several: `` on cuda:0 and 3 more``.
-
-    Of several machines it names the words that they do not share.
-    """
-    if not (others := others_than(record, alike)):
-        return ""
-    name, *names = (each.row.case.run if several_runs(alike) else each.row.case.device for each in (record, *alike))
-    shared = set.intersection(*(set(each.split(" ")) for each in names))
-    words = " ".join(word for word in name.split(" ") if word not in shared)
-    return f" on {cut(words or name, _MOST_OF_DEVICE)} and {others} more"
+    """Return the device of a record where there are several, or its machine where these are: `` on cuda:0 and 3 more``."""
+    others = others_than(record, alike)
+    name = record.row.case.run if several_runs(alike) else record.row.case.device
+    return f" on {cut(name, _MOST_OF_DEVICE)} and {others} more" if others else ""
 
 
 def _tags(found: _Found, file_tags: set[Tag]) -> tuple[Tag, ...]:
