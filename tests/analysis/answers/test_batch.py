@@ -1,7 +1,5 @@
 """Batch sizes: the smallest of full throughput, what a small one costs a training, what a sample takes, and the largest that fits."""
 
-import json
-
 import made_up
 import pytest
 from plain_answers import columns_of, head_of
