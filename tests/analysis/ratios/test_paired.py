@@ -4,13 +4,14 @@ import itertools
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, paired_difference
 
 NUMBERS = st.integers(-400, 400).map(lambda eighths: eighths / 8)
 """Eighths, which floats hold exactly."""
+few = settings(max_examples=30)
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=9)
 SIX = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=6, max_size=6)
 
@@ -37,6 +38,7 @@ def test_six_seeds_by_hand():
 
 
 @given(SIX)
+@few
 def test_of_six_pairs_it_goes_from_the_least_difference_to_the_greatest(pairs):
     found, differences = paired_difference(*sides(pairs)), [other - one for one, other in pairs]
     assert (found.interval.low, found.interval.high) == (min(differences), max(differences))
@@ -45,6 +47,7 @@ def test_of_six_pairs_it_goes_from_the_least_difference_to_the_greatest(pairs):
 
 
 @given(st.sets(st.integers(-1000, 1000), min_size=6, max_size=8))
+@few
 def test_it_holds_the_centres_that_the_test_keeps(found):
     differences = [each + each * abs(each) / 2**20 for each in found]
     interval = paired_difference([0.0] * len(differences), differences).interval
@@ -55,13 +58,11 @@ def test_it_holds_the_centres_that_the_test_keeps(found):
 
 
 @given(PAIRS, NUMBERS)
+@few
 def test_sides_that_change_places_and_a_shift_of_one_do_what_they_should(pairs, by):
     base, other = sides(pairs)
-    there, back, moved = (
-        paired_difference(base, other),
-        paired_difference(other, base),
-        paired_difference(base, [each + by for each in other]),
-    )
+    there, back = paired_difference(base, other), paired_difference(other, base)
+    moved = paired_difference(base, [each + by for each in other])
     assert back.shift == -there.shift
     assert moved.shift == there.shift + by
     if len(pairs) >= ENOUGH_PAIRS:
@@ -71,7 +72,8 @@ def test_sides_that_change_places_and_a_shift_of_one_do_what_they_should(pairs, 
 
 
 @given(PAIRS)
+@few
 def test_equal_sides_are_known_to_be_so_and_unequal_numbers_of_pairs_tell_nothing(pairs):
     base, _ = sides(pairs)
-    assert paired_difference(base, base)[1:] == (0.0, (0.0, 0.0, 1.0))
+    assert paired_difference(base, base) == (0.0, (0.0, 0.0, 1.0))
     assert paired_difference(base, base[1:]) is None
