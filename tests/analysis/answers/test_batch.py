@@ -82,15 +82,6 @@ def test_the_headline(asked, measured, expected):
     assert head_of(asked(measured)["batch"]) == expected
 
 
-def test_the_numbers_of_a_sweep_and_of_trainings(asked):
-    (row,) = asked(sweep(b1=1.0, b8=2.0, b64=15.5))["batch"]["tables"][0]["rows"]
-    assert (row["batch.smallest"], row["ratio.speedup"], row["batch.share"]) == (1, pytest.approx(4), pytest.approx(15.5 / 16))
-    rates = [each for rate, first_s in ((0.1, 5e-4), (0.01, 6e-4)) for batch, sample_s in ((1, first_s), (64, 1e-4))
-             for each in training(batch, rate, sample_s=sample_s)]  # fmt: skip
-    rows = asked(rates)["batch"]["tables"][0]["rows"]
-    assert [row["ratio.speedup"] for row in rows] == pytest.approx([6, 1, 5, 1])
-
-
 @pytest.mark.parametrize("odd", [0.0, -1.0, 1e308])
 def test_odd_numbers_of_an_edited_file_do_no_harm(asked, odd):
     rows = [*training(1, sample_s=odd, accuracy=1e9, diverged_at=-5), *training(64, sample_s=1e-4, accuracy=0.9)]

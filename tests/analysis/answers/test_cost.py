@@ -49,17 +49,6 @@ def test_the_headline_of_machines_of_several_cards_and_of_a_long_name(asked):
     assert head_of(asked(spoiled)["cost"])[1:] == ("resnet50 b64 bf16…", ["throttled", "estimate"])
 
 
-def test_the_time_to_train_is_that_of_all_epochs_at_the_measured_rate_with_its_interval(asked):
-    rates = [IMAGES * 90 / total for total in (19_200, 41 * 86_400)]
-    answer = asked([*steps(rates[0]), *steps(rates[1], "cpu")])["cost"]
-    few, published = (table["rows"] for table in answer["tables"])
-    assert [row["train.seconds"] for row in few] == [pytest.approx(50_000 / rate) for rate in rates]
-    found = columns_of(published, "place", "train.epochs", "train.seconds", "train.low", "train.high")
-    totals = [(where, 90, *(pytest.approx(each * total) for each in (1, 0.97, 1.03)))
-              for where, total in (("cuda:0", 19_200), ("cpu", 41 * 86_400))]  # fmt: skip
-    assert found == totals
-
-
 @pytest.mark.parametrize(
     ("measured", "prices", "label", "line"),
     [

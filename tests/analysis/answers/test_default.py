@@ -11,11 +11,7 @@ from dlbench.core.model import Status
 SWITCHES = {"mode": {"switch": "plain"}, "order": {"switch": "rows"}}
 ONCE = [
     {"name": name, "unit": unit, "direction": None, "meaning": "a", "optional": True, **role}
-    for name, unit, role in (
-        ("built_cold_s", "s", {"role": "once"}),
-        ("built_warm_s", "s", {"role": "once"}),
-        ("breaks", "count", {}),
-    )
+    for name, unit, role in (("built_cold_s", "s", {"role": "once"}), ("built_warm_s", "s", {"role": "once"}), ("breaks", "count", {}))
 ]
 SEARCHED = {name: {**switch, "searched": ""} for name, switch in SWITCHES.items()}
 DECLARED = {

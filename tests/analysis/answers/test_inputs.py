@@ -19,11 +19,7 @@ DECLARED = {
     "drink": {"tags": ["training"], "values": []},
     "look": {"tags": ["inference", "pictures"], "values": []},
     "fed": {"parameters": FEEDING, "values": reported(waited_s="input", sent_s="transfer")},
-    "own": {
-        "tags": ["training"],
-        "parameters": FEEDING,
-        "values": reported(waited_s="input", pace_s="input_alone", itself_s="step_alone"),
-    },
+    "own": {"tags": ["training"], "parameters": FEEDING, "values": reported(waited_s="input", pace_s="input_alone", itself_s="step_alone")},
 }
 TABLE = "Throughput by how a step gets its batch"
 
@@ -97,15 +93,6 @@ def test_what_it_says(scenes):
 )
 def test_the_headline(asked, measured, expected):
     assert head_of(asked(measured, workloads=DECLARED)["bottleneck"]) == expected
-
-
-def test_ratios_are_over_the_fastest_way_and_over_the_need(asked):
-    ways = [*step(1.0, "there"), *step(2.0, "sent"), *step(4.1, "helped", 4)]
-    found = rows_of(asked(ways, workloads=DECLARED)["bottleneck"], TABLE)
-    assert [row["ratio.speedup"] for row in found] == pytest.approx([1, 1 / 2, 1 / 4.1])
-    stored = [*SHELVES, *rows("eat", 0.5, "cuda:0", batch=64), *rows("eat", 8.0, batch=64)]
-    found = rows_of(asked(stored, workloads=DECLARED)["bottleneck"], TABLE)
-    assert [row["ratio.speedup"] for row in found] == pytest.approx([0.5, 2, 8, 32])
 
 
 def test_what_is_odd_or_did_not_go_well_takes_no_part_and_breaks_nothing(asked):

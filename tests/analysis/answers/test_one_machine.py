@@ -124,10 +124,7 @@ PLACES = {
     "cores": ([place(cpu={"physical_cores": count}) for count in (2, 4)], ["2-core", "4-core"]),
     "memory": ([place(cpu={"memory_gib": size}) for size in (24, 96)], ["24 GiB", "96 GiB"]),
     "cards of other names": ([place(cards=[name]) for name in CARDS], [*CARDS]),
-    "more cards of another name": (
-        [place(cards=["NVIDIA H100"] * 4), place(cards=["NVIDIA H200"])],
-        ["4 × NVIDIA H100", "NVIDIA H200"],
-    ),
+    "more cards of another name": ([place(cards=["NVIDIA H100"] * 4), place(cards=["NVIDIA H200"])], ["4 × NVIDIA H100", "NVIDIA H200"]),
     "other cards of one name by the day": (
         [place(f"2026-11-2{n}", cards=["NVIDIA H200"], hashes={"cuda:0": f"{n}"}) for n in range(2)],
         ["2026-11-20", "2026-11-21"],
@@ -140,10 +137,7 @@ PLACES = {
     "one that does not say": ([place(), {}], [made_up.CPU, "run1"]),
     "one that fits two places": ([*(place(cards=[name]) for name in CARDS), place()], [*CARDS, "run2"]),
     # One machine is one machine after
-    "a restart": (
-        [place(cpu={"memory_gib": size}, stack={"kernel": kernel}) for size, kernel in ((24, "6.8.0-41"), (25, "6.8.0-45"))],
-        [],
-    ),
+    "a restart": ([place(cpu={"memory_gib": size}, stack={"kernel": kernel}) for size, kernel in ((24, "6.8.0-41"), (25, "6.8.0-45"))], []),
     "an accelerator that took no part": ([place(), place(cards=["NVIDIA H200"], stack={"driver": "580.65"})], []),
     "other cards of one machine": ([place(cards=["NVIDIA H200"] * 2, hashes={f"cuda:{n}": f"{n}"}) for n in range(2)], []),
     "what a later dlbench records": ([place(), place(stack={"math": {"flush_denormal": False}})], []),

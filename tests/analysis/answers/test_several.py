@@ -58,12 +58,6 @@ def test_the_headline_of_devices(asked, measured, expected):
     assert head_of(asked(measured)["devices"]) == expected
 
 
-def test_the_interval_of_the_best_form_allows_for_its_choice(asked):
-    rows = asked([*DDP, *steps(1.0, 1, form="fsdp"), *steps(2.5, 2, form="fsdp")])["devices"]["tables"][0]["rows"]
-    ends = columns_of(rows[1:3], "scaling.speedup_low", "scaling.speedup_high")
-    assert ends == [pytest.approx((1.5378, 1.6646), abs=1e-4), pytest.approx((2.4029, 2.6010), abs=1e-4)]
-
-
 def timed(seconds, used, **axes):
     """An inference step with so many threads, in as many instances as the axes say."""
     times = made_up.flat([seconds * each for each in made_up.SEVEN])

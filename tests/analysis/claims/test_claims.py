@@ -267,8 +267,7 @@ def test_days_of_bert_are_those_of_its_tokens(claim):
 
 
 @pytest.mark.parametrize(
-    ("gpu", "rounds", "verdict"),
-    [(0.2, 7, "less"), (0.04, 7, "more"), (0.05, 7, "no difference shown"), (0.05, 2, "too few rounds")],
+    ("gpu", "rounds", "verdict"), [(0.2, 7, "less"), (0.04, 7, "more"), (0.05, 7, "no difference shown"), (0.05, 2, "too few rounds")]
 )
 def test_a_verdict_is_where_the_interval_lies_beside_the_number_stated(claim, gpu, rounds, verdict):
     (each,) = claim("wait-20x", both("train_step", 1.0, gpu, rounds, model="resnet50", batch=8, dtype="fp32"))

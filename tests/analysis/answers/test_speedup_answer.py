@@ -88,14 +88,6 @@ def test_what_a_headline_says_where_nothing_is_gained_and_of_few_rounds(asked, s
     assert head_of(answer) == expected
 
 
-def test_ratios_are_of_the_same_case_and_of_each_at_its_best(asked):
-    _, same, best = (table["rows"] for table in asked(made_up.both_kinds(0.4, 0.01))["speed-up"]["tables"])
-    assert [row["ratio.speedup"] for row in same] == pytest.approx([40, 80, 50, 100])
-    assert columns_of(best, "pair.work", "ratio.speedup") == [("train_step[model=resnet18]", pytest.approx(100))]
-    answer = asked(ON_CPU[:7], *SLOWER)["speed-up"]
-    assert [row["ratio.speedup"] for row in answer["tables"][1]["rows"]] == pytest.approx([40, 20, 10])
-
-
 def test_what_is_missing_where_it_was_not_measured_and_launches_are_no_work(asked):
     """A CPU-only machine has a skipped row for each case of an accelerator; what measures a launch is in no ratio."""
     missing = asked(ON_CPU, environment=ACCELERATORS)["speed-up"]
