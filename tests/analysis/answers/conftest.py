@@ -74,10 +74,8 @@ def cost(tmp_path):
         if watts is not None:
             measured = [replace(each, energy=costs.window(each, watts)) for each in measured]
         path = made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", measured, **header)
-        before = path.read_bytes()
         done = front_door.in_process(tmp_path, "show", path.name, "--topic", "cost", "--format", "json", *options)
         assert done.code == 0, done.err
-        assert path.read_bytes() == before
         return json.loads(done.out)["answers"][0]
 
     return ask

@@ -67,13 +67,6 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(sho
     snapshot("answers-of-a-product", show(PRODUCT, "--topic", "all").out)
 
 
-def test_every_row_of_markdown_is_as_wide_as_its_head(show):
-    blocks = show(everything(), "--topic", "all", "--format", "md").out.split("\n\n")
-    widths = [[line.replace("\\|", "").count("|") for line in block.splitlines()] for block in blocks if block.startswith("| ")]
-    assert len(widths) == 11
-    assert [set(each) for each in widths] == [{each[0]} for each in widths]
-
-
 def test_text_of_a_file_can_not_end_a_cell_or_steer_a_terminal(show):
     cases = [made_up.case("t", model="a|b\x1b[2J<b>", batch=batch, dtype="fp32") for batch in (1, 2)]
     named = [each for case in cases for each in made_up.rounds_of(case, made_up.flat([1.0] * 7), items=case.params["batch"])]
@@ -85,27 +78,6 @@ def test_text_of_a_file_can_not_end_a_cell_or_steer_a_terminal(show):
     assert "no other reference run has a case of cuda:0 (&lt;b>[2J card); " in text
     assert [part for part in ("<b>", "\x1b", "\u202e") if part in text] == []
     assert not {"\x1b", "\u202e"} & set(show(named, "--topic", "all").out)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ("--topic all --format csv", "--topic all can't be written as csv; give --format table or md or json"),
-        ("--topic card --format json", "--topic card can't be written as json; give --format table or md"),
-        ("--topic details --format json", "--topic details can't be written as json; give --format table"),
-        ("--topic all --by device", "--topic and --by show something else each; give one of them"),
-    ],
-)
-def test_what_does_not_go_together_is_one_sentence(show, options, sentence):
-    assert show(PRODUCT, *options.split()) == front_door.Done(2, "", f"dlbench: {sentence}\n")
-
-
-def test_off_a_terminal_all_cases_stand_in_front_of_the_lines(show):
-    lines = show(everything()).out.splitlines()
-    first = lines.index(next(line for line in lines if line.startswith("worth it   training 100× (95.1…105)")))
-    assert lines[first - 1] == "NVIDIA H200 against AMD EPYC 7B13, 2 threads · quick, 11 cases (1 oom), 7 rounds · usable"
-    assert sum(line.startswith((" train_step ", " data_parallel ")) for line in lines[:first]) == 11
-    assert "More devices" not in "".join(lines)
 
 
 @pytest.mark.parametrize("path", [*RUNS, *sorted({path.parent for path in RUNS})], ids=lambda path: str(path.relative_to(REFERENCES)))

@@ -49,39 +49,24 @@ def test_the_headline_of_machines_of_several_cards_and_of_a_long_name(asked):
     assert head_of(asked(spoiled)["cost"])[1:] == ("resnet50 b64 bf16…", ["throttled", "estimate"])
 
 
+MINE, FAMILIAR = "mine trains at 64.0 images/s: 50,000 images in 13 min (13)", "resnet18 trains at 128 images/s"
+MORE = Prices(samples=1000, epochs=3)
+
+
 @pytest.mark.parametrize(
-    ("measured", "prices", "label", "line"),
+    ("steps_of", "prices", "label", "line"),
     [
-        (
-            [("mine", 64, "cpu"), ("resnet50", 64, "cpu")],
-            NO_PRICES,
-            "CPU only?",
-            "mine trains at 64.0 images/s: 50,000 images in 13 min (13)",
-        ),
-        (
-            [(model, 64, device) for device in ("cuda:0", "cpu") for model in ("mine", "resnet50")],
-            NO_PRICES,
-            "your data",
-            "mine trains at 64.0 images/s: 50,000 images in 13 min (13); 13 min on the CPU",
-        ),
+        ("mine 64 cpu, resnet50 64 cpu", NO_PRICES, "CPU only?", MINE),
+        ("mine 64 cuda:0, mine 64 cpu, resnet50 64 cuda:0, resnet50 64 cpu", NO_PRICES, "your data", f"{MINE}; 13 min on the CPU"),
         # Without one's own it is of the most familiar, and beside an accelerator only if samples are asked for.
-        ([("alexnet", 64_000, "cuda:0"), ("resnet50", 64, "cuda:0"), ("resnet18", 128, "cuda:0")], NO_PRICES, "your data", None),
-        (
-            [("alexnet", 64_000, "cuda:0"), ("resnet50", 64, "cuda:0")],
-            Prices(samples=1000, epochs=3),
-            "your data",
-            "resnet50 trains at 64.0 images/s: 3 × 1,000 images in 46.9 s (45.5…48.3)",
-        ),
-        (
-            [("alexnet", 64_000, "cpu"), ("resnet18", 128, "cpu")],
-            NO_PRICES,
-            "CPU only?",
-            "resnet18 trains at 128 images/s: 50,000 images in 391 s (379…402)",
-        ),
+        ("alexnet 64000 cuda:0, resnet50 64 cuda:0, resnet18 128 cuda:0", NO_PRICES, "your data", None),
+        ("alexnet 64000 cuda:0, resnet18 128 cuda:0", MORE, "your data", f"{FAMILIAR}: 3 × 1,000 images in 23.4 s (22.7…24.1)"),
+        ("alexnet 64000 cpu, resnet18 128 cpu", NO_PRICES, "CPU only?", f"{FAMILIAR}: 50,000 images in 391 s (379…402)"),
     ],
 )
-def test_the_line_on_a_screen(tmp_path, measured, prices, label, line):
-    rows = [each for model, rate, device in measured for each in steps(rate, device, model=model)]
+def test_the_line_on_a_screen(tmp_path, steps_of, prices, label, line):
+    cases = [each.split() for each in steps_of.split(", ")]
+    rows = [each for model, rate, device in cases for each in steps(int(rate), device, model=model)]
     results = replace(collect([made_up.write(tmp_path / "run.jsonl", rows)]), prices=prices)
     (found,) = (each for each in answers(results) if each.question.topic == "cost")
     assert (found.label, found.lines[0][0] if found.lines else None) == (label, line)
@@ -179,37 +164,25 @@ def test_inference_has_the_energy_and_the_money_of_1000_samples(cost):
     assert cost(sustained(1000, 1000), **alone)["kind"] == "missing"
 
 
-UNMETERED = "nothing metered these steps: dlbench run sustained"
+UNMETERED, MIG = "nothing metered these steps: dlbench run sustained", "a MIG instance has no meter of its own"
 NO_METER = [replace(each, missing_reasons={"energy": [{"reason": "no_meter_of_instance"}]}) for each in sustained(100, 110)]
+LEFT_OUT = "electricity is left out for resnet50 on"
+USE = "what cuda:0, bought, costs an hour is open: say for how long it is used, --price cuda=1600/4y/8h"
 
 
 @pytest.mark.parametrize(
     ("measured", "options", "cautions"),
     [
         (steps(100), "", [f"energy is open: {UNMETERED}", "money is open: give --price, such as cuda=2.50/h"]),
-        (
-            steps(100),
-            "--price 30000 --price kwh=0.3",
-            [
-                "what cuda:0, bought, costs an hour is open: say for how long it is used, --price cuda=1600/4y/8h",
-                f"electricity is left out for resnet50 on cuda:0: {UNMETERED}",
-            ],
-        ),
+        (steps(100), "--price 30000 --price kwh=0.3", [USE, f"{LEFT_OUT} cuda:0: {UNMETERED}"]),
         # Amounts without electricity beside others with it are named, with the reason of a meter that there is not.
         (
             [*steps(100), *sustained(100, 100, watts=300, model="resnet18")],
             "--price 9110.4/4y/24h --price kwh=0.3",
-            [f"electricity is left out for resnet50 on cuda:0: {UNMETERED}"],
+            [f"{LEFT_OUT} cuda:0: {UNMETERED}"],
         ),
-        (
-            [*NO_METER, *steps(10, "cpu")],
-            "--price kwh=0.3",
-            [
-                "electricity is left out for resnet50 on cuda:0: a MIG instance has no meter of its own",
-                f"electricity is left out for resnet50 on cpu: {UNMETERED}",
-            ],
-        ),
-        (NO_METER, "--price kwh=0.3", ["electricity is left out for resnet50 on cuda:0: a MIG instance has no meter of its own"]),
+        ([*NO_METER, *steps(10, "cpu")], "--price kwh=0.3", [f"{LEFT_OUT} cuda:0: {MIG}", f"{LEFT_OUT} cpu: {UNMETERED}"]),
+        (NO_METER, "--price kwh=0.3", [f"{LEFT_OUT} cuda:0: {MIG}"]),
     ],
 )
 def test_what_is_open_is_said_with_what_would_give_it(cost, measured, options, cautions):

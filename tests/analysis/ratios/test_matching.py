@@ -1,16 +1,21 @@
-"""Rows matched by all but one setting, each side at its own best, and the ratios of both."""
+"""Rows matched by all but one setting, each side at its own best, ratios of both, and differences of paired numbers."""
 
+import itertools
+import statistics
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import made_up
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dlbench.analysis.answers.engine.pairs import best_pairs
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS, pair_frame
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.ratios.matching import Matches, Unmatched, match_rows
+from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, paired_difference
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement, Transfer
@@ -241,14 +246,14 @@ def test_each_side_at_its_own_best_batch_and_precision(bests):
     assert row["ratio.ci_low"] < 100 < row["ratio.ci_high"]
 
 
-def sides(workload: str, times: dict[tuple[str, Any], float], name: str, **params: Any) -> list[Measurement]:
+def variants(workload: str, times: dict[tuple[str, Any], float], name: str, **params: Any) -> list[Measurement]:
     """A workload on devices in values of a parameter, which take so long."""
     return timed(*((made_up.case(workload, device, **params, **{name: value}), s) for (device, value), s in times.items()))
 
 
 def test_each_side_chooses_its_layout_mode_and_precision_but_not_its_network_or_shape(bests):
     layouts = {("cpu", "nchw"): 1.0, ("cpu", "channels_last"): 2.0, ("cuda:0", "nchw"): 0.4, ("cuda:0", "channels_last"): 0.1}
-    frame = bests(sides("train_step", layouts, "layout", model="resnet50", batch=8))
+    frame = bests(variants("train_step", layouts, "layout", model="resnet50", batch=8))
     names = ("pair.case", "base.layout", "other.layout", "ratio.speedup")
     assert cells(frame, *names) == [("train_step[model=resnet50]", "nchw", "channels_last", pytest.approx(10))]
     cases = [("train_step", {"model": "vgg11"}), ("train_step", {"model": "vgg16"}), ("train_step", {"model": "vgg16", "mode": "compile"})]
@@ -257,7 +262,7 @@ def test_each_side_chooses_its_layout_mode_and_precision_but_not_its_network_or_
     works = ["matmul[n=64]", "matmul[n=128]", "train_step[model=vgg11]", "train_step[model=vgg16]"]
     assert cells(bests(timed(*both, rounds=1)), "pair.case", "ratio.speedup") == [(work, pytest.approx(2)) for work in works]
     precisions = {("cpu", "fp64"): 1.0, ("cpu", "fp32"): 0.5, ("cuda:0", "fp32"): 0.25, ("cuda:0", "bf16"): 0.05}
-    counted = [replace(each, items=None, flops=1e6) for each in sides("matmul", precisions, "dtype", n=64)]
+    counted = [replace(each, items=None, flops=1e6) for each in variants("matmul", precisions, "dtype", n=64)]
     names = ("base.dtype", "other.dtype", "base.flops_per_s", "other.flops_per_s", "ratio.speedup")
     assert cells(bests(counted), *names) == [("fp32", "bf16", pytest.approx(2e6), pytest.approx(2e7), pytest.approx(10))]  # without items
 
@@ -295,7 +300,7 @@ def test_a_call_that_was_held_up_changes_neither_a_pair_nor_the_best_and_what_ca
 def test_each_side_chooses_its_workloads_own_switches_and_a_declared_default_is_not_named(read):
     declared = {"parameters": {"kernels": {"switch": "plain"}, "layout": {"switch": "blocked"}, "depth": {"searched": ""}}}
     times = {("cpu", "plain"): 1.0, ("cpu", "tuned"): 2.0, ("cuda:0", "plain"): 0.4, ("cuda:0", "tuned"): 0.1}
-    rounds = sides("mine", times, "kernels", n=8, layout="blocked", depth=2)
+    rounds = variants("mine", times, "kernels", n=8, layout="blocked", depth=2)
     (pair,) = best_pairs(read(rounds, workloads={"mine": declared}))
     assert (pair.case, pair.work, pair.ratio.speedup) == ("mine[n=8]", "mine[n=8]", pytest.approx(10))
     assert (choice(pair.base), choice(pair.other)) == ("depth=2", "tuned depth=2")
@@ -303,3 +308,73 @@ def test_each_side_chooses_its_workloads_own_switches_and_a_declared_default_is_
         ("mine[n=8,depth=2,kernels=plain]", pytest.approx(2.5)),
         ("mine[n=8,depth=2,kernels=tuned]", pytest.approx(20)),
     ]
+
+
+NUMBERS = st.integers(-400, 400).map(lambda eighths: eighths / 8)
+"""Eighths, which floats hold exactly."""
+few = settings(max_examples=30)
+PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=9)
+SIX = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=6, max_size=6)
+
+
+def sides(pairs):
+    return [one for one, _ in pairs], [other for _, other in pairs]
+
+
+def accepted(differences, centre):
+    """Whether the signed-rank test keeps a centre at 5 %, by all signs that the differences from it may have; they must be distinct."""
+    off = sorted((each - centre for each in differences), key=abs)
+    positive = sum(rank for rank, each in enumerate(off, 1) if each > 0)
+    sums = [sum(rank for rank, sign in enumerate(signs, 1) if sign) for signs in itertools.product((0, 1), repeat=len(off))]
+    tails = sum(each <= positive for each in sums), sum(each >= positive for each in sums)
+    return min(1.0, 2 * min(tails) / len(sums)) > 0.05
+
+
+def test_six_seeds_by_hand():
+    found = paired_difference([0.62, 0.61, 0.63, 0.60, 0.64, 0.62], [0.61, 0.61, 0.62, 0.61, 0.60, 0.60])
+    # The differences in points: -1, 0, -1, 1, -4, -2; of their 21 Walsh averages the middle one is -1.
+    assert found.shift == pytest.approx(-0.01)
+    assert (found.interval.low, found.interval.high, found.interval.confidence) == pytest.approx((-0.04, 0.01, 1 - 2 / 64))
+    assert [found.is_at_least(limit) for limit in (-0.04, -0.039)] == [True, False]
+
+
+@given(SIX)
+@few
+def test_of_six_pairs_it_goes_from_the_least_difference_to_the_greatest(pairs):
+    found, differences = paired_difference(*sides(pairs)), [other - one for one, other in pairs]
+    assert (found.interval.low, found.interval.high) == (min(differences), max(differences))
+    averages = [(one + other) / 2 for at, one in enumerate(differences) for other in differences[at:]]
+    assert found.shift == statistics.median(averages)
+
+
+@given(st.sets(st.integers(-1000, 1000), min_size=6, max_size=8))
+@few
+def test_it_holds_the_centres_that_the_test_keeps(found):
+    differences = [each + each * abs(each) / 2**20 for each in found]
+    interval = paired_difference([0.0] * len(differences), differences).interval
+    inwards = (interval.high - interval.low) / 1000
+    for end, towards in ((interval.low, inwards), (interval.high, -inwards)):
+        assert accepted(differences, end + towards)
+        assert not accepted(differences, end - towards)
+
+
+@given(PAIRS, NUMBERS)
+@few
+def test_sides_that_change_places_and_a_shift_of_one_do_what_they_should(pairs, by):
+    base, other = sides(pairs)
+    there, back = paired_difference(base, other), paired_difference(other, base)
+    moved = paired_difference(base, [each + by for each in other])
+    assert back.shift == -there.shift
+    assert moved.shift == there.shift + by
+    if len(pairs) >= ENOUGH_PAIRS:
+        assert (back.interval.low, back.interval.high) == (-there.interval.high, -there.interval.low)
+    else:
+        assert there.interval is None or base == other
+
+
+@given(PAIRS)
+@few
+def test_equal_sides_are_known_to_be_so_and_unequal_numbers_of_pairs_tell_nothing(pairs):
+    base, _ = sides(pairs)
+    assert paired_difference(base, base) == (0.0, (0.0, 0.0, 1.0))
+    assert paired_difference(base, base[1:]) is None
