@@ -54,10 +54,8 @@ def _batches(rows: Sequence[Row]) -> Iterator[Training]:
 
 def _foremost(found: Sequence[Training]) -> list[Training]:
     """Return the median training at the smallest batch, if possible of those that did not diverge after few samples."""
-    of_headline = foremost(found)
-    smallest_batch = min(each.batch for each in of_headline)
-    smallest = [each for each in of_headline if each.batch == smallest_batch]
-    return [median_by_ratio([each for each in smallest if each.row.in_role("diverged") is None] or smallest)]
+    by_batch = grouped(foremost(found), lambda each: (each.batch, each.row.in_role("diverged") is not None))
+    return [median_by_ratio(by_batch[min(by_batch)])]
 
 
 SMALL_BATCHES = Section(

@@ -42,11 +42,6 @@ class Several(NamedTuple):
         """The most threads of a process."""
         return max(row.case.threads or 0 for row in self.sides)
 
-    @property
-    def outcome(self) -> str:
-        """``all`` if the most threads gain over fewer, else ``fewer``."""
-        return "all" if self.row is self.sides[-1] else "fewer"
-
 
 def threads(results: Results) -> list[Several]:
     """Return the works that were measured at several numbers of threads."""
@@ -105,7 +100,7 @@ QUESTION = Question(
                 ratio_column("cores.last", "throughput of the most threads over the number before", "last step", lambda each: each.last),
             ],
             foremost=foremost,
-            by=lambda each: each.outcome,
+            by=lambda each: "all" if each.row is each.sides[-1] else "fewer",
             headline={
                 "all": ("{most} threads {speedup} the fewest; last step {last}", "{most} threads; last step {last}"),
                 "fewer": ("{threads} of {most} threads are enough; last step {last}", "{threads} of {most} threads are enough"),

@@ -1,8 +1,6 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from operator import itemgetter
 from typing import NamedTuple
@@ -76,8 +74,7 @@ _MOST_MACHINES = 4
 """Most machines to compare with references; more are a fleet, whose machines are compared with each other."""
 
 
-@dataclass(frozen=True)
-class SameCase:
+class SameCase(NamedTuple):
     """A case here and in a reference run."""
 
     place: str
@@ -87,16 +84,13 @@ class SameCase:
     """Row of the reference run."""
     about: Sequence[str]
     """Notes on the reference run."""
+    ratio: Ratio
+    """Speed here over that of the reference."""
 
     @property
     def case(self) -> str:
         """Key of the case."""
         return self.row.key
-
-    @cached_property
-    def ratio(self) -> Ratio:
-        """Speed here over that of the reference."""
-        return match(self.there, self.row, RUN).ratio
 
     @property
     def is_off(self) -> bool:
@@ -141,7 +135,7 @@ def _match_device(where: str, here: Sequence[Row], runs: Sequence[ReferenceRun],
         if both:
             device = ", ".join([machine[0].name_of(kind) or "", *([plural(threads, "thread")] if kind == "cpu" else [])])
             about = _notes(device, machine, environment)
-            return [SameCase(where, row, reference, about) for row, reference in both]
+            return [SameCase(where, row, reference, about, match(reference, row, RUN).ratio) for row, reference in both]
     return []
 
 

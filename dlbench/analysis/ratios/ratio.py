@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from dlbench.core import units
@@ -11,8 +10,7 @@ from dlbench.core.rows.row import Row
 from dlbench.core.stats import Interval
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(NamedTuple):
     """How many times as fast one is as another."""
 
     speedup: float
