@@ -21,7 +21,7 @@ _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no 
 
 @dataclass(frozen=True, slots=True)
 class Race(MatchRecord):
-    """An accelerator against a CPU at all sizes of one work, with operands that get there in the same way."""
+    """An accelerator against a CPU at all sizes of one work, with one kind of copies of its operands, or none."""
 
     pair: Match
     """The pair at the largest size."""
@@ -82,7 +82,7 @@ class Race(MatchRecord):
 
 
 def races(results: Results) -> list[Race]:
-    """Return a race for each work, accelerator and way of its operands; the fastest accelerator first.
+    """Return a race for each work, accelerator and kind of copies of its operands; the fastest accelerator first.
 
     An accelerator races with the CPU of its own machine, or with each CPU if that was not measured.
     """
@@ -90,7 +90,7 @@ def races(results: Results) -> list[Race]:
     works = grouped(with_size, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
     points = with_own_base([*chain.from_iterable(map(_points, works.values()))])
     by_race = grouped(points, lambda point: (point.case, machines_of(point), _operands(point.other))).values()
-    found = [Race(points[-1], points) for points in by_race]
+    found = [Race(alike[-1], alike) for alike in by_race]
     by_machines = grouped(found, lambda race: machines_of(race.pair)).values()
     fastest_first = sorted(by_machines, key=lambda alike: accelerator_order(_typical_work(alike)[0].pair), reverse=True)
     return [*chain.from_iterable(fastest_first)]
@@ -113,7 +113,7 @@ def _points(work: Sequence[Row]) -> Iterator[Match]:
 
 
 def _names(row: Row) -> tuple[str, ...]:
-    """Return the parameter that is the size of a row's work, and then, if there is one, that for the way of its operands."""
+    """Return the parameter that is the size of a row's work, and then, if there is one, that for the copies of its operands."""
     return row.declared.having("sweep") + row.declared.having("copies")
 
 
@@ -146,7 +146,7 @@ def _foremost(found: Sequence[Race]) -> list[Race]:
 
 
 def _figures(found: Sequence[Race]) -> Iterator[Figure]:
-    """Yield a figure of the speed-up by size for each work, with a line for each device and way of its operands."""
+    """Yield a figure of the speed-up by size for each work, with a line for each device and kind of copies of its operands."""
     about = "Above 1 the accelerator is faster than the CPU; the vertical lines are 95 % intervals over rounds."
     for case, alike in grouped(found, lambda race: race.case).items():
         yield figure(

@@ -1,4 +1,4 @@
-"""Health of a machine: against its published peak, against others like it, and by what was in the way."""
+"""Health of a machine: against its published peak, against others like it, and by what disturbed it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
@@ -129,13 +129,16 @@ def _match_device(where: str, here: Sequence[Row], runs: Sequence[ReferenceRun],
     workloads = frozenset(row.case.workload for row in here)
     alike = [run for run in runs if run.has_any(workloads) and _has_same_device(run, here[0], threads, environment)]
     for machine in grouped(alike, lambda run: run.machine).values():
-        # Later rows of a case replace earlier ones.
-        there = {row.key: row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind}
+        timed = [row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind]
+        there = {row.key: row for row in timed}  # of several rows of a case the last
         both = [(row, there[row.key]) for row in here if row.key in there and there[row.key].case.found == row.case.found]
-        if both:
-            device = ", ".join([machine[0].name_of(kind) or "", *([plural(threads, "thread")] if kind == "cpu" else [])])
-            about = _notes(device, machine, environment)
-            return [SameCase(where, row, reference, about, match(reference, row, RUN).ratio) for row, reference in both]
+        if not both:
+            continue
+        device = machine[0].name_of(kind) or ""
+        if kind == "cpu":
+            device += f", {plural(threads, 'thread')}"
+        about = _notes(device, machine, environment)
+        return [SameCase(where, row, reference, about, match(reference, row, RUN).ratio) for row, reference in both]
     return []
 
 
@@ -313,7 +316,7 @@ def _peak_or_reference(found: Health) -> str:
 
 
 def _cautions(results: Results) -> Iterator[str]:
-    """Yield what was in the way, what stands out, and what the results cannot be compared with."""
+    """Yield what disturbed the machine, the files that differ from their kind, and what the results cannot be compared with."""
     found = _read(results)
     yield from results.circumstances
     yield from sentences(found.kinds)

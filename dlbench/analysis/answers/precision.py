@@ -1,7 +1,7 @@
 """Precision: how much faster each is, how far off its results are, and whether trainings in it converge."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -263,20 +263,28 @@ def _read(results: Results) -> Precisions:
 def _ladder(pairs: Sequence[Match], trained: Sequence[FormatTraining]) -> Iterator[LadderStep]:
     """Yield the precisions of each kind of work on each device, the widest first; kinds with wider precisions alone are left out."""
     trained_in = grouped(trained, lambda each: (one_device(each.row), each.name))
-    for on_device in by_device(sorted(pairs, key=lambda each: precision_rank(each.other.case.dtype))).values():
+    widest_first = sorted(pairs, key=lambda each: precision_rank(each.other.case.dtype))
+    for on_device in by_device(widest_first).values():
         for kind, of_kind in by_kind(on_device).items():
             by_precision = grouped(of_kind, lambda each: str(each.other.case.dtype))
             narrower = {name: cases for name, cases in by_precision.items() if not _is_wider(cases[0])}
             if not narrower:
                 continue
-            # A precision that was tried in small cases, too, is not slower for that: cases that all of them have decide.
-            shared = set.intersection(*({each.case for each in cases} for cases in narrower.values()))
-            comparable = {name: [each for each in cases if each.case in shared] or cases for name, cases in narrower.items()}
+            comparable = _shared_cases(narrower)
             fastest = max(comparable, key=lambda name: speedup_of(median_by_ratio(comparable[name])))
             for name, cases in {**by_precision, fastest: comparable[fastest]}.items():
                 is_fastest = name == fastest
                 pair = replace(median_by_ratio(cases), among=len(narrower) if is_fastest else 1)
                 yield LadderStep(kind, name, pair, cases, is_fastest, trained_in.get((one_device(pair.row), name), []))
+
+
+def _shared_cases(by_precision: Mapping[str, list[Match]]) -> dict[str, list[Match]]:
+    """Return the cases that all precisions have, by precision; all cases of one that shares none.
+
+    A precision that was tried in small cases as well is not slower for that.
+    """
+    shared = set.intersection(*({each.case for each in cases} for cases in by_precision.values()))
+    return {name: [each for each in cases if each.case in shared] or cases for name, cases in by_precision.items()}
 
 
 def _is_wider(pair: Match) -> bool:

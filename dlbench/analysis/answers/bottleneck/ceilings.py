@@ -248,10 +248,10 @@ class Fed(NamedTuple):
     row: Row
     case: str
     """The step, whatever feeds it."""
-    way: str = ""
-    """The way to feed it, or the reading."""
+    source: str = ""
+    """How it gets its batch, or the reading."""
     ratio: Ratio | None = None
-    """Throughput over that of the fastest way; of storage, samples supplied over samples needed."""
+    """Throughput over that of the fastest source; of storage, samples supplied over samples needed."""
     reading: Row | None = None
     """Reading from storage."""
 
@@ -292,16 +292,16 @@ class Fed(NamedTuple):
 
 
 def inputs(results: Results) -> list[Fed]:
-    """Return the supply from storage for each training step, then each step with the ways to feed it.
+    """Return the supply from storage for each training step, then each step with the sources of its batches.
 
-    The step of most need comes first, and of its ways the fastest. Where no step takes what was read, readings stand alone.
+    The step of most need comes first, with its fastest source. Where no step takes what was read, readings are returned alone.
     """
     readings = sorted((row for row in results.rows if row.has_throughput and "supply" in row.declared.tags), key=lambda row: row.throughput)
     supplied = sorted(_supplied(results, readings), key=lambda each: -each.row.throughput)
     fed_rows = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
     by_step = grouped(fed_rows, lambda row: row.differing_from(settings_named(row.declared.having("feeding"))))
     largest_first = sorted(by_step.values(), key=lambda rows: -(rows[0].batch or 0))
-    fed = flat(by_device([each for rows in largest_first for each in _ways(rows)]))
+    fed = flat(by_device([each for rows in largest_first for each in _sources(rows)]))
     return [*(supplied or [Fed(row, row.key) for row in readings]), *fed]
 
 
@@ -325,8 +325,8 @@ def _feeding(row: Row) -> str:
     return " ".join(str(value) if isinstance(value, str) else f"{name}={value}" for name, value in values.items() if value)
 
 
-def _ways(rows: Sequence[Row]) -> Iterator[Fed]:
-    """Yield the ways to feed one step, the fastest first."""
+def _sources(rows: Sequence[Row]) -> Iterator[Fed]:
+    """Yield one step with each source of its batches, the fastest first."""
     fastest, *others = sorted(rows, key=lambda row: -row.throughput)
     pairs = math.comb(len(rows), 2)  # base and other are the best pair of all
     for row in (fastest, *others):
@@ -334,14 +334,14 @@ def _ways(rows: Sequence[Row]) -> Iterator[Fed]:
         yield Fed(row, label(row, row.declared.having("feeding")), _feeding(row), ratio)
 
 
-_WAY = shown("feeding.way", "text", "batches", "how a step gets its batch, or how storage is read")
+_SOURCE = shown("feeding.way", "text", "batches", "how a step gets its batch, or how storage is read", lambda each: each.source)
 INPUT = Section(
     records=inputs,
     title="Throughput by how a step gets its batch",
     columns=[
         CASE.headed("work"),
         place,
-        _WAY,
+        _SOURCE,
         THROUGHPUT,
         RATIO,
         shown(
