@@ -251,7 +251,12 @@ def _read(results: Results) -> Health:
         alone=alone,
         kinds=machine_kinds,
     )
-    return found._replace(trouble=[_judge(found, results), *found.trouble[1:]] if tried else [])
+    if not tried:
+        return found._replace(trouble=[])
+    verdict, about, is_usability = _judge(found, results)
+    first, *others = found.trouble
+    judged = first._replace(verdict=verdict, about=about, is_usability=is_usability)
+    return found._replace(trouble=[judged, *others])
 
 
 def _share(row: Row) -> float:
@@ -278,29 +283,29 @@ def _tried(results: Results) -> list[Row]:
     return [row for row in (*results.rows, *results.set_aside) if row.is_ok or row.is_failure]
 
 
-def _judge(found: Health, results: Results) -> Trouble:
-    """Return the first trouble with the verdict on the machine: the gravest of all there is, and the case, file or device it is about."""
-    first = found.trouble[0]
+def _judge(found: Health, results: Results) -> tuple[str, str, bool]:
+    """Return the gravest verdict on the machine, the case, file or device it is about, and whether it is the `usability`."""
     by_sign = {each.sign: each.rows for each in found.trouble}
-    measured = plural(len(first.tried), "case")
+    tried = found.trouble[0].tried
+    measured = plural(len(tried), "case")
     if unusable := by_sign.get("not usable"):
-        is_whole = all(row.flag.not_usable for row in first.tried)
+        is_whole = all(row.flag.not_usable for row in tried)
         about = _peak_or_reference(found) if is_whole else few(dict.fromkeys(row.file for row in unusable), 1)
-        return first._replace(verdict=usability(results), about=about, is_usability=True)
+        return usability(results), about, True
     if sign := next(filter(by_sign.get, _GRAVE), None):
         worst = by_sign[sign][0]
         reason = f": {worst.case.reason}" if worst.is_failure and worst.case.reason else ""
-        return first._replace(verdict=f"{len(by_sign[sign])} of {measured} {sign}", about=f"{brief(worst.key)}{reason}")
+        return f"{len(by_sign[sign])} of {measured} {sign}", f"{brief(worst.key)}{reason}", False
     slowest = min((each for each in found.same if each.is_off), key=speedup_of, default=None)
     if slowest and slowest.ratio.speedup < 1:
-        return first._replace(verdict=f"{slowest.ratio.brief} as fast as this hardware elsewhere", about=brief(slowest.row.key))
+        return f"{slowest.ratio.brief} as fast as this hardware elsewhere", brief(slowest.row.key), False
     outliers = (each for kind in found.kinds for each in kind.outliers)
     if slow := next((each for each in outliers if each.change > 0), None):
-        return first._replace(verdict=f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind", about=slow.row.case.run)
+        return f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind", slow.row.case.run, False
     verdict = usability(results)
     if verdict == "usable":
         verdict = f"usable; no trouble in {measured}"
-    return first._replace(verdict=verdict, about=_peak_or_reference(found), is_usability=True)
+    return verdict, _peak_or_reference(found), True
 
 
 def _peak_or_reference(found: Health) -> str:

@@ -226,7 +226,7 @@ def machine_name(devices: Iterable[Mapping[str, Any]]) -> str:
 
     A CPU's name goes on with its matrix units, which processors of one name have or have not.
     """
-    first = min(devices, key=lambda device: bool(kind_of(device["id"]) == "cpu"))
+    first = min(devices, key=lambda device: kind_of(device["id"]) == "cpu")
     units = " amx" if "AMX" in str(first.get("isa")) else ""
     return file_name(re.sub(r"\((r|tm)\)", " ", str(first.get("name") or first["id"]), flags=re.IGNORECASE) + units)
 

@@ -6,14 +6,13 @@ from dlbench.analysis.answers.bottleneck import steps
 from dlbench.analysis.answers.engine.question import Lack, Question
 from dlbench.core import files
 
-_NOTHING = "neither a step nor what the machine can do at most was measured"
 ORDER = 30
 QUESTION = Question(
     "bottleneck",
     "What is the bottleneck: arithmetic, memory bandwidth, launch latency, PCIe, disk or host code?",
     command="dlbench run ceilings",
     others=("dlbench run",),
-    missing=[lambda results: Lack("; ".join(steps.doubts(results)) or _NOTHING)],
+    missing=[lambda results: Lack("; ".join(steps.doubts(results)) or "neither a step nor what the machine can do at most was measured")],
     cautions=steps.doubts,
     sections=[*chain.from_iterable(part.SECTIONS for part in files.ordered(__name__))],
 )
