@@ -40,9 +40,5 @@ def sustained(steady, burst, workload="mine", watts=None, **params):
     return [made_up.with_values(each, burst=burst * turn, steady=steady * turn) for each, turn in zip(found, made_up.SEVEN, strict=True)]
 
 
-def rows_of(answer, title):
-    return next((each["rows"] for each in answer["tables"] if each["title"].startswith(title)), [])
-
-
 def weaknesses(answer, *words):
     return [each for each in answer["weaknesses"] if any(word in each for word in words)]

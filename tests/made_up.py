@@ -72,36 +72,28 @@ def write(
     planned: int | None = None,
     finished: bool = True,
     policy: Policy | None = None,
-    environment: Mapping[str, Any] | None = None,
-    sides: Mapping[str, Any] | None = None,
-    suites: Sequence[Any] = ("quick",),
     state: Mapping[str, Any] | None = None,
     states: Sequence[RoundState] = (),
     discarded: Sequence[Measurement] = (),
     tries: Sequence[Measurement] = (),
-    isolation: str | None = None,
-    order: str | None = None,
-    gate: Mapping[str, Any] | None = None,
     accelerator: Mapping[str, Any] | None = None,
     workloads: Mapping[str, Any] | None = None,
     footer: Mapping[str, Any] | None = None,
+    **header: Any,
 ) -> Path:
-    """Write a result file as a run does, but for waiting until each line is on the disk."""
+    """Write a result file as a run does, but for waiting until each line is on the disk; ``header``: other parts of its first line."""
     measured = {each.case.workload for each in measurements}
-    header: Mapping[str, Any] = {
-        "environment": environment or {},
-        "suites": list(suites),
+    first: Mapping[str, Any] = {
+        "environment": {},
+        "suites": ["quick"],
         "policy": asdict(policy or Policy()),
         "seed": 1,
         "planned": {"count": len({each.case.id for each in measurements}) if planned is None else planned},
         "devices": [{"id": "cpu", "name": CPU}, {"id": "cuda:0", "name": GPU, **(accelerator or {})}],
-        **({"sides": sides} if sides else {}),
         "workloads": {name: DECLARED[name] for name in sorted(measured & DECLARED.keys())} | dict(workloads or {}),
-        **({"isolation": isolation} if isolation else {}),
-        **({"order": order} if order else {}),
-        **({} if gate is None else {"gate": gate}),
+        **{name: value for name, value in header.items() if value is not None},
     }
-    records = [{"kind": "header", "schema": SCHEMA, **header}]
+    records = [{"kind": "header", "schema": SCHEMA, **first}]
     records += [measurement_to_json(each) for each in measurements]
     records += [measurement_to_json(each) | {"kind": "discarded"} for each in discarded]
     records += [measurement_to_json(each, "try") for each in tries]
@@ -116,7 +108,6 @@ def write(
 
 TWO_SIDES = {name: {"side": {"python": "python3", "python_key": "0", "environ": {"SPEED": name}}} for name in ("a", "b")}
 """What the header of an A/B says where only a variable differs."""
-
 
 SEVEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.03, 0.97)
 """Seven rounds around one second, 3 % to either side."""
@@ -140,17 +131,13 @@ def both_kinds(cpu_s: float = 0.4, gpu_s: float = 0.01, rounds: int = 7) -> list
     return measurements
 
 
+_RATES = (
+    Value("items_per_s", Unit.ITEMS_PER_S, series=True, role="pace"),
+    Value("burst_items_per_s", Unit.ITEMS_PER_S, role="burst"),
+    Value("steady_items_per_s", Unit.ITEMS_PER_S, "higher", role="steady"),
+)
 SUSTAINED = {
-    f"sustained_{kind}": model.declaration_to_json(
-        Declaration(
-            tags=("cnn", kind, "imagenet", "sustained"),
-            values=(
-                Value("items_per_s", Unit.ITEMS_PER_S, series=True, role="pace"),
-                Value("burst_items_per_s", Unit.ITEMS_PER_S, role="burst"),
-                Value("steady_items_per_s", Unit.ITEMS_PER_S, "higher", role="steady"),
-            ),
-        )
-    )
+    f"sustained_{kind}": model.declaration_to_json(Declaration(tags=("cnn", kind, "imagenet", "sustained"), values=_RATES))
     for kind in ("training", "inference")
 }
 """What the header of a file with sustained steps has of their workloads."""
@@ -161,31 +148,14 @@ def sustained(
 ) -> list[Measurement]:
     """A round for each share of its burst that a step kept; where it was metered it took so many watts, 20 of them when idle."""
     a_case = case(f"sustained_{kind}", device, "sustained", **{"model": "resnet18", "batch": 128, "dtype": "fp32", **params})
+    missing_reasons = {} if watts else {"energy": [Unknown.NO_POWERCAP.reason()]}
+    common: dict[str, Any] = {"device_name": NAMES[device], "threads": 2, "missing_reasons": missing_reasons, "items": 128}
     found = []
     for number, share in enumerate(kept):
         steady = share * burst
-        values: dict[str, Reported] = {
-            "items_per_s": (burst, burst, *[steady] * 4),
-            "burst_items_per_s": burst,
-            "steady_items_per_s": steady,
-        }
+        values = {"items_per_s": (burst, burst, *[steady] * 4), "burst_items_per_s": burst, "steady_items_per_s": steady}
         energy = MeteredWindow(seconds, steady * seconds, "rapl", watts * seconds, 20.0) if watts else MeteredWindow(seconds, 1.0)
-        missing_reasons = {} if watts else {"energy": [Unknown.NO_POWERCAP.reason()]}
-        found.append(
-            Measurement(
-                a_case,
-                number,
-                Status.OK,
-                None,
-                None,
-                NAMES[device],
-                2,
-                values=values,
-                energy=energy,
-                missing_reasons=missing_reasons,
-                items=128,
-            )
-        )
+        found.append(Measurement(a_case, number, Status.OK, values=values, energy=energy, **common))
     return found
 
 
@@ -220,8 +190,3 @@ def timed_on_device(measurement: Measurement, share: float) -> Measurement:
 def checked(measurement: Measurement, check: SpotCheck, reason: str) -> Measurement:
     """The same with what spot checks found, and why one was not made."""
     return replace(measurement, check=check, missing_reasons={**measurement.missing_reasons, "check": why(reason)})
-
-
-def moved(measurement: Measurement, a_case: Case) -> Measurement:
-    """The same of another case."""
-    return replace(measurement, case=a_case)

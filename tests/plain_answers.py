@@ -1,5 +1,8 @@
 """Answers as plain text for snapshots: everything that an answer says, whatever screen or page shows it."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from dlbench.analysis.answers.engine.question import Answer, Missing, Table
 
 
@@ -22,3 +25,18 @@ def lines_of(table: Table) -> list[str]:
     rows = zip(*columns, strict=True)
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return [table.title, *(f"  {line}" for line in lines), *(f"  * {note}" for note in table.notes)]
+
+
+def head_of(answer: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+    """Return headline, qualifier and tags of an answer of the JSON document."""
+    return answer["headline"], answer["qualifier"], answer["tags"]
+
+
+def rows_of(answer: Mapping[str, Any], title: str) -> list[dict[str, Any]]:
+    """Return the rows of the first table of such an answer whose title begins so; none without such a table."""
+    return next((table["rows"] for table in answer["tables"] if table["title"].startswith(title)), [])
+
+
+def columns_of(rows: Iterable[Mapping[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    """Return the cells of some columns of each row."""
+    return [tuple(row[name] for name in names) for row in rows]

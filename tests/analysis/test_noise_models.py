@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import made_up
 import pytest
@@ -13,24 +13,19 @@ from dlbench.analysis.doctor.selftest import verdicts
 from dlbench.core.rows.columns import CaseRounds
 from dlbench.core.rows.summary import per_round
 
-ROUNDS, BLOCKS, CASES, SUITES = 10, 12, 6, 150
+ROUNDS, BLOCKS, CASES, SUITES = 10, 12, 6, 60
 THRESHOLD = 0.03
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(NamedTuple):
     """Deviations of the logarithm of a time; a process has one of its own, and its blocks vary around it."""
 
     process_sd: float = 0.02
     block_sd: float = 0.01
-    drift: float = 0.0
-    """Added from each process to the next."""
-    correlation: float = 0.0
-    """Of a process's deviation with that of the one before: AR(1)."""
-    slow_mode: tuple[float, float] = (0.0, 0.0)
-    """Share of processes, and by how much they are slower."""
-    spikes: tuple[float, float] = (0.0, 0.0)
-    """Share of blocks, and by how much they are slower."""
+    drift: float = 0.0  # added from each process to the next
+    correlation: float = 0.0  # of a process's deviation with that of the one before: AR(1)
+    slow_mode: tuple[float, float] = (0.0, 0.0)  # share of processes, and by how much they are slower
+    spikes: tuple[float, float] = (0.0, 0.0)  # share of blocks, and by how much they are slower
 
 
 NOISES = {
@@ -50,9 +45,8 @@ def processes(noise: Noise, chance: random.Random) -> Iterator[list[float]]:
     while True:
         deviation = noise.correlation * deviation + chance.gauss(0, fresh)
         level = deviation + noise.drift * number + noise.slow_mode[1] * (chance.random() < noise.slow_mode[0])
-        yield [
-            math.exp(level + chance.gauss(0, noise.block_sd) + noise.spikes[1] * (chance.random() < noise.spikes[0])) for _ in range(BLOCKS)
-        ]
+        share, more = noise.spikes
+        yield [math.exp(level + chance.gauss(0, noise.block_sd) + more * (chance.random() < share)) for _ in range(BLOCKS)]
         number += 1
 
 
@@ -60,49 +54,42 @@ def sides(noise: Noise, chance: random.Random, factor: float, interleaved: bool)
     """Ten rounds a side, the new one slower by a factor: in each two processes in a row one of each side, or one side after the other."""
     stream = processes(noise, chance)
     measured = [next(stream) for _ in range(2 * ROUNDS)]
-    if not interleaved:
-        base, new = measured[:ROUNDS], measured[ROUNDS:]
-    else:
+    base, new = measured[:ROUNDS], measured[ROUNDS:]
+    if interleaved:
         pairs = [chance.sample(pair, 2) for pair in zip(measured[::2], measured[1::2], strict=True)]
         base, new = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return rounds(base), rounds([[factor * seconds for seconds in blocks] for blocks in new])
+    slower = [[factor * seconds for seconds in blocks] for blocks in new]
+    return per_round(made_up.rounds_of(made_up.case(), base)), per_round(made_up.rounds_of(made_up.case(), slower))
 
 
-def rounds(blocks: list[list[float]]) -> CaseRounds:
-    return per_round(made_up.rounds_of(made_up.case(), blocks))
-
-
-def judged(noise: Noise, factor: float = 1.0, interleaved: bool = True) -> tuple[int, int, int, int]:
+def judged(noise: Noise, factor: float, interleaved: bool) -> tuple[int, int, int, int]:
     """Cases called slower, and suites with such a case; intervals of the median and of the p10 that hold the true change."""
-    chance = random.Random(7)
+    chance, truth = random.Random(7), math.log(factor)
     slower = failed = median = p10 = 0
     for _ in range(SUITES):
         tests = [rank_tests(*sides(noise, chance, factor, interleaved), THRESHOLD) for _ in range(CASES)]
         called = verdicts(tests)
         slower += called.count(Verdict.SLOWER)
         failed += Verdict.SLOWER in called
-        median += sum(holds(each["median"].interval, factor) for each in tests)
-        p10 += sum(holds(each["p10"].interval, factor) for each in tests)
+        median += sum(each["median"].interval.low <= truth <= each["median"].interval.high for each in tests)
+        p10 += sum(each["p10"].interval.low <= truth <= each["p10"].interval.high for each in tests)
     return slower, failed, median, p10
 
 
-def holds(interval, factor: float) -> bool:
-    return interval.low <= math.log(factor) <= interval.high
-
-
 @pytest.mark.parametrize(
-    ("noise", "slower", "failed", "median", "p10"),
+    ("noise", "expected"),
     [
-        ("hierarchical", 1, 1, 873, 875),
-        ("drift", 0, 0, 900, 900),
-        ("two modes", 1, 1, 866, 869),
-        ("autocorrelated", 0, 0, 898, 897),
-        ("spikes", 3, 3, 869, 873),
-        ("all of them", 0, 0, 879, 880),
+        ("hierarchical", (1, 1, 346, 348)),
+        ("drift", (0, 0, 360, 360)),
+        ("two modes", (1, 1, 343, 346)),
+        ("autocorrelated", (0, 0, 360, 360)),
+        ("spikes", (2, 2, 347, 348)),
+        ("all of them", (0, 0, 350, 348)),
     ],
 )
-def test_interleaved_identical_code_is_not_called_slower_and_intervals_cover(noise, slower, failed, median, p10):
-    assert judged(NOISES[noise]) == (slower, failed, median, p10)
+def test_interleaved_identical_code_is_not_called_slower_and_intervals_cover(noise, expected):
+    slower, failed, median, p10 = judged(NOISES[noise], 1.0, interleaved=True)
+    assert (slower, failed, median, p10) == expected
     assert slower <= 0.01 * SUITES * CASES
     assert failed <= 0.05 * SUITES
     # Neighbours that share their disturbance are dealt to both sides, so there the interval is wider than it need be, never too narrow.
@@ -110,12 +97,20 @@ def test_interleaved_identical_code_is_not_called_slower_and_intervals_cover(noi
     assert NOISES[noise].drift or NOISES[noise].correlation or max(median, p10) <= 0.98 * SUITES * CASES
 
 
-@pytest.mark.parametrize(("noise", "slower"), [("hierarchical", 900), ("spikes", 900), ("all of them", 682), ("two modes", 165)])
-def test_ten_percent_is_seen_through_noise_but_not_through_modes_that_lie_further_apart(noise, slower):
-    assert judged(NOISES[noise], factor=1.1)[0] == slower
-
-
-@pytest.mark.parametrize(("noise", "slower", "median"), [("drift", 871, 10), ("autocorrelated", 37, 527), ("hierarchical", 0, 857)])
-def test_one_side_after_the_other_a_drift_looks_like_a_change(noise, slower, median):
-    # Why comparisons interleave: nothing but the order differs from the first test.
-    assert judged(NOISES[noise], interleaved=False)[::2] == (slower, median)
+@pytest.mark.parametrize(
+    ("noise", "factor", "interleaved", "slower", "median"),
+    [
+        # Ten percent is seen through noise, but not through modes that lie further apart.
+        ("hierarchical", 1.1, True, 360, 346),
+        ("spikes", 1.1, True, 360, 347),
+        ("all of them", 1.1, True, 270, 350),
+        ("two modes", 1.1, True, 68, 343),
+        # One side after the other a drift looks like a change, which is why comparisons interleave.
+        ("drift", 1.0, False, 348, 5),
+        ("autocorrelated", 1.0, False, 13, 202),
+        ("hierarchical", 1.0, False, 0, 340),
+    ],
+)
+def test_what_is_called_slower_where_it_is_or_where_sides_follow_each_other(noise, factor, interleaved, slower, median):
+    found = judged(NOISES[noise], factor, interleaved)
+    assert (found[0], found[2]) == (slower, median)

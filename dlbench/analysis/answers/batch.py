@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
@@ -14,7 +12,7 @@ from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME,
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.matching import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
-from dlbench.analysis.ratios.ratio import Ratio, median_by_ratio, ratio_to_itself, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, median_by_ratio, speed_ratio, throughput_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, as_count
 from dlbench.core.rows.row import MACHINE, Row
@@ -56,10 +54,8 @@ def _batches(rows: Sequence[Row]) -> Iterator[Training]:
 
 def _foremost(found: Sequence[Training]) -> list[Training]:
     """Return the median training at the smallest batch, if possible of those that did not diverge after few samples."""
-    of_headline = foremost(found)
-    smallest_batch = min(each.batch for each in of_headline)
-    smallest = [each for each in of_headline if each.batch == smallest_batch]
-    return [median_by_ratio([each for each in smallest if each.row.in_role("diverged") is None] or smallest)]
+    by_batch = grouped(foremost(found), lambda each: (each.batch, each.row.in_role("diverged") is not None))
+    return [median_by_ratio(by_batch[min(by_batch)])]
 
 
 SMALL_BATCHES = Section(
@@ -126,8 +122,7 @@ class BatchSweep(NamedTuple):
         return percent(self.share) if self.share < 1 and self.outcome == "enough" else None
 
 
-@dataclass(frozen=True)
-class MemoryDemand:
+class MemoryDemand(NamedTuple):
     """Memory of some work by its batch size: from a sweep of batches, or from a search for the largest and its tries."""
 
     row: Row
@@ -166,12 +161,12 @@ class MemoryDemand:
         """Reason why a search is unfinished, or found nothing that fits; None if it went well."""
         return None if self.row.is_ok else self.row.case.reason or str(self.row.case.status)
 
-    @cached_property
+    @property
     def peaks(self) -> list[tuple[float, float]]:
         """Batch and peak bytes of each row that fits."""
         return [(batch, peak) for row in self.fits if (batch := row.batch) and (peak := row.peak_bytes)]
 
-    @cached_property
+    @property
     def line(self) -> Line | None:
         """Line through the peaks of three batches or more; None if they don't rise, or are too far off it."""
         rising = len({peak for _, peak in self.peaks}) > 1
@@ -196,8 +191,7 @@ def _sweep(rows: Sequence[Row]) -> Iterator[BatchSweep]:
     sides = [timed[batch] for batch in sorted(timed)]
     most = max(row.throughput for row in sides)
     enough = next(row for row in sides if row.throughput >= ENOUGH * most)
-    base = sides[0].rounds.items_per_s
-    ratio = ratio_to_itself(len(base)) if enough is sides[0] else speed_ratio(base, enough.rounds.items_per_s, among=len(sides) - 1)
+    ratio = throughput_ratio(sides[0], enough, among=len(sides) - 1)
     too_large = min((batch for row in rows if (batch := row.batch) and row.case.status is Status.OOM), default=None)
     yield BatchSweep(label(enough, (BATCH.name,)), sides, enough, ratio, enough.throughput / most, too_large)
 
@@ -250,13 +244,6 @@ def _by_batch(found: Sequence[BatchSweep]) -> Iterator[Figure]:
             yield figure(title, about, "line", shown, batch, column, line, place(rows), log="xy")
 
 
-def _cautions(found: Sequence[MemoryDemand]) -> Iterator[str]:
-    """Yield the searches that are unfinished."""
-    for each in found:
-        if each.ended:
-            yield f"the search for the largest batch of {short(each.case)}: {each.ended}"
-
-
 _MEMORY: Section[MemoryDemand] = Section(
     records=memory_demands,
     title="Memory by batch size",
@@ -286,7 +273,7 @@ _MEMORY: Section[MemoryDemand] = Section(
         "line": "a sample takes {sample_bytes}",
     },
     tags={Tag.UNFINISHED: lambda each: bool(each.limit and each.largest and each.ended)},
-    cautions=_cautions,
+    cautions=lambda found: [f"the search for the largest batch of {short(each.case)}: {each.ended}" for each in found if each.ended],
 )
 ORDER = 50
 QUESTION = Question(

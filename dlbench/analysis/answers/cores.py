@@ -7,7 +7,7 @@ from dlbench.analysis.answers.engine.pairs import foremost
 from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, place, ratio_column
 from dlbench.analysis.ratios.matching import THREADS, grouped, label
-from dlbench.analysis.ratios.ratio import Ratio, ratio_to_itself, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, throughput_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import CPU_AXES
 from dlbench.core.rows.row import Row, Setting
@@ -26,8 +26,11 @@ class Several(NamedTuple):
     """Row of the fewest threads that are enough, or of the fastest number of processes above one."""
     ratio: Ratio
     """Its throughput over that of the fewest."""
-    last: Ratio
-    """Throughput of the most over that of the number before."""
+
+    @property
+    def last(self) -> Ratio:
+        """Throughput of the most over that of the number before."""
+        return throughput_ratio(*self.sides[-2:])
 
     @property
     def case(self) -> str:
@@ -39,56 +42,41 @@ class Several(NamedTuple):
         """The most threads of a process."""
         return max(row.case.threads or 0 for row in self.sides)
 
-    @property
-    def outcome(self) -> str:
-        """``all`` if the most threads gain over fewer, else ``fewer``."""
-        return "all" if self.row is self.sides[-1] else "fewer"
-
 
 def threads(results: Results) -> list[Several]:
     """Return the works that were measured at several numbers of threads."""
     found = list[Several]()
-    for sides in _by_number((row for row in results.rows if row.count("instances") is None and row.count("threads")), "threads"):
+    for sides in _by_number((row for row in results.rows if row.count("instances") is None), "threads"):
         enough = _enough(sides)
-        found.append(Several(sides, enough, _ratio(sides[0], enough), _ratio(sides[-2], sides[-1])))
+        found.append(Several(sides, enough, throughput_ratio(sides[0], enough)))
     return found
 
 
 def processes(results: Results) -> list[Several]:
     """Return the works that several processes did at once."""
     found = list[Several]()
-    for sides in _by_number((row for row in results.rows if row.count("instances")), "instances"):
+    for sides in _by_number(results.rows, "instances"):
         fastest = max(sides[1:], key=lambda row: row.throughput)
-        found.append(Several(sides, fastest, _ratio(sides[0], fastest, len(sides) - 1), _ratio(sides[-2], sides[-1])))
+        found.append(Several(sides, fastest, throughput_ratio(sides[0], fastest, among=len(sides) - 1)))
     return found
 
 
 def _by_number(rows: Iterable[Row], name: str) -> list[list[Row]]:
     """Return groups of two or more rows that differ in one number, ``threads`` or ``instances``, and are sorted by it."""
-    rows = (row for row in rows if row.is_on_cpu and row.has_throughput)
+    rows = (row for row in rows if row.is_on_cpu and row.has_throughput and row.count(name))
     groups = grouped(rows, lambda row: (row.differing_from(_FREE), name == "instances" and row.count("threads")))
     by_number = ({row.count(name) or 0: row for row in group} for group in groups.values())
     return [[rows[number] for number in sorted(rows)] for rows in by_number if len(rows) > 1]
-
-
-def _ratio(base: Row, other: Row, among: int = 1) -> Ratio:
-    """Return the ratio of the throughputs of two rows, which may be the same row."""
-    speeds = base.rounds.items_per_s
-    return ratio_to_itself(len(speeds)) if base is other else speed_ratio(speeds, other.rounds.items_per_s, among=among)
 
 
 def _enough(sides: Sequence[Row]) -> Row:
     """Return the row of the fewest threads over which no larger number gains."""
 
     def gains(base: Row, other: Row) -> bool:
-        ratio = _ratio(base, other)
+        ratio = throughput_ratio(base, other)
         return ratio.is_ahead if ratio.interval else ratio.speedup > GAINS
 
     return next(row for at, row in enumerate(sides) if not any(gains(row, more) for more in sides[at + 1 :]))
-
-
-def _has_few_rounds(each: Several) -> bool:
-    return each.ratio.reason is not None or each.last.reason is not None
 
 
 _THREADS = shown("cores.threads", "count", "", "threads of each process", lambda each: each.row.case.threads)
@@ -112,12 +100,12 @@ QUESTION = Question(
                 ratio_column("cores.last", "throughput of the most threads over the number before", "last step", lambda each: each.last),
             ],
             foremost=foremost,
-            by=lambda each: each.outcome,
+            by=lambda each: "all" if each.row is each.sides[-1] else "fewer",
             headline={
                 "all": ("{most} threads {speedup} the fewest; last step {last}", "{most} threads; last step {last}"),
                 "fewer": ("{threads} of {most} threads are enough; last step {last}", "{threads} of {most} threads are enough"),
             },
-            tags={**RATIO_TAGS, Tag.FEW_ROUNDS: _has_few_rounds},
+            tags={**RATIO_TAGS, Tag.FEW_ROUNDS: lambda each: bool(each.ratio.reason or each.last.reason)},
         ),
         Section(
             records=processes,

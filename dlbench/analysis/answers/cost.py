@@ -1,7 +1,6 @@
 """Cost: time, energy and money to train a published network, a network of one's own, or on as many samples as one asks for."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -36,19 +35,20 @@ class Costs(NamedTuple):
 
 
 def _read(results: Results) -> Costs:
-    """Return all costs: networks of the user's first, then the most familiar ones, then those measured on the most devices."""
+    """Return all costs: networks of the user's first, then the most familiar ones."""
     trainings = list(training_estimates(results))
-    on_one_device = Counter(each.model for each in trainings if each.row.is_single_rank)
-    trainings.sort(key=lambda each: (each.model in PARAMETERS, familiarity(each.model), -on_one_device[each.model]))
+    trainings.sort(key=lambda each: (each.model in PARAMETERS, familiarity(each.model)))
     forward = sorted(inference_estimates(results), key=lambda each: -each.row.paid_rate)
-    plans = [each for each in trainings if each.hour.rent is not None and each.hour.price is not None]
     # Plans of two networks differ in their power alone, so they are the same plan where that is not known.
-    same_plans = grouped(plans, lambda each: (each.row.case.run, devices_of(each.row), each.hour)).values()
+    plans = dict[Hashable, Estimate]()
+    for each in trainings:
+        if each.hour.rent is not None and each.hour.price is not None:
+            plans.setdefault((each.row.case.run, devices_of(each.row), each.hour), each)
     return Costs(
         wanted=[each for each in trainings if not each.schedule.source],
         published=[each for each in trainings if each.schedule.source],
         money=[cost for each in (*trainings, *forward) for cost in each.costs],
-        plans=[same[0] for same in same_plans],
+        plans=list(plans.values()),
         forward=forward,
     )
 
@@ -78,12 +78,6 @@ def _unknowns(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
     for why, alike in grouped((each for each in owned if each.hour.electricity is None), _why_unmetered).items():
         networks = dict.fromkeys(f"{each.model} on {each.row.case.device}" for each in alike)
         yield f"electricity is left out for {few(networks, 2)}: {why if prices.per_kwh is not None else 'give --price kwh=AMOUNT'}"
-    if prices.per_kwh is not None:
-        return
-    devices = dict.fromkeys(device for each in found for device in devices_of(each.row))
-    unpriced = [device for device in devices if prices.per_hour.of(device) is None and prices.price.of(device) is None]
-    if unpriced:
-        yield f"without a price: {few(unpriced, 3)}; give --price {unpriced[0]}=AMOUNT/h"
 
 
 def _why_unmetered(each: Estimate) -> str:

@@ -8,23 +8,20 @@ from operator import itemgetter
 
 from dlbench.analysis.answers.engine.pairs import accelerator_order, machines_of, no_accelerator, sides_of, with_own_base
 from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag, detail, shown
-from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, pair_cells, place
+from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, pair_cells, place, spanned
 from dlbench.analysis.presentation.names import noun
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.matching import DEVICE, Match, MatchRecord, grouped, match, one_device, settings_named
 from dlbench.analysis.ratios.ratio import median_by_ratio, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.units import Column, Unit
 
-_MOST_FIGURES = 12
-"""Most figures of a page, one for each work; the table has all."""
 _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no crossover in this range"
 
 
 @dataclass(frozen=True, slots=True)
 class Race(MatchRecord):
-    """An accelerator against a CPU at all sizes of one work, with operands that get there in the same way."""
+    """An accelerator against a CPU at all sizes of one work, with one kind of copies of its operands, or none."""
 
     pair: Match
     """The pair at the largest size."""
@@ -52,11 +49,11 @@ class Race(MatchRecord):
         return None if self.operands == _operands(self.pair.base) else self.operands
 
     @property
-    def size(self) -> float | None:
+    def size(self) -> int | None:
         """The crossover: the smallest size that is ahead with all larger ones; None if the largest is not ahead."""
         return self.ahead_from(speedup_of)
 
-    def ahead_from(self, speedup: Callable[[Match], float | None]) -> float | None:
+    def ahead_from(self, speedup: Callable[[Match], float | None]) -> int | None:
         """Return the smallest size whose speed-up is above 1 with those of all larger sizes."""
         ahead = takewhile(lambda point: (speedup(point) or 0) > 1, reversed(self.points))
         return min((_size(point.other) for point in ahead), default=None)
@@ -67,12 +64,12 @@ class Race(MatchRecord):
         return any(point.ratio.interval is None for point in self.points)
 
     @property
-    def low(self) -> float | None:
+    def low(self) -> int | None:
         """The smallest crossover that intervals allow; None also for too few rounds."""
         return None if self.few else self.ahead_from(lambda point: point.ratio.high)
 
     @property
-    def high(self) -> float | None:
+    def high(self) -> int | None:
         """The largest crossover that intervals allow; None also for too few rounds."""
         return None if self.few else self.ahead_from(lambda point: point.ratio.low)
 
@@ -85,7 +82,7 @@ class Race(MatchRecord):
 
 
 def races(results: Results) -> list[Race]:
-    """Return a race for each work, accelerator and way of its operands; the fastest accelerator first.
+    """Return a race for each work, accelerator and kind of copies of its operands; the fastest accelerator first.
 
     An accelerator races with the CPU of its own machine, or with each CPU if that was not measured.
     """
@@ -93,7 +90,7 @@ def races(results: Results) -> list[Race]:
     works = grouped(with_size, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
     points = with_own_base([*chain.from_iterable(map(_points, works.values()))])
     by_race = grouped(points, lambda point: (point.case, machines_of(point), _operands(point.other))).values()
-    found = [Race(points[-1], points) for points in by_race]
+    found = [Race(alike[-1], alike) for alike in by_race]
     by_machines = grouped(found, lambda race: machines_of(race.pair)).values()
     fastest_first = sorted(by_machines, key=lambda alike: accelerator_order(_typical_work(alike)[0].pair), reverse=True)
     return [*chain.from_iterable(fastest_first)]
@@ -116,14 +113,13 @@ def _points(work: Sequence[Row]) -> Iterator[Match]:
 
 
 def _names(row: Row) -> tuple[str, ...]:
-    """Return the parameter that is the size of a row's work, and then, if there is one, that for the way of its operands."""
+    """Return the parameter that is the size of a row's work, and then, if there is one, that for the copies of its operands."""
     return row.declared.having("sweep") + row.declared.having("copies")
 
 
-def _size(row: Row) -> float:
+def _size(row: Row) -> int:
     """Return the size of a row's work; zero if there is none, or an edited file holds an impossible value."""
-    value = row.params.get(row.declared.parameter("sweep") or "")
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**53 else 0
+    return row.count(row.declared.parameter("sweep") or "") or 0
 
 
 def _operands(row: Row) -> str | None:
@@ -150,9 +146,9 @@ def _foremost(found: Sequence[Race]) -> list[Race]:
 
 
 def _figures(found: Sequence[Race]) -> Iterator[Figure]:
-    """Yield a figure of the speed-up by size for each of the first works, with a line for each device and way of its operands."""
+    """Yield a figure of the speed-up by size for each work, with a line for each device and kind of copies of its operands."""
     about = "Above 1 the accelerator is faster than the CPU; the vertical lines are 95 % intervals over rounds."
-    for case, alike in [*grouped(found, lambda race: race.case).items()][:_MOST_FIGURES]:
+    for case, alike in grouped(found, lambda race: race.case).items():
         yield figure(
             f"Speed-up by size: {short(case)}",
             about,
@@ -182,16 +178,10 @@ QUESTION = Question(
                 place,
                 shown("crossover.operands", "text", "operands", "how operands get to the accelerator"),
                 detail("crossover.parameter", "text", "size", "the parameter that is the size"),
-                Column(
-                    "crossover.size",
-                    Unit.COUNT,
-                    "the smallest size from which on it is ahead at all sizes measured",
-                    heading="ahead from",
-                    priority=0,
-                    ends=(
-                        detail("crossover.low", "count", "", "from where on it may be ahead"),
-                        detail("crossover.high", "count", "", "from where on it surely is"),
-                    ),
+                spanned(
+                    shown("crossover.size", "count", "ahead from", "the smallest size from which on it is ahead at all sizes measured"),
+                    lambda race: (race.low, race.high),
+                    "crossover.",
                 ),
                 detail(
                     "crossover.smallest", "count", "range", "the smallest size measured on both", lambda race: _size(race.points[0].other)

@@ -8,10 +8,10 @@ from functools import partial
 from itertools import chain, starmap
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.pairs import figure_of_ratios, foremost, median_cases, sides_of
+from dlbench.analysis.answers.engine.pairs import foremost, median_cases, sides_of
 from dlbench.analysis.answers.engine.question import CONVERGENCE, Lack, Question, Section, Tag, detail, shown
-from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, of_side, pair_cells, place, value_columns
-from dlbench.analysis.presentation.names import by_device, by_workload, flat
+from dlbench.analysis.presentation.columns import CASE, RATIO, of_side, pair_cells, place, value_columns
+from dlbench.analysis.presentation.names import by_device, flat
 from dlbench.analysis.presentation.wording import option, short
 from dlbench.analysis.ratios.matching import DTYPE, MATH, Match, MatchRecord, grouped, match_rows, settings_named
 from dlbench.analysis.ratios.ratio import median_by_ratio, speedup_of
@@ -153,20 +153,11 @@ def _foremost_effects(found: Sequence[Tuned]) -> list[Tuned]:
     return [each[0] for each in grouped(sorted(medians, key=speedup_of, reverse=True), lambda each: each.switch).values()]
 
 
-def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
-    """Yield a figure of the speed-ups by single options, with a mark for each of their values."""
-    for where, alike in by_workload([each for each in found if each.alone], by_place=True).items():
-        yield figure_of_ratios(f"What each tuning option brings alone: {where}", "the default", alike, _SET_TO, _DEFAULT)
-
-
 def _cautions(results: Results) -> Iterator[str]:
     yield from _unfinished(results) or ([] if any(each.searched for each in _read(results).bests) else [_NOT_SEARCHED])
     yield CONVERGENCE
 
 
-_AT_BEST = "Each step in its fastest other setting against its plain default: how many times the throughput"
-_SET_TO = shown("default.setting", "text", "set to", "what it is set to", lambda each: each.pair.value(each.row))
-_DEFAULT = detail("default.case", "text", "default", "the case with its plain defaults", lambda each: each.pair.base.key)
 _section = partial(
     Section,
     whole=lambda each: pair_cells(each.pair),
@@ -191,7 +182,7 @@ QUESTION = Question(
     sections=[
         _section(
             records="bests",
-            title=_AT_BEST,
+            title="Each step in its fastest other setting against its plain default: how many times the throughput",
             columns=[
                 CASE.headed("work"),
                 place,
@@ -203,7 +194,6 @@ QUESTION = Question(
                 RATIO,
             ],
             foremost=lambda found: median_cases(found, _preferred),
-            figures=[lambda found: [figure_of_ratios(_AT_BEST, "the default", found, CASE.headed("work"), place(found))]],
         ),
         _section(
             records="effects",
@@ -212,7 +202,7 @@ QUESTION = Question(
                 CASE,
                 place,
                 shown("default.switch", "text", "option", "the parameter that differs from its default"),
-                _SET_TO,
+                shown("default.setting", "text", "set to", "what it is set to", lambda each: each.pair.value(each.row)),
                 detail("default.alone", "flag", "alone", "whether all other options are at their defaults"),
                 of_side("base", lambda row: row.time.median_s, "default"),
                 of_side("other", lambda row: row.time.median_s, "time"),
@@ -222,7 +212,6 @@ QUESTION = Question(
                 lambda found: value_columns(sides_of(found)),
             ],
             foremost=_foremost_effects,
-            figures=[_effect_ratios],
         ),
     ],
 )

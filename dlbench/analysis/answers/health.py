@@ -1,8 +1,6 @@
-"""Health of a machine: against its published peak, against others like it, and by what was in the way."""
+"""Health of a machine: against its published peak, against others like it, and by what disturbed it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from operator import itemgetter
 from typing import NamedTuple
@@ -17,7 +15,7 @@ from dlbench.analysis.ratios.matching import RUN, grouped, match
 from dlbench.analysis.ratios.ratio import Ratio, median_by_ratio, speedup_of
 from dlbench.analysis.read.runs import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling.outliers import Kind, Outlier, kinds, sentences
+from dlbench.analysis.scaling.outliers import Kind, kinds, sentences
 from dlbench.core.declarations import ValueRole
 from dlbench.core.model import kind_of
 from dlbench.core.reference.peaks import name_words
@@ -76,8 +74,7 @@ _MOST_MACHINES = 4
 """Most machines to compare with references; more are a fleet, whose machines are compared with each other."""
 
 
-@dataclass(frozen=True)
-class SameCase:
+class SameCase(NamedTuple):
     """A case here and in a reference run."""
 
     place: str
@@ -87,16 +84,13 @@ class SameCase:
     """Row of the reference run."""
     about: Sequence[str]
     """Notes on the reference run."""
+    ratio: Ratio
+    """Speed here over that of the reference."""
 
     @property
     def case(self) -> str:
         """Key of the case."""
         return self.row.key
-
-    @cached_property
-    def ratio(self) -> Ratio:
-        """Speed here over that of the reference."""
-        return match(self.there, self.row, RUN).ratio
 
     @property
     def is_off(self) -> bool:
@@ -135,13 +129,16 @@ def _match_device(where: str, here: Sequence[Row], runs: Sequence[ReferenceRun],
     workloads = frozenset(row.case.workload for row in here)
     alike = [run for run in runs if run.has_any(workloads) and _has_same_device(run, here[0], threads, environment)]
     for machine in grouped(alike, lambda run: run.machine).values():
-        # Later rows of a case replace earlier ones.
-        there = {row.key: row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind}
+        timed = [row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind]
+        there = {row.key: row for row in timed}  # of several rows of a case the last
         both = [(row, there[row.key]) for row in here if row.key in there and there[row.key].case.found == row.case.found]
-        if both:
-            device = ", ".join([machine[0].name_of(kind) or "", *([plural(threads, "thread")] if kind == "cpu" else [])])
-            about = _notes(device, machine, environment)
-            return [SameCase(where, row, reference, about) for row, reference in both]
+        if not both:
+            continue
+        device = machine[0].name_of(kind) or ""
+        if kind == "cpu":
+            device += f", {plural(threads, 'thread')}"
+        about = _notes(device, machine, environment)
+        return [SameCase(where, row, reference, about, match(reference, row, RUN).ratio) for row, reference in both]
     return []
 
 
@@ -176,13 +173,6 @@ _SAME_HARDWARE: Section[SameCase] = Section(
         of_row(lambda row: row.time.median_s, "here"),
         detail("reference.median_s", "s", "there", "one call in the reference run", lambda case: case.there.time.median_s),
         RATIO,
-        detail(
-            "reference.off",
-            "text",
-            "off",
-            f"whether it is beyond a factor of {NORMAL:g}, all of its interval",
-            lambda case: "off" if case.is_off else None,
-        ),
     ],
     notes=lambda found: dict.fromkeys(note for case in found for note in case.about),
     # The median over all kinds of work would depend on the suites that ran.
@@ -233,10 +223,9 @@ class Trouble(NamedTuple):
 
 
 class Health(NamedTuple):
-    """Records of the five sections, and what cautions need."""
+    """Records of the sections, and what verdict and cautions need."""
 
     trouble: Sequence[Trouble]
-    outliers: Sequence[Outlier]
     peaks: Sequence[Row]
     """For each device the case with the largest share of its published peak; the device with the lowest share first."""
     bursts: Sequence[Sustained]
@@ -256,14 +245,18 @@ def _read(results: Results) -> Health:
     trouble = [Trouble(sign, rows, tried) for sign, rows in by_sign if rows]
     found = Health(
         trouble=trouble or [Trouble("no trouble", (), tried)],
-        outliers=[each for kind in machine_kinds for each in kind.outliers],
         peaks=sorted((max(rows, key=_share) for rows in by_device(with_peak).values()), key=_share),
         bursts=sorted(filter(None, (sustained(row) for row in results.rows if row.is_sound)), key=lambda each: each.kept),
         same=same,
         alone=alone,
         kinds=machine_kinds,
     )
-    return found._replace(trouble=[_judge(found, results), *found.trouble[1:]] if tried else [])
+    if not tried:
+        return found._replace(trouble=[])
+    verdict, about, is_usability = _judge(found, results)
+    first, *others = found.trouble
+    judged = first._replace(verdict=verdict, about=about, is_usability=is_usability)
+    return found._replace(trouble=[judged, *others])
 
 
 def _share(row: Row) -> float:
@@ -290,28 +283,29 @@ def _tried(results: Results) -> list[Row]:
     return [row for row in (*results.rows, *results.set_aside) if row.is_ok or row.is_failure]
 
 
-def _judge(found: Health, results: Results) -> Trouble:
-    """Return the first trouble with the verdict on the machine: the gravest of all there is, and the case, file or device it is about."""
-    first = found.trouble[0]
+def _judge(found: Health, results: Results) -> tuple[str, str, bool]:
+    """Return the gravest verdict on the machine, the case, file or device it is about, and whether it is the `usability`."""
     by_sign = {each.sign: each.rows for each in found.trouble}
-    measured = plural(len(first.tried), "case")
+    tried = found.trouble[0].tried
+    measured = plural(len(tried), "case")
     if unusable := by_sign.get("not usable"):
-        is_whole = all(row.flag.not_usable for row in first.tried)
+        is_whole = all(row.flag.not_usable for row in tried)
         about = _peak_or_reference(found) if is_whole else few(dict.fromkeys(row.file for row in unusable), 1)
-        return first._replace(verdict=usability(results), about=about, is_usability=True)
+        return usability(results), about, True
     if sign := next(filter(by_sign.get, _GRAVE), None):
         worst = by_sign[sign][0]
         reason = f": {worst.case.reason}" if worst.is_failure and worst.case.reason else ""
-        return first._replace(verdict=f"{len(by_sign[sign])} of {measured} {sign}", about=f"{brief(worst.key)}{reason}")
+        return f"{len(by_sign[sign])} of {measured} {sign}", f"{brief(worst.key)}{reason}", False
     slowest = min((each for each in found.same if each.is_off), key=speedup_of, default=None)
     if slowest and slowest.ratio.speedup < 1:
-        return first._replace(verdict=f"{slowest.ratio.brief} as fast as this hardware elsewhere", about=brief(slowest.row.key))
-    if slow := next((each for each in found.outliers if each.change > 0), None):
-        return first._replace(verdict=f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind", about=slow.row.case.run)
+        return f"{slowest.ratio.brief} as fast as this hardware elsewhere", brief(slowest.row.key), False
+    outliers = (each for kind in found.kinds for each in kind.outliers)
+    if slow := next((each for each in outliers if each.change > 0), None):
+        return f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind", slow.row.case.run, False
     verdict = usability(results)
     if verdict == "usable":
         verdict = f"usable; no trouble in {measured}"
-    return first._replace(verdict=verdict, about=_peak_or_reference(found), is_usability=True)
+    return verdict, _peak_or_reference(found), True
 
 
 def _peak_or_reference(found: Health) -> str:
@@ -327,7 +321,7 @@ def _peak_or_reference(found: Health) -> str:
 
 
 def _cautions(results: Results) -> Iterator[str]:
-    """Yield what was in the way, what stands out, and what the results cannot be compared with."""
+    """Yield what disturbed the machine, the files that differ from their kind, and what the results cannot be compared with."""
     found = _read(results)
     yield from results.circumstances
     yield from sentences(found.kinds)
@@ -366,21 +360,6 @@ QUESTION = Question(
             headline={"": "{verdict}"},
             lines=lambda found: 0 if found[0].is_usability else 1,
             qualifier=("{about:38}", ""),
-        ),
-        Section(
-            records="outliers",
-            title="Files that stand out among their kind",
-            columns=[
-                detail("outlier.file", "text", "file", "the file", lambda each: each.row.case.run),
-                KEY.by(lambda each: each.row.case.id),
-                detail(
-                    "outlier.times",
-                    "ratio",
-                    "time",
-                    "its time over the median of its kind of machine",
-                    lambda each: 1 + each.change,
-                ),
-            ],
         ),
         Section(
             records="peaks",

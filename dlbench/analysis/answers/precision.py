@@ -1,13 +1,13 @@
 """Precision: how much faster each is, how far off its results are, and whether trainings in it converge."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.costs import series
-from dlbench.analysis.answers.engine.pairs import SAME, by_kind, median_cases, same_columns, span_of
+from dlbench.analysis.answers.engine.pairs import SAME, by_kind, median_cases, same_columns
 from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, of_row, pair_cells, place, spanned, value_columns
 from dlbench.analysis.presentation.names import by_device
@@ -238,19 +238,9 @@ class LadderStep(MatchRecord):
     """Trainings in it on that device."""
 
     @property
-    def among(self) -> str:
-        """Range of the ratios of its cases as text."""
-        return span_of(self.pairs)
-
-    @property
     def error(self) -> float | None:
         """Largest error of its cases; None if none was checked."""
-        return _largest_error(each.other for each in self.pairs)
-
-    @property
-    def base_error(self) -> float | None:
-        """Largest error of the same cases in the base precision."""
-        return _largest_error(each.base for each in self.pairs)
+        return max((error for each in self.pairs if (error := _error(each.other)) is not None), default=None)
 
 
 class Precisions(NamedTuple):
@@ -273,20 +263,28 @@ def _read(results: Results) -> Precisions:
 def _ladder(pairs: Sequence[Match], trained: Sequence[FormatTraining]) -> Iterator[LadderStep]:
     """Yield the precisions of each kind of work on each device, the widest first; kinds with wider precisions alone are left out."""
     trained_in = grouped(trained, lambda each: (one_device(each.row), each.name))
-    for on_device in by_device(sorted(pairs, key=lambda each: precision_rank(each.other.case.dtype))).values():
+    widest_first = sorted(pairs, key=lambda each: precision_rank(each.other.case.dtype))
+    for on_device in by_device(widest_first).values():
         for kind, of_kind in by_kind(on_device).items():
             by_precision = grouped(of_kind, lambda each: str(each.other.case.dtype))
             narrower = {name: cases for name, cases in by_precision.items() if not _is_wider(cases[0])}
             if not narrower:
                 continue
-            # A precision that was tried in small cases, too, is not slower for that: cases that all of them have decide.
-            shared = set.intersection(*({each.case for each in cases} for cases in narrower.values()))
-            comparable = {name: [each for each in cases if each.case in shared] or cases for name, cases in narrower.items()}
+            comparable = _shared_cases(narrower)
             fastest = max(comparable, key=lambda name: speedup_of(median_by_ratio(comparable[name])))
             for name, cases in {**by_precision, fastest: comparable[fastest]}.items():
                 is_fastest = name == fastest
                 pair = replace(median_by_ratio(cases), among=len(narrower) if is_fastest else 1)
                 yield LadderStep(kind, name, pair, cases, is_fastest, trained_in.get((one_device(pair.row), name), []))
+
+
+def _shared_cases(by_precision: Mapping[str, list[Match]]) -> dict[str, list[Match]]:
+    """Return the cases that all precisions have, by precision; all cases of one that shares none.
+
+    A precision that was tried in small cases as well is not slower for that.
+    """
+    shared = set.intersection(*({each.case for each in cases} for cases in by_precision.values()))
+    return {name: [each for each in cases if each.case in shared] or cases for name, cases in by_precision.items()}
 
 
 def _is_wider(pair: Match) -> bool:
@@ -298,10 +296,6 @@ def _is_wider(pair: Match) -> bool:
 def _error(row: Row) -> float | None:
     """Return the relative error of a result against fp64: the first that its workload declares, or else that of the check."""
     return next(iter(series(row, "error")), row.check.error)
-
-
-def _largest_error(rows: Iterable[Row]) -> float | None:
-    return max((error for error in map(_error, rows) if error is not None), default=None)
 
 
 def _cautions(found: Sequence[LadderStep]) -> Iterator[str]:
@@ -332,7 +326,6 @@ QUESTION = Question(
                 detail("ladder.base", "text", "against", "what it is held against", lambda step: step.pair.base.case.dtype),
                 RATIO,
                 shown("ladder.error", "fraction", "error", "largest distance from the result in fp64"),
-                shown("ladder.base_error", "fraction", "error of the base", "the same of what it is held against"),
                 shown("ladder.verdict", "text", "training", "whether trainings in it do", lambda step: convergence(step.trained)),
             ],
             notes=("95 % interval: of the fastest it allows for choosing the best of several",),
@@ -351,7 +344,6 @@ QUESTION = Question(
                 "loss": "none beats {base:11}: {name:11} {speedup}{span}",
                 "open": "no gain shown by {name:11} over {base:11}",
             },
-            qualifier="{case}{where}{among}",
             tags={**RATIO_TAGS, Tag.NOT_CHECKED: lambda step: step.error is None},
             cautions=_cautions,
         ),

@@ -155,7 +155,7 @@ QUESTION = Question(
             headline={
                 "kept": ("{items_per_s} within {bound} at batch {batch}{more}", "{items_per_s} within {bound}{more}"),
                 "missed": "none within {bound} is shown; {items_per_s} at batch {batch}",
-                "free": ("{items_per_s} at batch {batch}{more}"),
+                "free": "{items_per_s} at batch {batch}{more}",
             },
             more=dict.fromkeys(("kept", "free"), "; CPU {items_per_s}"),
             second=(

@@ -21,7 +21,7 @@ from dlbench.analysis.answers.engine.pairs import (
     no_accelerator,
 )
 from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag, detail, shown
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, pair_cells, place, ratio_column
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, at, pair_cells, place, ratio_column
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
 from dlbench.analysis.ratios.matching import Match, MatchRecord, grouped, launch_bound, match_rows, one_device
@@ -83,9 +83,11 @@ class MeasuredStep(NamedTuple):
         return StepCounts(flops, BytesLine(moved, 0))
 
     def on(self, card: DevicePeak) -> Iterator["OnCard"]:
-        """Yield the step on a card: scaled from a card here, or else in each usual precision by others' figures or an estimate."""
-        here, counts = peak_of(self.row.case.device_name), self.counts
-        if here:
+        """Yield the step on a card: scaled from another card here, or else in each usual precision by others' figures or an estimate."""
+        device, counts = self.row.case.device_name, self.counts
+        if name_words(card.name) == name_words(device or ""):
+            return
+        if here := peak_of(device):
             if counts and (scaled := self._scaled(counts, here, card)):
                 yield scaled
             return
@@ -181,11 +183,6 @@ class OnCard(NamedTuple):
         return self.name.partition(" (")[0]
 
     @property
-    def year(self) -> str | None:
-        """Year of the published figure."""
-        return self.figure.year if self.figure else None
-
-    @property
     def basis(self) -> str:
         """Basis of the rates: others' figure and whether it has the update of weights, or an estimate."""
         if self.figure is None:
@@ -206,18 +203,17 @@ class OnCard(NamedTuple):
 
 def on_cards(results: Results) -> list[OnCard]:
     """Return the best step of each network on each device, on the cards asked for, or on known ones if there is no accelerator."""
-    cards = [*map(card_of, results.prices.cards or (KNOWN_CARDS if no_accelerator(results) else ()))]
+    cards = [card_of(name) for name in results.prices.cards or (KNOWN_CARDS if no_accelerator(results) else ())]
     if not cards:
         return []
-    rows = (row for row in results.rows if kind_of_work(row) in get_args(Kind) and row.has_throughput and row.is_single_rank)
-    with_model = (row for row in rows if row.batch and row.params.get("model"))
+    timed = [row for row in results.rows if row.has_throughput and row.is_single_rank and row.batch and row.params.get("model")]
+    of_networks = [row for row in timed if kind_of_work(row) in get_args(Kind)]
     steps = []
-    for alike in grouped(with_model, lambda row: (kind_of_work(row), row.params["model"], one_device(row))).values():
-        row = max(alike, key=attrgetter("throughput"))
-        steps.append(MeasuredStep(row, alike, is_untuned(row, results.rows), results.prices))
+    for alike in grouped(of_networks, lambda row: (kind_of_work(row), row.params["model"], one_device(row))).values():
+        best = max(alike, key=attrgetter("throughput"))
+        steps.append(MeasuredStep(best, alike, is_untuned(best, results.rows), results.prices))
     steps.sort(key=lambda each: (each.kind != "training", each.model in PARAMETERS, familiarity(each.model)))
-    pairs = ((step, card) for step, card in product(steps, cards) if name_words(card.name) != name_words(step.row.case.device_name or ""))
-    return [found for step, card in pairs for found in step.on(card)]
+    return [found for step, card in product(steps, cards) for found in step.on(card)]
 
 
 def _precisions(card: DevicePeak) -> list[str]:
@@ -264,7 +260,7 @@ _CARDS: Section[OnCard] = Section(
         shown("card.ratio_low", "ratio", "times from", "how many times as fast, at least"),
         shown("card.ratio_high", "ratio", "up to", "at most"),
         detail("card.basis", "text", "by", "others' figure with what it leaves out, or an estimate"),
-        detail("card.year", "text", "year", "of the figure"),
+        detail("card.year", "text", "year", "of the figure", at("figure.year")),
         detail("card.hours_least", "s", "samples from", "for the samples asked for, at least", lambda each: each.lasting(each.high)),
         detail("card.hours_most", "s", "to", "at most", lambda each: each.lasting(each.low)),
         detail("card.worth", "money", "worth an hour", "price of an hour below which renting it costs less than here"),
@@ -399,10 +395,6 @@ def _foremost(found: Sequence[Family]) -> list[Family]:
     return [on_first[0], *(each for each in on_first[1:] if each.ratio.outcome == "gain")]
 
 
-def _best_ratios(found: Sequence[Match]) -> Iterator[Figure]:
-    yield figure_of_pairs(OWN_BEST, found, WORK)
-
-
 ORDER = 10
 QUESTION = Question(
     "speed-up",
@@ -444,7 +436,13 @@ QUESTION = Question(
             tags={Tag.CPU_UNTUNED: attrgetter("untuned")},
         ),
         SAME,
-        Section(records="bests", title=OWN_BEST, columns=[best_columns], whole=pair_cells, figures=[_best_ratios]),
+        Section(
+            records="bests",
+            title=OWN_BEST,
+            columns=[best_columns],
+            whole=pair_cells,
+            figures=[lambda found: [figure_of_pairs(OWN_BEST, found, WORK)]],
+        ),
         _CARDS,
     ],
 )

@@ -49,33 +49,27 @@ _PRIVATE = re.compile(
 
 def unpublishable_names(measurements: Sequence[Measurement]) -> list[str]:
     """Return a sentence for each name that may not be published, although rows need it, so that no copy can leave it out."""
-    found = list[str]()
-    for case in {id(each.case): each.case for each in measurements}.values():  # rounds of a case share it
-        needed = [(name, getattr(case, name)) for name in ("suite", "workload", "device")]
-        needed += [("params", {parameter: value}) for parameter, value in case.params.items()]
-        for name, value in needed:
-            if _publishable(value, name, {}) != value:
-                shown = str(value) if isinstance(value, str) else settings_text(value)
-                found.append(f"{name} {shown[:LONGEST]!r} may be private: only plain words (letters, digits, _) and numbers are published")
-        words = {case.workload, *case.device.split(":"), *case.params, *map(value_text, case.params.values())}
-        if not words.issuperset(filter(None, re.split(r"[][,=@:]|#\d{1,3}@", case.id))):
-            found.append(f"the name {case.id[:LONGEST]!r} says something else than the case's workload, parameters and device")
+    cases = {id(each.case): each.case for each in measurements}.values()  # rounds of a case share it
+    found = [sentence for case in cases for sentence in _unpublishable_parts(case)]
     named = dict.fromkeys((each.case.device, each.device_name) for each in measurements if each.device_name is not None)
-    unlike = [name for _, name in named if not _is_device_name(name)]
+    unlike = [name for _, name in named if _PRIVATE.search(name) or not _DEVICE_NAME.fullmatch(name)]
     found += [f"{name[:LONGEST]!r} is not what a maker calls a device, which has {_PLAIN}" for name in unlike]
     name_counts = Counter(device for device, _ in named)
     found += [f"{device} has several names in it; measure on one machine" for device, count in name_counts.items() if count > 1]
     return [*dict.fromkeys(found)][:MOST_SENTENCES]
 
 
-def _is_device_name(name: str) -> bool:
-    """Whether a maker may call a device so."""
-    return bool(_DEVICE_NAME.fullmatch(name) and not _PRIVATE.search(name))
-
-
-def number(value: object) -> float | bool | None:
-    """Return a finite number or a flag as it is; None for anything else."""
-    return value if isinstance(value, int | float) and -MOST <= value <= MOST else None
+def _unpublishable_parts(case: Case) -> Iterator[str]:
+    """Yield a sentence for each name of a case that is no plain word, and one if its id has other words than these names."""
+    needed = [(name, getattr(case, name)) for name in ("suite", "workload", "device")]
+    needed += [("params", {parameter: value}) for parameter, value in case.params.items()]
+    for name, value in needed:
+        if _publishable(value, name, {}) != value:
+            shown = str(value) if isinstance(value, str) else settings_text(value)
+            yield f"{name} {shown[:LONGEST]!r} may be private: only plain words (letters, digits, _) and numbers are published"
+    words = {case.workload, *case.device.split(":"), *case.params, *map(value_text, case.params.values())}
+    if not words.issuperset(filter(None, re.split(r"[][,=@:]|#\d{1,3}@", case.id))):
+        yield f"the name {case.id[:LONGEST]!r} says something else than the case's workload, parameters and device"
 
 
 ENDINGS = {
@@ -224,7 +218,7 @@ def _publishable(value: Any, name: str, fit_texts: Mapping[str, Collection[str]]
     if isinstance(value, list | tuple):
         parts = (_publishable(each, "" if isinstance(each, Mapping) else name, fit_texts) for each in value)
         return [each for each in parts if each is not None]
-    return number(value)
+    return value if isinstance(value, int | float) and -MOST <= value <= MOST else None  # a finite number, or a flag
 
 
 def machine_name(devices: Iterable[Mapping[str, Any]]) -> str:
@@ -232,7 +226,7 @@ def machine_name(devices: Iterable[Mapping[str, Any]]) -> str:
 
     A CPU's name goes on with its matrix units, which processors of one name have or have not.
     """
-    first = min(devices, key=lambda device: bool(kind_of(device["id"]) == "cpu"))
+    first = min(devices, key=lambda device: kind_of(device["id"]) == "cpu")
     units = " amx" if "AMX" in str(first.get("isa")) else ""
     return file_name(re.sub(r"\((r|tm)\)", " ", str(first.get("name") or first["id"]), flags=re.IGNORECASE) + units)
 

@@ -31,10 +31,15 @@ def load(run: RunFile, threads: int) -> list[Finding]:
     """Return two findings: how much CPU time other processes, and other guests of the hypervisor, took while rounds were measured."""
     by_processes = [each.other_cpus for each in run.states]
     by_guests = [each.stolen_cpus for each in run.states]
-    elsewhere = "measure at another time, or on a machine that is not shared"
     return [
         _judge_load("load", "other processes", by_processes, threads, "stop them; top shows which"),
-        _judge_load("stolen time", "the hypervisor's other guests", by_guests, threads, elsewhere),
+        _judge_load(
+            "stolen time",
+            "the hypervisor's other guests",
+            by_guests,
+            threads,
+            "measure at another time, or on a machine that is not shared",
+        ),
     ]
 
 

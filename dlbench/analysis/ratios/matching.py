@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import product
 from typing import NamedTuple, TypeVar
 
-from dlbench.analysis.ratios.ratio import Ratio, ratio_to_itself, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import CPU_AXES, value_text
@@ -77,7 +77,7 @@ class Match:
         """How many times as fast the other is. Raises AttributeError for rows that report values."""
         if self.speeds is None:
             raise AttributeError("rows without times have no ratio")
-        return ratio_to_itself(len(self.speeds[0])) if self.other is self.base else speed_ratio(*self.speeds, among=self.among)
+        return speed_ratio(*self.speeds, among=self.among)
 
     @property
     def row(self) -> Row:
@@ -173,13 +173,13 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
     matchable = [row for row, reason in with_reason if reason is None]
     base_value = _base_value(matchable or with_setting, setting, base)
     matches: list[Match] = []
-    unmatched: list[Unmatched] = []
+    alone: list[tuple[Row, str]] = []
     for group in grouped(with_reason, lambda each: each[0].differing_from(free)).values():
         bases: list[Row] = []
         others: list[Row] = []
         for row, reason in group:
             if reason is not None:
-                unmatched.append(without_match(row, reason))
+                alone.append((row, reason))
             elif setting.value_in(row) == base_value:
                 bases.append(row)
             else:
@@ -187,11 +187,12 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
         if setting == DTYPE:
             others.sort(key=lambda row: precision_rank(row.case.dtype))
         if not bases:
-            unmatched += [without_match(row, f"nothing to pair it with at {setting.name} = {base_value}") for row in others]
+            alone += [(row, f"nothing to pair it with at {setting.name} = {base_value}") for row in others]
         if not others:
-            unmatched += [without_match(row, f"nothing to pair it with at another {setting.name}") for row in bases]
+            alone += [(row, f"nothing to pair it with at another {setting.name}") for row in bases]
         matches += [match(one, other, setting, timed=timed) for one, other in product(bases, others)]
-    return Matches(tuple(matches), tuple(unmatched), setting, base_value)
+    unmatched = tuple(Unmatched(row.case.id, row.file, reason) for row, reason in alone)
+    return Matches(tuple(matches), unmatched, setting, base_value)
 
 
 def match(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True) -> Match:
@@ -263,11 +264,6 @@ def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hash
         if text in values:
             return values[text]
     return None
-
-
-def without_match(row: Row, reason: str) -> Unmatched:
-    """Return the record of a row without a match."""
-    return Unmatched(row.case.id, row.file, reason)
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

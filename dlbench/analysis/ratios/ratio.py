@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from dlbench.core import units
 from dlbench.core.rank_test import rounds_for_interval, shift_interval, signed_shift_intervals
+from dlbench.core.rows.row import Row
 from dlbench.core.stats import Interval
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(NamedTuple):
     """How many times as fast one is as another."""
 
     speedup: float
@@ -26,14 +25,9 @@ class Ratio:
     """Whether both are the same, so that there is nothing to estimate."""
 
     @property
-    def times(self) -> str:
-        """The ratio alone: ``41.2 ×``."""
-        return units.ratio(self.speedup)
-
-    @property
     def brief(self) -> str:
         """The ratio where there is little room: ``41.2×``."""
-        return self.times.replace(" ", "")
+        return units.ratio(self.speedup).replace(" ", "")
 
     @property
     def span(self) -> str:
@@ -90,9 +84,12 @@ def speed_ratio(base: Sequence[float], other: Sequence[float], *, among: int = 1
     return Ratio(math.exp(shift), of_ratio, (len(base), len(other)), among)
 
 
-def ratio_to_itself(rounds: int) -> Ratio:
-    """Return the ratio of a speed to itself."""
-    return Ratio(1.0, None, (rounds, rounds), is_of_itself=True)
+def throughput_ratio(base: Row, other: Row, *, among: int = 1) -> Ratio:
+    """Return the ratio of the throughputs of two rows, which may be the same row; ``among`` as for `speed_ratio`."""
+    speeds = base.rounds.items_per_s
+    if base is other:
+        return Ratio(1.0, None, (len(speeds), len(speeds)), is_of_itself=True)
+    return speed_ratio(speeds, other.rounds.items_per_s, among=among)
 
 
 def _log(speed: float) -> float:
@@ -121,12 +118,6 @@ def median_by_ratio(found: Iterable[T]) -> T:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def least_and_most(found: Iterable[HasRatio]) -> tuple[Ratio, Ratio]:
-    """Return the least ratio and the greatest."""
-    ordered = sorted(found, key=speedup_of)
-    return ordered[0].ratio, ordered[-1].ratio
-
-
 _CONFIDENCE = 0.95
 _ROUNDING = 1e-9
 """Share of a limit by which floats may miss it: 0.62 - 0.61 is more than 0.01."""
@@ -137,7 +128,6 @@ ENOUGH_PAIRS = 6
 class PairedDifference(NamedTuple):
     """How far one side lies above the other, pair by pair."""
 
-    pairs: int
     shift: float
     """Hodges-Lehmann estimate: the median of the Walsh averages of the differences."""
     interval: Interval | None
@@ -155,4 +145,4 @@ def paired_difference(base: Sequence[float], other: Sequence[float]) -> PairedDi
         return None
     differences = [new - old for old, new in zip(base, other, strict=True)]
     shift, (interval,) = signed_shift_intervals(differences, (_CONFIDENCE,))
-    return PairedDifference(len(base), shift, interval if any(differences) else Interval(0.0, 0.0, 1.0))
+    return PairedDifference(shift, interval if any(differences) else Interval(0.0, 0.0, 1.0))

@@ -3,10 +3,10 @@
 import math
 import statistics
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
-from dlbench.analysis.presentation.wording import few, plural
+from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.machine import differences
@@ -19,14 +19,11 @@ FEWEST = 5
 """Files of a kind from which on one can stand out: of fewer, two that are alike by accident make any other an outlier."""
 FAR = 3.5
 """Standard deviations, as the median absolute deviation estimates them (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993)."""
-_FEW_ALONE = 2
-"""Files without another of their kind that are named one by one."""
 MATTERS = 0.1
 """Change of time that matters between files, as in `thresholds.ACROSS_RUNS`: a fleet that is very much alike has outliers of no account."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outlier:
+class Outlier(NamedTuple):
     """One case of one file that is far from the same case of the others of its kind."""
 
     row: Row
@@ -34,8 +31,7 @@ class Outlier:
     """Its time over the median of all of them, less one: 0.1 is 10 % more time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """Files of machines whose devices are called the same, with as many threads."""
 
     name: str
@@ -71,13 +67,6 @@ def kinds(results: Results) -> list[Kind]:
 def sentences(found: Sequence[Kind]) -> list[str]:
     """Return sentences on the kinds of machine, if there are several, and on the files that stand out in each, if any."""
     lines = []
-    alone = [kind for kind in found if len(kind.runs) == 1]
-    if len(alone) > _FEW_ALONE:
-        lines.append(f"{len(alone)} files have no other of their kind of machine: too few to compare; it takes {FEWEST} with the same case")
-        found = [kind for kind in found if kind not in alone]
-    if len(found) > 1:
-        lines += [f"{plural(len(kind.runs), 'file')} with {kind.name}: {few(kind.runs)}" for kind in found]
-        lines.append("each kind of machine is judged alone")
     for kind in found:
         if not kind.judged:
             lines.append(f"{plural(len(kind.runs), 'file')} with {kind.name}: too few to compare; it takes {FEWEST} with the same case")

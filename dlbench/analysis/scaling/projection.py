@@ -1,8 +1,7 @@
 """Projection of a data-parallel step to more devices than were measured, and the columns of steps and projections."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dlbench.analysis.presentation import columns
 from dlbench.analysis.ratios.matching import grouped
@@ -23,8 +22,7 @@ _BUCKET = 25
 """MiB of gradients that DistributedDataParallel sends at once, unless its bucket_cap_mb says otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Projection:
+class Projection(NamedTuple):
     """Projected time of a step, measured or not."""
 
     step: Step
@@ -182,7 +180,6 @@ _MEASURED = (
     ),
     RANKS,
     CORES,
-    Column("scaling.rounds", Unit.COUNT, "rounds that the intervals stand on", of=lambda step: len(step.rates) or None),
     STEP_S,
     ITEMS_PER_S,
     Column("scaling.base", Unit.TEXT, "the case on one device that it is set against").by(
@@ -193,8 +190,6 @@ _MEASURED = (
     EFFICIENCY,
     MEMORY,
     EXPOSED,
-    Column("scaling.exposed_low_s", Unit.SECONDS, "lower end of its 95 % interval", of=lambda step: step.exposed and step.exposed.low),
-    Column("scaling.exposed_high_s", Unit.SECONDS, "upper end of it", of=lambda step: step.exposed and step.exposed.high),
     BUBBLE,
     THEORY,
 )

@@ -14,7 +14,7 @@ from dlbench.core.declarations import Parallel
 from dlbench.core.model import ParamValue, kind_of
 from dlbench.core.rank_test import shift_interval
 from dlbench.core.rows.row import Row, Setting
-from dlbench.core.stats import Interval, theil_sen
+from dlbench.core.stats import theil_sen
 from dlbench.core.units import Unit
 
 SCALES_FROM = 0.9
@@ -35,8 +35,6 @@ class Step:
     """Its throughput over that of the base."""
     exposed_s: float | None = None
     """Communication that it waits for: its time less that of the same step without it."""
-    exposed: Interval | None = None
-    """The 95 % interval of that."""
     bubble: float | None = None
     """Idle share of a pipeline's time, measured by other numbers of microbatches."""
     reason: str | None = None
@@ -217,10 +215,10 @@ def _compare_with_base(step: Step, steps: Sequence[Step]) -> Step:
     """Return a step with its base, their ratio, its exposed communication and its bubble, and why any of them is missing."""
     base, no_base = _base(step, steps)
     ratio = speed_ratio(base.rates, step.rates) if base else None
-    exposed_s, exposed = _exposed_communication(step, steps)
     bubble, no_bubble = _bubble(step, steps)
     reasons = dict.fromkeys(filter(None, (no_base, ratio.reason if ratio and step.ranks > 1 else None, no_bubble)))
-    return replace(step, base=base, ratio=ratio, exposed_s=exposed_s, exposed=exposed, bubble=bubble, reason="; ".join(reasons) or None)
+    exposed_s = _exposed_communication(step, steps)
+    return replace(step, base=base, ratio=ratio, exposed_s=exposed_s, bubble=bubble, reason="; ".join(reasons) or None)
 
 
 def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
@@ -246,29 +244,21 @@ def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
     return base, None if base else "no ok row of the same work with ranks = 1 to set it against"
 
 
-def _exposed_communication(step: Step, steps: Sequence[Step]) -> tuple[float, Interval | None] | tuple[None, None]:
-    """Return the time of communication that a step waits for, in seconds, with its interval; None without a step to compare it with.
+def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
+    """Return the seconds of communication that a step waits for; None without a step to compare it with.
 
-    That is the difference to the first step of `_without_communication`.
+    That is the difference to the same step without synchronisation, or else in an independent form. Scaling and batch may differ as long
+    as each rank has the same number of items.
     """
     medians = step.row.rounds.median_s
     if step.form is None or step.is_independent or step.ranks < 2 or not medians:
-        return None, None
-    silent = _without_communication(step, steps)
-    return shift_interval(silent[0].row.rounds.median_s, medians) if silent else (None, None)
-
-
-def _without_communication(step: Step, steps: Sequence[Step]) -> list[Step]:
-    """Return the timed steps that are the same but without synchronisation, then those in an independent form.
-
-    Scaling and batch may differ as long as each rank has the same number of items.
-    """
+        return None
     others = [each for each in steps if each.is_timed and each.items == step.items]
     may_differ = {*settings_named((*step.row.declared.having("communicates"), "scaling", "batch"))}
-    may_differ_if_independent = may_differ | (step.spread - {RANKS})
-    unsynchronised = [each for each in others if each.is_unsynchronised and each.differing(step) <= may_differ]
-    independent = [each for each in others if each.is_independent and each.differing(step) <= may_differ_if_independent]
-    return [*unsynchronised, *independent]
+    silent = [each for each in others if each.is_unsynchronised and each.differing(step) <= may_differ]
+    may_differ |= step.spread - {RANKS}
+    silent += [each for each in others if each.is_independent and each.differing(step) <= may_differ]
+    return shift_interval(silent[0].row.rounds.median_s, medians)[0] if silent else None
 
 
 def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None]:

@@ -1,4 +1,4 @@
-"""Answers of ``dlbench show --topic all`` on made-up measurements."""
+"""Answers on made-up measurements: as the JSON document has them, as objects, and as text for a snapshot."""
 
 import json
 from dataclasses import replace
@@ -7,9 +7,26 @@ import costs
 import front_door
 import made_up
 import pytest
+from plain_answers import plain
 
-from dlbench.analysis.answers import answers
+from dlbench.analysis import answers
+from dlbench.analysis.export.answers_export import as_json
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import collect
+from dlbench.core import files
+
+
+class ByTopic(dict):
+    """The answers on result files by topic, each made when a test first reads it."""
+
+    def __init__(self, paths, form):
+        super().__init__()
+        self.results, self.form = merged(collect(paths)), form
+
+    def __missing__(self, topic):
+        (question,) = (each for each in files.ordered(answers.__name__) if each.QUESTION.topic == topic)
+        self[topic] = self.form(answers._answer(question, self.results))
+        return self[topic]
 
 
 @pytest.fixture(autouse=True)
@@ -18,28 +35,35 @@ def steady(earlier_files):
 
 
 @pytest.fixture
-def asked(tmp_path):
-    """Each topic with its answer, as the JSON document has it, of files with these measurements."""
+def told(tmp_path):
+    """Each topic with its answer, of files with these measurements."""
 
-    def ask(*files, **header):
+    def ask(*files, form=lambda answer: answer, **header):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        names = [made_up.write(folder / f"run{number}.jsonl", each, **header).name for number, each in enumerate(files)]
-        done = front_door.in_process(folder, "show", *names, "--topic", "all", "--format", "json")
-        assert done.code == 0, done.err
-        return {each["question"]["topic"]: each for each in json.loads(done.out)["answers"]}
+        return ByTopic([made_up.write(folder / f"run{number}.jsonl", each, **header) for number, each in enumerate(files)], form)
 
     return ask
 
 
 @pytest.fixture
-def told(tmp_path):
-    """Each topic with its answer, of files with these measurements: for `plain_answers.plain`, and a snapshot."""
+def asked(told):
+    """The same as the JSON document has it."""
+    return lambda *files, **header: told(*files, form=lambda answer: json.loads(as_json([answer]))["answers"][0], **header)
 
-    def ask(*files, **header):
-        paths = [made_up.write(tmp_path / f"run{number}.jsonl", each, **header) for number, each in enumerate(files)]
-        return {each.question.topic: each for each in answers(collect(paths))}
 
-    return ask
+@pytest.fixture
+def scenes(told, snapshot):
+    """Hold everything that the answers on a topic say against one snapshot; each scene is the measurements of a file, or of several."""
+
+    def check(name, topic, found, **header):
+        texts = []
+        for scene, measured in found.items():
+            answer = told(*(measured if isinstance(measured, tuple) else (measured,)), **header)[topic]
+            lines = [f"  on a screen: {answer.label}  {each[0]}\n" for each in getattr(answer, "lines", ())]
+            texts.append(f"== {scene}\n{plain(answer)}{''.join(lines)}")
+        snapshot(name, "\n".join(texts))
+
+    return check
 
 
 @pytest.fixture
@@ -50,10 +74,8 @@ def cost(tmp_path):
         if watts is not None:
             measured = [replace(each, energy=costs.window(each, watts)) for each in measured]
         path = made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", measured, **header)
-        before = path.read_bytes()
         done = front_door.in_process(tmp_path, "show", path.name, "--topic", "cost", "--format", "json", *options)
         assert done.code == 0, done.err
-        assert path.read_bytes() == before
         return json.loads(done.out)["answers"][0]
 
     return ask

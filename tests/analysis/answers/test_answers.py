@@ -1,18 +1,26 @@
-"""The twelve together: their order, their forms, and how much of a screen they take."""
+"""All answers together: their order and forms, on committed runs, and one that somebody adds, as docs/design.md has it."""
 
+import json
+import re
+import runpy
+import sys
 from dataclasses import replace
 
 import front_door
 import made_up
 import pytest
 
+from dlbench.analysis import answers
+from dlbench.analysis.answers.engine.question import Answer
+from dlbench.analysis.read.table import collect
+from dlbench.core import files
 from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
 
-TOPICS = [
-    "speed-up", "crossover", "bottleneck", "precision", "batch", "devices",
-    "concurrency", "default", "cores", "serving", "cost", "health",
-]  # fmt: skip
+EXAMPLE = re.search(r"## Adding an answer\n.*?```python\n(.*?)```", (front_door.ROOT / "docs" / "design.md").read_text(), re.DOTALL)
+REFERENCES = front_door.ROOT / "results" / "reference"
+RUNS = sorted(REFERENCES.glob("**/*.jsonl"))
+PRODUCT = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0] * 7))
 
 
 def everything():
@@ -25,98 +33,97 @@ def everything():
 
 
 @pytest.fixture
-def run_file(tmp_path):
-    return made_up.write(tmp_path / "run.jsonl", everything())
+def show(tmp_path):
+    """A function that writes a file with these measurements and shows it."""
+
+    def show(measured, *options, **header):
+        path = made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", measured, **header)
+        return front_door.in_process(tmp_path, "show", path.name, *options)
+
+    return show
 
 
-def show(run_file, *options):
-    return front_door.in_process(run_file.parent, "show", run_file.name, *options)
-
-
-def test_twelve_questions_in_order_and_what_is_missing(asked):
-    found = asked(everything())
-    assert list(found) == TOPICS
-    missing = {topic: (each["reason"], each["command"]) for topic, each in found.items() if each["kind"] == "missing"}
-    assert list(missing) == ["crossover", "bottleneck", "concurrency", "default", "cores", "serving"]
-    assert missing["crossover"] == ("no work went well at several sizes on both a CPU and an accelerator", "dlbench run crossover")
-
-
-def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp_path):
-    path = made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0] * 7)))
-    lines = [line.strip() for line in show(path, "--topic", "all").out.splitlines()]
-    assert [line for line in lines if line.partition(": ")[0] in TOPICS] == [
-        "speed-up: –  no accelerator in these files",
-        "crossover: –  no accelerator in these files",
-        "bottleneck: –  dlbench run ceilings",
-        "precision: –  dlbench run precision",
-        "batch: –  dlbench run batch",
-        "devices: –  dlbench run scaling",
-        "concurrency: –  dlbench run concurrency",
-        "default: –  dlbench run modes",
-        "cores: –  dlbench run cores",
-        "serving: –  dlbench run serving",
-        "cost: –  dlbench run cnn",
-        "health: usable; no trouble in 1 case",
-    ]
-    assert lines[lines.index("batch: –  dlbench run batch") + 1] == (
-        "no work was measured at several batch sizes; measure it with: dlbench run batch"
-    )
-    assert lines[lines.index("health: usable; no trouble in 1 case") :] == [
-        "health: usable; no trouble in 1 case",
-        "no trouble: cases 0, measured 1.",
-        "no published peak of these devices is known for what was measured",
-        "no other reference run has a case of cpu (AMD EPYC 7B13, 2 threads); dlbench contribute makes one",
-        "one file says nothing of other days: dlbench compare",
-        "",
+def test_twelve_questions_in_order_and_what_is_missing(show):
+    found = json.loads(show(everything(), "--topic", "all", "--format", "json").out)["answers"]
+    said = [(each["question"]["topic"], each["reason"] if each["kind"] == "missing" else each["headline"]) for each in found]
+    bare = [f"no ceiling of {device} was measured; give the file of dlbench run ceilings with this one" for device in ("cuda:0", "cpu")]
+    assert said == [
+        ("speed-up", "training 100× (95.1…105)"),
+        ("crossover", "no work went well at several sizes on both a CPU and an accelerator"),
+        ("bottleneck", "; ".join(["no profile of 9 steps: dlbench run", *bare])),
+        ("precision", "bf16 2.00× fp32 (1.94…2.06), error 0.4 %"),
+        ("batch", "64 is enough for train resnet18"),
+        ("devices", "2 ranks 1.60× one (1.55…1.65)"),
+        ("concurrency", "nothing was measured at once"),
+        ("default", "no step was measured both with its plain defaults and with another tuning option than its precision"),
+        ("cores", "no work was measured at several numbers of threads or instances"),
+        ("serving", "no requests were served"),
+        ("cost", "12.5 s (12.1…12.9) for 50,000 images, resnet18"),
+        ("health", "usable; no trouble in 10 cases"),
     ]
 
 
-def test_every_row_of_markdown_is_as_wide_as_its_head(run_file):
-    blocks = show(run_file, "--topic", "all", "--format", "md").out.split("\n\n")
-    widths = [[line.replace("\\|", "").count("|") for line in block.splitlines()] for block in blocks if block.startswith("| ")]
-    assert len(widths) == 11
-    assert [set(each) for each in widths] == [{each[0]} for each in widths]
+def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(show, snapshot):
+    snapshot("answers-of-a-product", show(PRODUCT, "--topic", "all").out)
 
 
-def test_text_of_a_file_can_not_end_a_cell_or_steer_a_terminal(tmp_path):
-    measured = [
-        each
-        for batch in (1, 2)
-        for each in made_up.rounds_of(
-            made_up.case("t", model="a|b\x1b[2J<b>", batch=batch, dtype="fp32"), made_up.flat([1.0] * 7), items=batch
-        )
-    ]
-    path = made_up.write(tmp_path / "run.jsonl", measured)
-    assert "| t a\\|b[2J&lt;b> fp32 |" in show(path, "--topic", "all", "--format", "md").out
-    assert "\x1b" not in show(path, "--topic", "all").out
-
-
-def test_the_name_of_a_device_is_text_and_no_tag(tmp_path):
+def test_text_of_a_file_can_not_end_a_cell_or_steer_a_terminal(show):
+    cases = [made_up.case("t", model="a|b\x1b[2J<b>", batch=batch, dtype="fp32") for batch in (1, 2)]
+    named = [each for case in cases for each in made_up.rounds_of(case, made_up.flat([1.0] * 7), items=case.params["batch"])]
+    assert "| t a\\|b[2J&lt;b> fp32 |" in show(named, "--topic", "all", "--format", "md").out
+    assert "\x1b" not in show(named, "--topic", "all").out
     case = made_up.case("train_step", "cuda:0", model="resnet50", batch=8, dtype="amp_fp16")
     named = [replace(each, device_name="<b>\x1b[2J\u202e card") for each in made_up.rounds_of(case, made_up.flat(made_up.SEVEN))]
-    path = made_up.write(tmp_path / "run.jsonl", named)
-    text = show(path, "--topic", "all", "--format", "md").out
+    text = show(named, "--topic", "all", "--format", "md").out
     assert "no other reference run has a case of cuda:0 (&lt;b>[2J card); " in text
     assert [part for part in ("<b>", "\x1b", "\u202e") if part in text] == []
-    assert not {"\x1b", "\u202e"} & set(show(path, "--topic", "all").out)
+    assert not {"\x1b", "\u202e"} & set(show(named, "--topic", "all").out)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--topic", "all", "--format", "csv"], "--topic all can't be written as csv; give --format table or md or json"),
-        (["--topic", "card", "--format", "json"], "--topic card can't be written as json; give --format table or md"),
-        (["--topic", "details", "--format", "json"], "--topic details can't be written as json; give --format table"),
-        (["--topic", "all", "--by", "device"], "--topic and --by show something else each; give one of them"),
-    ],
-)
-def test_what_does_not_go_together_is_one_sentence(run_file, options, sentence):
-    assert show(run_file, *options) == front_door.Done(2, "", f"dlbench: {sentence}\n")
+@pytest.mark.parametrize("path", [*RUNS, *sorted({path.parent for path in RUNS})], ids=lambda path: str(path.relative_to(REFERENCES)))
+def test_on_committed_runs_no_row_is_above_its_ceiling_and_no_line_begins_at_zero(path):
+    """Each alone, and all of a machine together."""
+    results = replace(collect([path]), references=False)
+    found = [each for each in answers.answers(results) if isinstance(each, Answer)]
+    rows = [row for each in found for table in each.tables for row in table.rows]
+    shares = [row.rate.ceiling_fraction for row in results.rows] + [row.get("rate.ceiling_fraction") for row in rows]
+    assert max([share for share in shares if share is not None], default=0) <= 1
+    assert not [row for row in rows if 0 in (row.get("copies.latency_s"), row.get("batch.fixed_bytes"))]
 
 
-def test_off_a_terminal_all_cases_stand_in_front_of_the_lines(run_file):
-    lines = show(run_file).out.splitlines()
-    first = lines.index(next(line for line in lines if line.startswith("worth it   training 100× (95.1…105)")))
-    assert lines[first - 1] == "NVIDIA H200 against AMD EPYC 7B13, 2 threads · quick, 11 cases (1 oom), 7 rounds · usable"
-    assert sum(line.startswith((" train_step ", " data_parallel ")) for line in lines[:first]) == 11
-    assert "More devices" not in "".join(lines)
+@pytest.fixture
+def with_launches(tmp_path_factory, monkeypatch):
+    """Add the answer of the example to the questions."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "launches").mkdir()
+    (folder / "launches" / "__init__.py").write_text(EXAMPLE[1])
+    monkeypatch.setattr(answers, "__path__", [*answers.__path__, str(folder)])
+    files.ordered.cache_clear()
+    yield
+    files.ordered.cache_clear()
+    sys.modules.pop("dlbench.analysis.answers.launches", None)
+
+
+def test_an_answer_that_is_added_is_found_by_every_screen_page_and_document(with_launches, show, tmp_path):
+    times = [(made_up.case("start", n=n), [seconds * factor for factor in made_up.SEVEN]) for n, seconds in ((1, 2e-6), (2, 5e-6))]
+    measured = [each for case, seconds in times for each in made_up.rounds_of(case, made_up.flat(seconds), items=None)]
+    header = {"workloads": {"start": {"ceiling": "launch"}}}
+    assert answers.topics().index("launches") == 3
+    assert "launches   2.00 µs to start an operation" in show(measured, **header).out
+    assert show(measured, "--topic", "launches", **header).out.splitlines()[:3] == [
+        "cpu: AMD EPYC 7B13, 2 threads",
+        "launches: 2.00 µs to start an operation  start n=1",
+        "  start n=1: time 2.00 µs (1.94…2.06 µs).",
+    ]
+    (answer,) = json.loads(show(measured, "--topic", "launches", "--format", "json", **header).out)["answers"]
+    assert answer["question"] == {"topic": "launches", "text": "How long does it take to start an operation?"}
+    names = [column["name"] for _, column in answer["tables"][0]["columns"]]
+    assert names == ["case.id", "place", "time.median_s", "time.ci_low_s", "time.ci_high_s"]
+    assert [row["time.median_s"] for row in answer["tables"][0]["rows"]] == pytest.approx([2e-6, 5e-6])
+    assert front_door.in_process(tmp_path, "report", "0.jsonl", "-o", "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert [text in page for text in ("How long does it take to start an operation?", "2.00 µs to start an operation")] == [True, True]
+    lines = runpy.run_path(str(front_door.ROOT / "docs" / "from_results.py"))  # the generator of README
+    assert "launches   2.00 µs to start an operation" in lines["_end"](collect([tmp_path / "0.jsonl"]))
+    missing = "launches: –  dlbench run ceilings\n  no launch was measured; measure it with: dlbench run ceilings\n"
+    assert missing in show(PRODUCT, "--topic", "all").out

@@ -1,17 +1,15 @@
 """Steps on more devices, projected from made-up rows that follow the formula, so that it has to find them again."""
 
 import json
-from pathlib import Path
 
+import front_door
 import made_up
 import pytest
-from click.testing import CliRunner
 
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import tables
 from dlbench.analysis.scaling.projection import project_steps
 from dlbench.analysis.scaling.speedup import scaling
-from dlbench.cli.main import dlbench
 
 LATENCY_S, BYTE_S = 1e-5, 1e-9
 GRADIENTS, MESSAGES = 4 * 11_689_512, 2  # of resnet18, in buckets of 25 MiB
@@ -39,86 +37,77 @@ def ddp(ranks, seconds, synchronise=True, batch=32, scaling="weak", **options):
     return exactly("data_parallel", seconds, items=items, **params, synchronise=synchronise, **options)
 
 
-def all_reduces(ranks=2):
-    sizes = (1 << 10, 1 << 20, 1 << 26)
+def all_reduces(ranks=2, device="cuda:0"):
+    """Products of three sizes by the formula."""
+    sizes = ((size, ring_s(ranks, size)) for size in (1 << 10, 1 << 20, 1 << 26))
     return [
         each
-        for size in sizes
-        for each in exactly("collective", ring_s(ranks, size), op="all_reduce", bytes=size, ranks=ranks, dtype="fp32")
+        for size, seconds in sizes
+        for each in exactly("collective", seconds, device, op="all_reduce", bytes=size, ranks=ranks, dtype="fp32")
     ]
 
 
-def weak(*ranks):
-    steps = [each for count in ranks for each in ddp(count, step_s(count))]
-    return [*steps, *ddp(2, COMPUTING_S, synchronise=False)]
+def weak(*ranks, device="cuda:0"):
+    steps = [each for count in ranks for each in ddp(count, step_s(count), device=device)]
+    return [*steps, *ddp(2, COMPUTING_S, synchronise=False, device=device)]
 
 
-def rows(folder: Path, measurements):
-    path = made_up.write(folder / "run.jsonl", measurements)
-    return json.loads(CliRunner().invoke(dlbench, ["show", str(path), "--by", "ranks", "--format", "json"]).stdout)
+@pytest.fixture
+def projected(tmp_path):
+    """The projections of these measurements, and their table."""
+
+    def project(measured):
+        results = collect([made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", measured)])
+        found = project_steps(scaling(results), results)
+        return found, tables.projection(found)
+
+    return project
 
 
-def table(folder: Path):
-    """The table of the file that was written last."""
-    results = collect([folder / "run.jsonl"])
-    return tables.projection(project_steps(scaling(results), results))
+def seconds_by_ranks(found):
+    return {each.step.ranks: each.projected_s for each in found if not each.is_measured}
 
 
-def beyond(found):
-    return {row["scaling.ranks"]: row["scaling.projected_s"] for row in found if row["scaling.verdict"] == "projection"}
+def formula(*powers):
+    return {2**power: pytest.approx(step_s(2**power), rel=1e-6) for power in range(*powers)}
 
 
-def test_weak_scaling_is_found_again_up_to_1024_devices(tmp_path):
-    found = rows(tmp_path, [*all_reduces(), *weak(1, 2)])
-    assert beyond(found) == {2**power: pytest.approx(step_s(2**power), rel=1e-6) for power in range(2, 11)}
-    far = found[-1]
-    assert far["scaling.projected_items_per_s"] == pytest.approx(1024 * 32 / step_s(1024))
-    assert (far["scaling.case"], far["scaling.items_per_s"], far["scaling.reason"]) == (None, None, "projected from 2 ranks")
+EDITED = exactly("collective", 1.0, op="all_reduce", bytes=10**400, ranks=2, dtype="fp32")
 
 
-def test_a_size_that_no_message_has_is_none_of_those_it_stands_on(tmp_path):
-    edited = exactly("collective", 1.0, op="all_reduce", bytes=10**400, ranks=2, dtype="fp32")
-    found = rows(tmp_path, [*all_reduces(), *edited, *weak(1, 2)])
-    assert beyond(found)[4] == pytest.approx(step_s(4), rel=1e-6)
+@pytest.mark.parametrize("more", [[], EDITED], ids=["as it is", "a size that no message has"])
+def test_weak_scaling_is_found_again_up_to_1024_devices(projected, more):
+    found, table = projected([*all_reduces(), *more, *weak(1, 2)])
+    assert seconds_by_ranks(found) == formula(2, 11)
+    assert found[-1].projected_items_per_s == pytest.approx(1024 * 32 / step_s(1024))
+    assert {each.projected_copies_s for each in found if not each.is_measured} == {0.25}
+    assert "copies, projected" in dict(table.cells())
 
 
-def test_copies_of_the_inputs_stand_beside_the_step(tmp_path):
-    found = rows(tmp_path, [*all_reduces(), *weak(1, 2)])
-    assert {row["scaling.projected_copies_s"] for row in found if row["scaling.verdict"] == "projection"} == {0.25}
-    assert "copies, projected" in dict(table(tmp_path).cells())
+def test_a_cpu_copies_nothing(projected):
+    found, table = projected([*all_reduces(device="cpu"), *weak(2, device="cpu")])
+    assert (seconds_by_ranks(found), {each.projected_copies_s for each in found}) == (formula(2, 11), {None})
+    assert "copies, projected" not in dict(table.cells())
 
 
-def test_a_cpu_copies_nothing(tmp_path):
-    on_cpu = [ddp(2, step_s(2), device="cpu"), ddp(2, COMPUTING_S, synchronise=False, device="cpu")]
-    at = {size: {"op": "all_reduce", "bytes": size, "ranks": 2, "dtype": "fp32"} for size in (1 << 10, 1 << 26)}
-    sizes = [exactly("collective", ring_s(2, size), "cpu", **params) for size, params in at.items()]
-    found = rows(tmp_path, [each for rounds in (*on_cpu, *sizes) for each in rounds])
-    assert len(found) == 10
-    assert {row["scaling.projected_copies_s"] for row in found} == {None}
-    assert "copies, projected" not in dict(table(tmp_path).cells())
+def test_its_error_is_that_of_the_steps_measured_beyond_what_it_stands_on(projected):
+    found, table = projected([*all_reduces(), *weak(1, 2, 4), *ddp(8, step_s(8) / 0.9)])
+    assert {each.step.ranks: each.projection_error for each in found if each.is_measured} == {
+        4: pytest.approx(0, abs=1e-9), 8: pytest.approx(-0.1),
+    }  # fmt: skip
+    assert sorted(seconds_by_ranks(found)) == [16, 32, 64, 128, 256, 512, 1024]
+    assert table.notes[-1] == "Checked on 2 measured steps of more ranks: off by 10.0 % at most."
 
 
-def test_a_step_of_strong_scaling_is_not_projected(tmp_path):
-    measured = [*all_reduces(), *ddp(1, COMPUTING_S, scaling="strong"), *ddp(2, step_s(2, 0.5), scaling="strong")]
-    measured += ddp(2, COMPUTING_S / 2, synchronise=False, scaling="strong")
-    assert beyond(rows(tmp_path, measured)) == {}
-
-
-def test_its_error_is_that_of_the_steps_measured_beyond_what_it_stands_on(tmp_path):
-    found = rows(tmp_path, [*all_reduces(), *weak(1, 2, 4), *ddp(8, step_s(8) / 0.9)])
-    errors = {row["scaling.ranks"]: row["scaling.projection_error"] for row in found if row["scaling.projection_error"] is not None}
-    assert errors == {4: pytest.approx(0, abs=1e-9), 8: pytest.approx(-0.1)}
-    assert sorted(beyond(found)) == [16, 32, 64, 128, 256, 512, 1024]
-    assert table(tmp_path).notes[-1] == "Checked on 2 measured steps of more ranks: off by 10.0 % at most."
-
-
-def test_the_anchor_is_the_step_on_the_fewest_ranks_that_also_have_all_reduces(tmp_path):
+def test_the_anchor_is_the_step_on_the_fewest_ranks_that_also_have_all_reduces(projected):
     alone = [each for ranks in (2, 4) for each in ddp(ranks, COMPUTING_S, synchronise=False)]
     steps = [each for ranks in (1, 2, 4, 8) for each in ddp(ranks, step_s(ranks))]
-    found = rows(tmp_path, [*all_reduces(4), *steps, *alone])
-    projected = {row["scaling.ranks"]: row["scaling.projected_s"] for row in found if row["scaling.projected_s"] is not None}
-    assert projected == {2**power: pytest.approx(step_s(2**power), rel=1e-6) for power in range(3, 11)}
-    assert {row["scaling.reason"] for row in found if row["scaling.verdict"] == "projection"} == {"projected from 4 ranks"}
+    found, _ = projected([*all_reduces(4), *steps, *alone])
+    assert {each.step.ranks: each.projected_s for each in found} == formula(3, 11)
+    assert {each.anchor_ranks for each in found} == {4}
+
+
+STRONG = [each for ranks, part in ((1, 1.0), (2, 0.5)) for each in ddp(ranks, step_s(ranks, part), scaling="strong")]
 
 
 @pytest.mark.parametrize(
@@ -130,23 +119,29 @@ def test_the_anchor_is_the_step_on_the_fewest_ranks_that_also_have_all_reduces(t
         [*all_reduces(), *weak(1)],
         [*all_reduces(), *ddp(1, 0.5), *ddp(2, 0.6)],
         [*all_reduces(), *ddp(1, 0.5), *ddp(2, 0.1), *ddp(2, 0.1, synchronise=False)],
+        [*all_reduces(), *STRONG, *ddp(2, COMPUTING_S / 2, synchronise=False, scaling="strong")],
     ],
-    ids=["no collective", "of other ranks", "one size", "one rank", "never without communication", "implausible"],
+    ids=["no collective", "of other ranks", "one size", "one rank", "never without communication", "implausible", "strong scaling"],
 )
-def test_without_all_that_it_takes_nothing_is_projected(tmp_path, measured):
-    found = rows(tmp_path, measured)
-    assert {row["scaling.projected_s"] for row in found} <= {None}
-    assert (table(tmp_path).rows, table(tmp_path).notes) == ((), ())
+def test_without_all_that_it_takes_nothing_is_projected(projected, measured):
+    found, table = projected(measured)
+    assert (found, table.rows, table.notes) == ([], (), ())
 
 
 def test_wherever_it_appears_it_is_called_a_projection(tmp_path):
-    path = made_up.write(tmp_path / "run.jsonl", [*all_reduces(), *weak(1, 2)])
-    assert "Projection" not in CliRunner().invoke(dlbench, ["show", str(path)]).stdout
-    shown = CliRunner().invoke(dlbench, ["show", str(path), "--topic", "details"]).stdout
-    assert "Projection, not measured" in CliRunner().invoke(dlbench, ["show", str(path), "--by", "ranks"]).stdout
-    before, after = shown.split("Projection, not measured: a data-parallel step on more devices")
+    made_up.write(tmp_path / "run.jsonl", [*all_reduces(), *weak(1, 2)])
+
+    def show(*options):
+        return front_door.in_process(tmp_path, "show", "run.jsonl", *options).out
+
+    assert "Projection" not in show()
+    assert "Projection, not measured" in show("--by", "ranks")
+    before, after = show("--topic", "details").split("Projection, not measured: a data-parallel step on more devices")
     assert "512" not in before
     assert "Assumed: gradients go around a ring" in after
     assert "so how far it is off is not known" in after
-    data = json.loads(CliRunner().invoke(dlbench, ["show", str(path), "--by", "ranks", "--format", "json"]).stdout)
-    assert {row["scaling.verdict"] for row in data if row["scaling.projected_s"] is not None} == {"projection"}
+    far = json.loads(show("--by", "ranks", "--format", "json"))[-1]
+    assert {name: far[f"scaling.{name}"] for name in ("case", "ranks", "items_per_s", "verdict", "reason")} == {
+        "case": None, "ranks": 1024, "items_per_s": None, "verdict": "projection", "reason": "projected from 2 ranks",
+    }  # fmt: skip
+    assert (far["scaling.projected_s"], far["scaling.projected_copies_s"]) == (pytest.approx(step_s(1024)), 0.25)

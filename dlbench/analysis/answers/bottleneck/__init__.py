@@ -4,13 +4,7 @@ from itertools import chain
 
 from dlbench.analysis.answers.bottleneck import steps
 from dlbench.analysis.answers.engine.question import Lack, Question
-from dlbench.analysis.read.table import Results
 from dlbench.core import files
-
-
-def _unmeasured(results: Results) -> Lack:
-    return Lack("; ".join(steps.doubts(results)) or "neither a step nor what the machine can do at most was measured")
-
 
 ORDER = 30
 QUESTION = Question(
@@ -18,7 +12,7 @@ QUESTION = Question(
     "What is the bottleneck: arithmetic, memory bandwidth, launch latency, PCIe, disk or host code?",
     command="dlbench run ceilings",
     others=("dlbench run",),
-    missing=[_unmeasured],
+    missing=[lambda results: Lack("; ".join(steps.doubts(results)) or "neither a step nor what the machine can do at most was measured")],
     cautions=steps.doubts,
     sections=[*chain.from_iterable(part.SECTIONS for part in files.ordered(__name__))],
 )

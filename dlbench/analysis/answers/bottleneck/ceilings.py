@@ -6,7 +6,6 @@ Rows and ceilings make the roofline of Williams and others (2009, https://doi.or
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
 from typing import NamedTuple, get_args
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
@@ -15,7 +14,7 @@ from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, Figur
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.matching import grouped, label, settings_named
-from dlbench.analysis.ratios.ratio import Ratio, ratio_to_itself, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, throughput_ratio
 from dlbench.analysis.read.ceilings import computed_in, from_caches, machine, reached_by
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Ceiling, ValueRole
@@ -27,7 +26,6 @@ _FLOPS = of_row(lambda row: row.rate.flops_per_s, "FLOP/s", 0)
 _BYTES = of_row(lambda row: row.rate.bytes_per_s, "bytes/s", 0)
 _SLOPE_AND_TOP: tuple[Ceiling, Ceiling] = ("memory", "arithmetic")
 """Ceilings that make a roofline: the slope of its left part, and the level of its right one."""
-_MOST_FIGURES = 4
 _TRAINED_DOWN = 0.99
 """Share of the rate that device and slot allow; a link below it runs in an older generation or with fewer lanes."""
 
@@ -161,25 +159,25 @@ def _intensity(row: Row) -> float:
 
 
 def _rooflines(found: Sequence[Top]) -> Iterator[Figure]:
-    """Yield a roofline for each device and precision with both ceilings and rows below them, those with the most rows first.
+    """Yield a roofline for each device and precision with both ceilings and rows below them.
 
     Rows are of one rank, state both operations and bytes, and move those bytes from memory, not from caches.
     """
     memory_of = {id(top.rows): top.ceiling for top in found if top.ceiling and top.kind == "memory"}
-    drawn = list[tuple[MeasuredCeiling, float, list[Top]]]()
     for top in found:
         roof, memory = top.ceiling, memory_of.get(id(top.rows))
-        if roof and memory and top.kind == "arithmetic":
-            rows = [row for row in top.rows if row.is_single_rank and _intensity(row) and computed_in(row) == roof.precision]
-            below = [Top(row, row.key) for row in rows if not from_caches(row, memory)]
-            drawn.append((roof, memory.per_s, below))
-    most_rows_first = sorted(filter(itemgetter(2), drawn), key=lambda each: -len(each[2]))
-    for roof, bandwidth, below in most_rows_first[:_MOST_FIGURES]:
-        ridge = roof.per_s / bandwidth
+        if not (roof and memory and top.kind == "arithmetic"):
+            continue
+        rows = [row for row in top.rows if row.is_single_rank and _intensity(row) and computed_in(row) == roof.precision]
+        below = [Top(row, row.key) for row in rows if not from_caches(row, memory)]
+        if not below:
+            continue
+        ridge = roof.per_s / memory.per_s
         ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in below)]
-        line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * bandwidth, roof.per_s)} for at in (min(ends), ridge, max(ends)))
-        title = f"Roofline in {roof.precision}: {place(found).value(below[0])}"
-        about = f"The line is the most that was measured: {byte_rate(bandwidth)}, and {flop_rate(roof.per_s)} from {three_digits(ridge)}."
+        line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * memory.per_s, roof.per_s)} for at in (min(ends), ridge, max(ends)))
+        title = f"Roofline in {roof.precision}: {place(found).value(top)}"
+        most = f"{byte_rate(memory.per_s)}, and {flop_rate(roof.per_s)} from {three_digits(ridge)}"
+        about = f"The line is the most that was measured: {most}."
         workload = of_row(lambda row: row.case.workload, "workload")
         yield figure(title, about, "dot", below, _INTENSITY, _FLOPS, workload, log="xy", bound=line)
 
@@ -211,13 +209,13 @@ TOPS = Section(
         _only_for(of_row(lambda row: row.rate.peak_fraction, "peak", 0), *_SLOPE_AND_TOP),
         _only_for(of_row(lambda row: row.rate.peak, "of"), *_SLOPE_AND_TOP),
         over_rounds(
-            detail("copies.latency_s", "s", "", "what a copy takes however small it is; null where it does not show"),
+            shown("copies.latency_s", "s", "latency", "what a copy takes however small it is; null where it does not show"),
             lambda top: top.fit.latency_s,
-        ).headed("latency", 0),
+        ),
         over_rounds(
-            detail("copies.bandwidth", "bytes/s", "", "bytes over the time beyond that; null where sizes follow no line"),
+            shown("copies.bandwidth", "bytes/s", "bandwidth", "bytes over the time beyond that; null where sizes follow no line"),
             lambda top: top.fit.bytes_per_s,
-        ).headed("bandwidth", 0),
+        ),
         shown("copies.link_share", "fraction", "of the link", "the fastest size over what the link carries"),
     ],
     rows=lambda top: (top.row,) if top.ceiling else top.rows,
@@ -250,10 +248,10 @@ class Fed(NamedTuple):
     row: Row
     case: str
     """The step, whatever feeds it."""
-    way: str = ""
-    """The way to feed it, or the reading."""
+    source: str = ""
+    """How it gets its batch, or the reading."""
     ratio: Ratio | None = None
-    """Throughput over that of the fastest way; of storage, samples supplied over samples needed."""
+    """Throughput over that of the fastest source; of storage, samples supplied over samples needed."""
     reading: Row | None = None
     """Reading from storage."""
 
@@ -294,16 +292,16 @@ class Fed(NamedTuple):
 
 
 def inputs(results: Results) -> list[Fed]:
-    """Return the supply from storage for each training step, then each step with the ways to feed it.
+    """Return the supply from storage for each training step, then each step with the sources of its batches.
 
-    The step of most need comes first, and of its ways the fastest. Where no step takes what was read, readings stand alone.
+    The step of most need comes first, with its fastest source. Where no step takes what was read, readings are returned alone.
     """
     readings = sorted((row for row in results.rows if row.has_throughput and "supply" in row.declared.tags), key=lambda row: row.throughput)
     supplied = sorted(_supplied(results, readings), key=lambda each: -each.row.throughput)
     fed_rows = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
     by_step = grouped(fed_rows, lambda row: row.differing_from(settings_named(row.declared.having("feeding"))))
     largest_first = sorted(by_step.values(), key=lambda rows: -(rows[0].batch or 0))
-    fed = flat(by_device([each for rows in largest_first for each in _ways(rows)]))
+    fed = flat(by_device([each for rows in largest_first for each in _sources(rows)]))
     return [*(supplied or [Fed(row, row.key) for row in readings]), *fed]
 
 
@@ -317,7 +315,7 @@ def _supplied(results: Results, readings: Sequence[Row]) -> Iterator[Fed]:
         own = [row for row in usable if row.setting(_NETWORK) == step.setting(_NETWORK)]
         found = own or [row for row in usable if row.setting(_NETWORK) is None]
         for row in (*found[:1], *found[1:][-1:]):
-            ratio = speed_ratio(step.rounds.items_per_s, row.rounds.items_per_s, among=len(found))
+            ratio = throughput_ratio(step, row, among=len(found))
             yield Fed(step, step.key, short(row.key), ratio, row)
 
 
@@ -327,23 +325,23 @@ def _feeding(row: Row) -> str:
     return " ".join(str(value) if isinstance(value, str) else f"{name}={value}" for name, value in values.items() if value)
 
 
-def _ways(rows: Sequence[Row]) -> Iterator[Fed]:
-    """Yield the ways to feed one step, the fastest first."""
+def _sources(rows: Sequence[Row]) -> Iterator[Fed]:
+    """Yield one step with each source of its batches, the fastest first."""
     fastest, *others = sorted(rows, key=lambda row: -row.throughput)
-    base, pairs = fastest.rounds.items_per_s, math.comb(len(rows), 2)  # base and other are the best pair of all
+    pairs = math.comb(len(rows), 2)  # base and other are the best pair of all
     for row in (fastest, *others):
-        ratio = ratio_to_itself(len(base)) if row is fastest else speed_ratio(base, row.rounds.items_per_s, among=pairs)
+        ratio = throughput_ratio(fastest, row, among=pairs)
         yield Fed(row, label(row, row.declared.having("feeding")), _feeding(row), ratio)
 
 
-_WAY = shown("feeding.way", "text", "batches", "how a step gets its batch, or how storage is read")
+_SOURCE = shown("feeding.way", "text", "batches", "how a step gets its batch, or how storage is read", lambda each: each.source)
 INPUT = Section(
     records=inputs,
     title="Throughput by how a step gets its batch",
     columns=[
         CASE.headed("work"),
         place,
-        _WAY,
+        _SOURCE,
         THROUGHPUT,
         RATIO,
         shown(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -127,8 +127,7 @@ def timed_kinds(row: Row, ceilings: Ceilings) -> list[TimedKind]:
     return sorted(map(limits.with_ceiling, found.values()), key=lambda each: -each.time_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
+class _Limits(NamedTuple):
     """Least times of the kinds of a step at the ceilings of its device, except for a ceiling that this very step reached."""
 
     row: Row
@@ -277,7 +276,8 @@ class ProfiledStep(NamedTuple):
             end = f" → {self.change}" if self.change else ": little left"
             return [*([f"{self.shares}{end}"] if self.most.limit else []), self.shares, first]
         most, *fewer = self.gaining
-        gains = ", ".join([f"gain: {most.of.short} {_percent(most.gain)}", *(f"{each.of.short} {100 * each.gain:.0f}" for each in fewer)])
+        smaller = [f"{each.of.short} {100 * each.gain:.0f}" for each in fewer]
+        gains = ", ".join([f"gain: {most.of.short} {_percent(most.gain)}", *smaller])
         ends = [f" → {end}" for end in dict.fromkeys((self.change, *self.changes)) if end]
         return [*(f"{self.shares}{end}" for end in ends[:2]), *(f"{gains}{end}" for end in ends), self.shares, gains, first]
 
@@ -327,7 +327,7 @@ def _from_items(kind: TimedKind, every: Sequence[ProfiledStep]) -> int | None:
     names = kind.row.declared.having("sweep")
     free = settings_named((BATCH.name, *names))
     alike = [step for step in every if names and step.row.differing_from(free) == kind.row.differing_from(free)]
-    balances = {
+    balances = {  # by items of a call
         round(step.row.throughput * (step.row.time.median_s or 0.0)): each.balance
         for step in alike
         for each in step.kinds

@@ -253,8 +253,8 @@ def _best_steps(results: Results, kind: str) -> dict[str, list[Row]]:
     together = [row for row in sound if kind == "training" and _trains_together(row)]
     by_model = grouped([*alone, *together], lambda row: str(row.params["model"]))
     found: dict[str, list[Row]] = {}
-    for model in dict.fromkeys((*schedules(), *by_model)):
-        for on_device in names.by_device(by_model.get(model, ())).values():
+    for model, rows in by_model.items():
+        for on_device in names.by_device(rows).values():
             found.setdefault(model, []).extend(map(_best, grouped(on_device, _ranks).values()))
     return found
 

@@ -4,20 +4,17 @@ import math
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 LEAST_SIZES = 3
 """Through two points there is always a line, whatever lies between them."""
 MOST_OFF = 0.25
 """Relative median distance of points from their line at which it is no fit: half of the points are a quarter or more off it, while noise
 moves a point by a few percent. The reason is a bend, by a cache or a protocol."""
-_MOST_SIZES = 24
-"""Most points that are fitted, spread evenly over all: the work grows with their third power."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """Time or memory by size: ``fixed`` + ``slope`` × size."""
 
     fixed: float
@@ -48,7 +45,6 @@ def fit(points: Sequence[tuple[float, float]]) -> Line | None:
     Leroy, Robust Regression and Outlier Detection, Wiley 1987.
     """
     known = sorted((size, taken) for size, taken in points if 0 < size < math.inf and 0 < taken < math.inf)
-    known = known[:: len(known) // _MOST_SIZES + 1]
     if len({size for size, _ in known}) < LEAST_SIZES:
         return None
     lines = [Line(0.0, taken / size) for size, taken in known]

@@ -91,21 +91,14 @@ def answer(question: Question, results: Results) -> Answer | Missing:
     found = [_Found(*each) for each in question.found(results)]
     if not found:
         return _missing(question, results)
-    first = next((each for each in found if each.section.headline), None)
-    headline, qualifier, label = MISSING, f"--topic {question.topic}", ""
-    tags, lines = tuple[Tag, ...](), tuple[tuple[str, ...], ...]()
-    if first:
-        headline = first_that_fits(*_headlines(first, first.foremost[0]))
-        qualifier = _qualifier(first, first.foremost[0])
-        label = first.resolve(first.section.label) or question.topic
-        tags = _tags(first, {tag for tag, holds in question.tags.items() if holds(results)})
-        lines = tuple(filter(None, map(tuple, _lines(first))))
+    first = next(each for each in found if each.section.headline)
+    tags = _tags(first, {tag for tag, holds in question.tags.items() if holds(results)})
     rows = unique(row for each in found for record in each.records for row in each.section.rows(record))
     cautions = [*(each.resolve(each.section.cautions) or () for each in found), question.cautions(results) if question.cautions else ()]
     return Answer(
         question,
-        headline,
-        qualifier,
+        first_that_fits(*_headlines(first, first.foremost[0])),
+        _qualifier(first, first.foremost[0]),
         tags[:MOST_TAGS],
         sentences=tuple(map(units.one_line, _sentences(found))),
         cases=tuple(dict.fromkeys(row.case.id for row in rows)),
@@ -116,8 +109,8 @@ def answer(question: Question, results: Results) -> Answer | Missing:
         ),
         tables=tuple(each.table() for each in found),
         figures=tuple(figure for each in found for draw in each.section.figures for figure in draw(each.records) if figure.rows),
-        label=label,
-        lines=lines,
+        label=first.resolve(first.section.label) or question.topic,
+        lines=tuple(filter(None, map(tuple, _lines(first)))),
     )
 
 
@@ -219,16 +212,10 @@ def _qualifier(found: _Found, record: Any) -> str:
 
 
 def _device_suffix(record: HasRow, alike: Sequence[HasRow]) -> str:
-    """Return the device of a record where there are several: `` on cuda:0 and 3 more``.
-
-    Of several machines it names the words that they do not share.
-    """
-    if not (others := others_than(record, alike)):
-        return ""
-    name, *names = (each.row.case.run if several_runs(alike) else each.row.case.device for each in (record, *alike))
-    shared = set.intersection(*(set(each.split(" ")) for each in names))
-    words = " ".join(word for word in name.split(" ") if word not in shared)
-    return f" on {cut(words or name, _MOST_OF_DEVICE)} and {others} more"
+    """Return the device of a record where there are several, or its machine where these are: `` on cuda:0 and 3 more``."""
+    others = others_than(record, alike)
+    name = record.row.case.run if several_runs(alike) else record.row.case.device
+    return f" on {cut(name, _MOST_OF_DEVICE)} and {others} more" if others else ""
 
 
 def _tags(found: _Found, file_tags: set[Tag]) -> tuple[Tag, ...]:

@@ -1,7 +1,7 @@
 """Matched pairs of rows in answers: the choice of those for a headline, each side at its own best, their tables and figures."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from operator import attrgetter, methodcaller
@@ -22,7 +22,7 @@ from dlbench.analysis.ratios.matching import (
     one_device,
     settings_named,
 )
-from dlbench.analysis.ratios.ratio import HasRatio, least_and_most, median_by_ratio, speedup_of
+from dlbench.analysis.ratios.ratio import HasRatio, median_by_ratio, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.rows.row import MACHINE, Row
@@ -61,13 +61,6 @@ def foremost(found: Sequence[T]) -> list[T]:
     first_kind = next(iter(by_kind(chain(*preferred))))
     in_first_kind = (kinds[first_kind] for kinds in map(by_kind, preferred) if first_kind in kinds)
     return min(in_first_kind, key=lambda records: records[0].row.time.median_s or math.inf)
-
-
-def span_of(found: Sequence[HasRatio]) -> str:
-    """Return the range of the ratios of cases: ``; cases 1.04…3.19×``; empty if all are alike, or the least or the most may be 1."""
-    least, most = least_and_most(found)
-    shown = least.times != most.times and not (least.is_undecided or most.is_undecided)
-    return f"; cases {least.brief.removesuffix('×')}…{most.brief}" if shown else ""
 
 
 Side = Literal["base", "other"]
@@ -175,7 +168,10 @@ def best_columns(found: Sequence[Match]) -> list[Column]:
 
 
 def figure_of_pairs(title: str, pairs: Sequence[Match], named: Column = CASE) -> Figure:
-    """Return the figure of the ratios of pairs, a mark each; devices are compared with the CPU of their own machine if there is one."""
+    """Return the figure of the ratios of pairs: bars, or dots where several pairs share a name in column ``named``.
+
+    Devices are compared with the CPU of their own machine if there is one.
+    """
     found = with_own_base([each for each in pairs if each.speeds])
     by = (found[0].by if found else None) or DEVICE
     base_label, shared_base = _labels(found, "base")
@@ -183,14 +179,12 @@ def figure_of_pairs(title: str, pairs: Sequence[Match], named: Column = CASE) ->
     other = detail("other.label", "text", by.name, "the side that is compared with the base", other_label)
     if not shared_base:
         other = other.by(lambda pair: other_label(pair) if has_own_base(pair) else f"{other_label(pair)} against {base_label(pair)}")
-    return figure_of_ratios(
-        title,
-        shared_base or ("the CPU" if by == DEVICE else "the base"),
-        found,
-        named.headed("case"),
-        other,
-        *([] if by == DEVICE else [place(found)]),
-    )
+    base = shared_base or ("the CPU" if by == DEVICE else "the base")
+    about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
+    mark: Mark = "dot" if len(found) > len({str(named.value(each)) for each in found}) else "bar"
+    places = [] if by == DEVICE else [place(found)]
+    x, y = RATIO.headed(f"times as fast as {base}"), named.headed("case")
+    return figure(title, about, mark, found, x, y, other, *places, log="x", reference=1.0)
 
 
 def with_own_base(pairs: Sequence[Match]) -> list[Match]:
@@ -202,13 +196,6 @@ def with_own_base(pairs: Sequence[Match]) -> list[Match]:
 def has_own_base(pair: Match) -> bool:
     """Whether both sides were measured on one machine."""
     return pair.base.case.run == pair.other.case.run
-
-
-def figure_of_ratios(title: str, base: str, found: Sequence[HasRatio], named: Column, *more: Column) -> Figure:
-    """Return the figure of the ratios of records to a base: bars, or dots where several records share a name in column ``named``."""
-    about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
-    mark: Mark = "dot" if len(found) > len({str(named.value(each)) for each in found}) else "bar"
-    return figure(title, about, mark, found, RATIO.headed(f"times as fast as {base}"), named, *more, log="x", reference=1.0)
 
 
 def _labels(pairs: Sequence[Match], name: Side) -> tuple[Callable[[Match], str], str | None]:
@@ -229,11 +216,13 @@ def _labelled(pairs: Sequence[Match], name: Side, value: Column) -> list[Column]
     return [value.headed(shared)] if shared else [labels, value]
 
 
-def _figures(found: Sequence[Match]) -> Iterator[Figure]:
-    yield figure_of_pairs(same_title(found), found)
-
-
-SAME: Section[Match] = Section(records="same", title=same_title, columns=[same_columns], whole=pair_cells, figures=[_figures])
+SAME: Section[Match] = Section(
+    records="same",
+    title=same_title,
+    columns=[same_columns],
+    whole=pair_cells,
+    figures=[lambda found: [figure_of_pairs(same_title(found), found)]],
+)
 """Section of pairs that differ in one setting."""
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from enum import StrEnum
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -107,14 +108,13 @@ RATIO_TAGS: Mapping[Tag, Callable[[HasRatio], bool]] = {
 """Limits of a headline with a ratio."""
 
 
-def shown(name: str, unit: str, heading: str, meaning: str, of: Callable[[Any], object] | None = None) -> Column:
-    """Return a main column: a narrow screen keeps it, and sentences include it. ``unit`` is the text of a `Unit`."""
-    return Column(name, Unit(unit), meaning, of=of, heading=heading, priority=0)
+def detail(name: str, unit: str, heading: str, meaning: str, of: Callable[[Any], object] | None = None, *, priority: int = 1) -> Column:
+    """Return a column that a narrow screen leaves out. ``unit`` is the text of a `Unit`."""
+    return Column(name, Unit(unit), meaning, of=of, heading=heading, priority=priority)
 
 
-def detail(name: str, unit: str, heading: str, meaning: str, of: Callable[[Any], object] | None = None) -> Column:
-    """Return a column that a narrow screen leaves out."""
-    return Column(name, Unit(unit), meaning, of=of, heading=heading)
+shown = partial(detail, priority=0)
+"""Return a main column: a narrow screen keeps it, and sentences include it."""
 
 
 def cells_of_record(record: Any) -> Cells:
