@@ -287,11 +287,6 @@ def keyed(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return {**environment, "machine_key": name} if facts(environment) else environment
 
 
-def labels(environments: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return for each of several files the facts that distinguish it from the others: machine, software or day; or else its number."""
-    return list(_names({str(number): _texts(each) for number, each in enumerate(environments, 1)}).values())
-
-
 def knowledge(environment: Mapping[str, Any]) -> tuple[int, str]:
     """Return a sort key of environments: by the number of facts that they record, then by age, the newest last."""
     return len(facts(environment)), began(environment)

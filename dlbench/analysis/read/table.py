@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dlbench.analysis.read import header, pyperf
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
-from dlbench.analysis.read.header import Environments, Readings, keyed, labels, place_names
-from dlbench.analysis.read.usability import trends, with_flags
+from dlbench.analysis.read.header import Environments, Readings, keyed, place_names
+from dlbench.analysis.read.usability import with_flags
 from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
@@ -211,7 +211,7 @@ def results_of(run: RunFile, name: str) -> Results:
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
         readings={name: header.device_readings(run)},
-        circumstances=(*header.circumstances(run, name), *trends(run, name, rows)),
+        circumstances=tuple(header.circumstances(run, name)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
         budgets=dict.fromkeys(environments, spent) if spent else {},
         tries=tuple([summarise([each], origin=origins[each.side]) for each in run.tries]),
@@ -271,26 +271,14 @@ def records(frame: "pd.DataFrame") -> list[Cells]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return a name for each file: its stem, and if several share that also what distinguishes them: ``quick 2026-11-24``."""
+    """Return a name for each file: its stem, and its place among the files where several share that: ``quick 2``."""
     times = Counter(path.resolve() for path in paths)
     if repeated := next((path for path in paths if times[path.resolve()] > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
     names = [path.stem for path in paths]
-    for stem in (stem for stem, count in Counter(names).items() if count > 1):
-        alike = [at for at, path in enumerate(paths) if path.stem == stem]
-        for at, label in zip(alike, labels([_environment(paths[at]) for at in alike]), strict=True):
-            names[at] = f"{stem} {label}"
-    while max((taken := Counter(names)).values(), default=1) > 1:  # as where a stem ends in such a label
-        names = [f"{name} {at}" if taken[name] > 1 else name for at, name in enumerate(names, 1)]
+    while max((taken := Counter(names)).values(), default=1) > 1:  # again where another stem ends in such a number
+        names = [f"{name} {place}" if taken[name] > 1 else name for place, name in enumerate(names, 1)]
     return names
-
-
-def _environment(path: Path) -> Mapping[str, Any]:
-    """Return the environment in a file's header; an empty one for a pipe, which can be read only once."""
-    if not path.is_file():
-        return {}
-    other = pyperf.load(path)
-    return (other.header if other else store.read_header(path)).get("environment") or {}
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":

@@ -63,7 +63,6 @@ _MARKED_ELSEWHERE = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
 # Closed set of marks that are no limit of an answer: what each means, and what to do about it.
 MARKS: Mapping[str, tuple[Callable[[Row], bool | None], str]] = {
     "power cap": (attrgetter("flag.power_capped"), "compare only with runs under the same limit, or raise it"),
-    "unexpected": (attrgetter("flag.unexpected"), "slower than fp32 though native, or faster though emulated"),
     "implausible": (attrgetter("flag.implausible"), "impossible in that time and in no ratio; why is below the case"),
     "launch-bound": (launch_bound, "it waits for launches a third of the time; larger batch or compile"),
 }
