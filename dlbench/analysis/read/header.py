@@ -139,6 +139,12 @@ class SpentBudget(NamedTuple):
         return f"{ended}; about {self.option(self.enough)} would do"
 
 
+def option_for(rounds: int, budgets: Iterable[SpentBudget]) -> str:
+    """Return the option of the command line that gives so many rounds: a larger budget if one was the limit."""
+    spent = max(budgets, key=lambda each: each.seconds(each.enough), default=None)
+    return spent.option(rounds) if spent else f"--rounds {rounds}"
+
+
 def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     """Return the budget that ended a complete run before its planned rounds; None if none did."""
     policy = run.header.get("policy", {})
@@ -212,19 +218,14 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
     found: dict[str, frozenset[str]] = {}
     planned = run.header.get("policy", {}).get("rounds", 1)
     for side in sides:
-        of_side = [row for row in rows if row.case.side == side]
-        numbers = [number for row in of_side for number in row.rounds.numbers]
+        # A search is made once a run, and a case that did not go well has its own verdict.
+        repeated = [row for row in rows if row.case.side == side and row.is_ok and (row.rounds.numbers or not row.case.found)]
+        numbers = [number for row in rows if row.case.side == side for number in row.rounds.numbers]
         # Only a second measurement begins later, and the file does not record where.
         first = min(numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
         least = min(max(numbers, default=0) - first + 1, planned)
-        short = set()
-        for row in of_side:
-            # A search is made once a run, and a case that did not go well has its own verdict.
-            if row.is_ok and (row.rounds.numbers or not row.case.found):
-                expected = max(least, max(row.rounds.numbers, default=0) - first + 1)
-                if (row.time.rounds or 0) < expected:
-                    short.add(row.case.id)
-        found[run_name(name, side)] = frozenset(short)
+        expected = {row.case.id: max(least, max(row.rounds.numbers, default=0) - first + 1) for row in repeated}
+        found[run_name(name, side)] = frozenset(row.case.id for row in repeated if (row.time.rounds or 0) < expected[row.case.id])
     return found
 
 

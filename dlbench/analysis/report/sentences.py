@@ -12,7 +12,7 @@ from dlbench.analysis.answers.engine.question import EXPLANATIONS, Table, Tag, t
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.wording import entry, few
 from dlbench.analysis.ratios.matching import Unmatched, grouped, launch_bound
-from dlbench.analysis.read.header import ENOUGH_ROUNDS, Environments, began
+from dlbench.analysis.read.header import ENOUGH_ROUNDS, Environments, began, option_for
 from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
@@ -149,9 +149,7 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
     if Tag.FEW_ROUNDS in found:
         without = {row.file for row in rows if row.is_ok and row.time.ci_low_s is None}
         spent = [budget for run, budget in results.budgets.items() if run in without]
-        longest = max(spent, key=lambda each: each.seconds(ENOUGH_ROUNDS), default=None)
-        option = longest.option(longest.enough) if longest else f"--rounds {ENOUGH_ROUNDS}"
-        found[Tag.FEW_ROUNDS] = f"no 95 % interval of a case; give {option}"
+        found[Tag.FEW_ROUNDS] = f"no 95 % interval of a case; give {option_for(ENOUGH_ROUNDS, spent)}"
     return found | {mark: sentence for mark, (is_set, sentence) in MARKS.items() if any(map(is_set, rows))}
 
 

@@ -88,6 +88,13 @@ def _no_accelerator(environment: Mapping[str, Any]) -> str:
     return "torch finds none" if part(environment, "stack", "driver") else "no driver"
 
 
+def _open_lines(text: str, width: int) -> list[str]:
+    """Return the lines on what is left open: ``text`` behind its label, or on a narrow screen behind ``open:``."""
+    if text and width < 3 * LABEL:
+        return fold(f"open: {text}", width)
+    return [f"{'' if number else 'open':<{LABEL}}{line}" for number, line in enumerate(fold(text, width - LABEL, cell=True))]
+
+
 def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
     """Return the topics that nothing was measured for, and the command that measures most of them; both empty where nothing is missing."""
     missing = [each for each in found if isinstance(each, Missing) and each.commands]
@@ -292,11 +299,10 @@ class End:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        opened = fold(self.left_open, max(1, width - LABEL), cell=True)
         lines = [
             *(Text(each, style="bold") for each in join_parts(run_in_words(self.results), width)),
             *answer_lines(self.found, width, self.shared),
-            *(Text(f"{'' if number else 'open':<{LABEL}}{line}") for number, line in enumerate(opened)),
+            *map(Text, _open_lines(self.left_open, width)),
         ]
         yield from lines
         room = None if self.height is None else min(self.height, MOST) - len(lines)

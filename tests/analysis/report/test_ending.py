@@ -132,7 +132,7 @@ def hold(results: Results) -> None:
         assert width == 20 or len(end) <= terminal.MOST
         first_words = [line[: terminal.LABEL].rstrip() for line in end]
         at = [first_words.index(label) for label in dict.fromkeys(labels)]
-        opened = [number for number, word in enumerate(first_words) if word == "open"]
+        opened = [number for number, word in enumerate(first_words) if word == "open" or word.startswith("open:")]
         assert [*at, *opened] == sorted([*at, *opened])
         assert len(opened) == any(isinstance(each, Missing) and bool(each.commands) for each in found)
         assert not [line for line in end if line.startswith("serving") or "–" in line]
