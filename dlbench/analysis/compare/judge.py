@@ -334,7 +334,8 @@ def disagreement(tests: Tests) -> str:
     """
     called = {name: each.verdict for name, each in tests.items() if name == "median" or each.verdict.is_change}
     if len(called) > 1:
-        return ", ".join(f"{each} by its {statistic_name(name)}" for name, each in called.items()) if len({*called.values()}) > 1 else ""
+        reasons = [f"{each} by its {statistic_name(name)}" for name, each in called.items()]
+        return ", ".join(reasons) if len({*called.values()}) > 1 else ""
     same = not called["median"].is_change and _same_but_for_mean(tests)
     return f"the same but for the mean of all its calls, {relative_change(tests[MEAN].change)}" if same else ""
 

@@ -8,9 +8,8 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from dlbench.analysis.answers.engine.question import EXPLANATIONS, Table, Tag, table, tags_of
+from dlbench.analysis.answers.engine.question import EXPLANATIONS, Table, Tag, detail, table, tags_of
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.presentation.wording import entry, few
 from dlbench.analysis.ratios.matching import Unmatched, grouped, launch_bound
 from dlbench.analysis.read.header import ENOUGH_ROUNDS, Environments, began, option_for
 from dlbench.analysis.read.runs import part
@@ -20,11 +19,10 @@ from dlbench.core.machine import leaves
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.rates import NOTHING_STATED
 from dlbench.core.rows.row import Row
-from dlbench.core.units import Column, Unit
 
 _ENTRIES = (
-    Column("entry", Unit.TEXT, "what it is", of=itemgetter(0), heading="entry"),
-    Column("value", Unit.TEXT, "as recorded", of=itemgetter(1), heading="value"),
+    detail("entry", "text", "entry", "what it is", itemgetter(0)),
+    detail("value", "text", "value", "as recorded", itemgetter(1)),
 )
 _RECORDED = ("identity", "stack", "side", "provenance", "state", "state_after")
 _PROVENANCE = ("dlbench", "utc", "git")
@@ -43,7 +41,7 @@ def dates_and_versions(environments: Environments) -> list[str]:
         found.append(f"{first[:10]} {first[11:16]} UTC" if first == last else " to ".join(days))
     for name, path in (("torch", ("stack", "versions", "torch")), ("dlbench", ("provenance", "dlbench"))):
         versions = dict.fromkeys(str(version) for each in environments.values() if (version := part(each, *path)))
-        found += [f"{name} {few(versions, 3)}"] if versions else []
+        found += [f"{name} {wording.few(versions, 3)}"] if versions else []
     return found
 
 
@@ -54,7 +52,7 @@ def environment_tables(environments: Environments) -> list[Table]:
         recorded = {**each, "provenance": {name: part(each, "provenance", name) for name in _PROVENANCE}}
         ends = [(name, end) for block in _RECORDED for name, end in leaves(block, recorded.get(block) or {}).items()]
         named = ((name if name.startswith("state_after") else name.partition(".")[2], end) for name, end in ends)
-        found.append(table(run, _ENTRIES, [entry(name, end) for name, end in named if end not in (None, {}, [])]))
+        found.append(table(run, _ENTRIES, [wording.entry(name, end) for name, end in named if end not in (None, {}, [])]))
     return found
 
 
@@ -83,8 +81,6 @@ _OF_SHARES = {
 }
 _REMEDIES = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
 """Remedies by the flag of a spoiled case."""
-_REASONS = 4
-"""Reasons of flags that are shown in full."""
 _MANY = 4
 """Cases that failed alike from which on one line below the table has their reason."""
 _NAMED = 2
@@ -97,7 +93,7 @@ _COPIES = (
 def extent(results: Results) -> str:
     """Return the extent of a run: suites, cases and those that did not end well, rounds, duration: ``quick, 14 cases (1 oom), 1:01``."""
     rows, files = results.rows, results.files
-    suites = few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
+    suites = wording.few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
     ended = Counter(names.status(row) for row in rows if row.case.status and row.case.status is not Status.OK)
     outcomes = f" ({', '.join(f'{count} {status}' for status, count in ended.items())})" if ended else ""
     cases = f"{wording.plural(len(rows), 'case')}{outcomes}"
@@ -190,10 +186,7 @@ def flag_reasons(rows: Sequence[Row]) -> list[str]:
     """Return a line for each reason of a flag, with its number of cases: ``12 cases: other processes took 0.2…0.8 CPUs' time``."""
     alike = grouped((reason for row in rows if (reason := row.flag.reason)), wording.numberless)
     groups = sorted(alike.values(), key=len, reverse=True)
-    lines = [units.one_line(f"{wording.plural(len(each), 'case')}: {wording.merged(each)}") for each in groups[:_REASONS]]
-    if more := sum(map(len, groups[_REASONS:])):
-        lines.append(f"{wording.plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
-    return lines
+    return [units.one_line(f"{wording.plural(len(each), 'case')}: {wording.merged(each)}") for each in groups]
 
 
 def unpaired(rows: Iterable[Unmatched]) -> list[str]:

@@ -1,6 +1,5 @@
 """Screens of result files: cases, the end, answers and details, on a terminal or in a pipe."""
 
-import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from dlbench.analysis.answers.engine.question import DOUBTS, EXPLANATIONS, GAIN,
 from dlbench.analysis.answers.health import usability
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.matching import DEVICE, Matches
 from dlbench.analysis.read.runs import merged, part
 from dlbench.analysis.read.table import Results
@@ -67,7 +65,10 @@ def _machines(results: Results) -> str:
     devices = {(row.case.run, row.case.device): row for row in names.most_threads_last(results.rows)}
     cpus = Counter(names.name_and_threads(row) for row in devices.values() if row.is_on_cpu)
     accelerators = Counter(str(row.case.device_name) for row in devices.values() if not row.is_on_cpu)
-    counted = [few([name if count == 1 else f"{count} × {name}" for name, count in each.items()], _NAMED) for each in (accelerators, cpus)]
+    counted = [
+        wording.few([name if count == 1 else f"{count} × {name}" for name, count in alike.items()], _NAMED)
+        for alike in (accelerators, cpus)
+    ]
     if cpus and accelerators:
         return " against ".join(counted)
     environments = [*results.environments.values()]
@@ -107,7 +108,7 @@ def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
         suites.append(command.removeprefix(_RUN).strip() or _PLAIN)
         left = [each for each in left if command not in each.commands]
     command = _RUN if suites == [_PLAIN] else " ".join((_RUN, *suites[:_MOST_SUITES]))
-    return few((each.question.topic for each in missing), _MOST_TOPICS), command
+    return wording.few((each.question.topic for each in missing), _MOST_TOPICS), command
 
 
 def most_wanted(missing: Sequence[Missing]) -> str:
@@ -273,16 +274,10 @@ def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[
     return Group(*_notes(sentences.not_usable(results), "bold red"), *parts, *_drawn(tables))
 
 
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?: ?[×%])?(?!\w)")
-
-
 def answer_lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> Iterator[Text]:
-    """Yield the lines of the answers on a screen of this width, the first number of each in colour."""
+    """Yield the lines of the answers on a screen of this width."""
     for label, text in lines(found, width, shared):
-        line = Text(f"{label:<{LABEL}}{text}", no_wrap=True, overflow="crop")
-        if number := _NUMBER.search(line.plain):
-            line.stylize("bold cyan", *number.span())
-        yield line
+        yield Text(f"{label:<{LABEL}}{text}", no_wrap=True, overflow="crop")
 
 
 @dataclass(frozen=True)

@@ -178,11 +178,8 @@ def test_each_round_stands_in_the_interval_relative_to_the_median(tmp_path: Path
 
 def test_a_time_far_beyond_the_others_is_beyond_the_end_of_the_axis(tmp_path: Path) -> None:
     (figure,) = rounds_figure(tmp_path, mine(1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 40.0))
-    # Quartiles 0.975 and 1.075 of the medians; a fence is three times their distance further.
-    assert figure.clip == pytest.approx((0.9, 1.075 + 3 * 0.1))
+    assert figure.clip == (0.9, 1.1)
     assert max(row["sample.relative"] for row in figure.rows) == 40.0  # the table still has it
-    (calm,) = rounds_figure(tmp_path, mine(1.0, 1.019), "calm")
-    assert calm.clip == pytest.approx((1 / 1.0095, 1.019 / 1.0095))
 
 
 def test_twenty_cases_are_drawn_those_first_that_more_answers_rest_on(tmp_path: Path) -> None:

@@ -132,13 +132,11 @@ def test_the_choice_of_a_side_names_a_layout_but_the_usual_one() -> None:
     ("reasons", "lines"),
     [
         (["a", None, "b", "b", "c", "d"], ["2 cases: b", "1 case: a", "1 case: c", "1 case: d"]),
-        (["a", "b", "c", "c", "d", "e"], ["2 cases: c", "1 case: a", "1 case: b", "1 case: d", "1 case more"]),
         ([f"again in 1 of {rounds} rounds" for rounds in (10, 14, 12)], ["3 cases: again in 1 of 10…14 rounds"]),
     ],
 )
 def test_reasons_of_flags_are_counted_and_the_most_common_stand_first(reasons: list[str | None], lines: list[str]) -> None:
-    found = sentences.flag_reasons([Row(Identity(), {}, flag=Flags(reason=reason)) for reason in reasons])
-    assert [line.removesuffix(", each with a reason of its own: flag.reason of --format json") for line in found] == lines
+    assert sentences.flag_reasons([Row(Identity(), {}, flag=Flags(reason=reason)) for reason in reasons]) == lines
 
 
 @pytest.mark.parametrize(
