@@ -210,10 +210,6 @@ def occasion(chance: random.Random, drift: float, case_drift: float, third: floa
     return measurements
 
 
-def slower(base: Rounds, new: Rounds, noise: Calibration | None) -> list[str]:
-    return [case.case for case in compare(run(base), run(new), calibration=noise).cases if case.verdict.value == "slower"]
-
-
 def test_equal_programs_on_two_occasions_are_called_different_no_more_often_than_stated() -> None:
     chance = random.Random(2028)
     flagged = {True: 0, False: 0}
@@ -227,19 +223,15 @@ def test_equal_programs_on_two_occasions_are_called_different_no_more_often_than
     assert flagged[False] >= 5  # a threshold of 10 % alone does not hold such a machine
 
 
-def test_a_change_beyond_the_drift_is_found() -> None:
-    chance = random.Random(2029)
-    noise = estimated(*(occasion(chance, 0.01, 0.01) for _ in range(8)))
-    for _ in range(5):
-        assert slower(occasion(chance, 0.01, 0.01), occasion(chance, 0.01, 0.01, 1.4), noise) == ["matmul[n=2]@cpu"]
-
-
-def test_a_quarter_more_time_is_called_after_five_occasions() -> None:
+@pytest.mark.parametrize(("drift", "occasions", "factor", "times", "least"), [(0.01, 8, 1.4, 5, 5), (0.02, 5, 1.25, 10, 7)])
+def test_a_change_beyond_the_drift_is_found(drift: float, occasions: int, factor: float, times: int, least: int) -> None:
     chance, called = random.Random(2030), 0
-    for _ in range(10):
-        every = [occasion(chance, 0.02, 0.02, third) for third in (1, 1, 1, 1, 1, 1, 1.25)]
-        called += slower(*every[5:], estimated(*every[:5])) == ["matmul[n=2]@cpu"]
-    assert called >= 7
+    for _ in range(times):
+        noise = estimated(*(occasion(chance, drift, drift) for _ in range(occasions)))
+        base, new = run(occasion(chance, drift, drift)), run(occasion(chance, drift, drift, factor))
+        slower = [case.case for case in compare(base, new, calibration=noise).cases if case.verdict.value == "slower"]
+        called += slower == ["matmul[n=2]@cpu"]
+    assert called >= least
 
 
 def test_what_is_common_counts_once_however_many_cases_there_are() -> None:

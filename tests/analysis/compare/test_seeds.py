@@ -36,19 +36,22 @@ def with_points(*points: str) -> dict[str, Any]:
     return declared
 
 
-def written(folder: Path, name: str, gaps: Sequence[float], memory: int = 300, declared: Any = formats.DECLARED, gate: Any = None) -> None:
-    """A training in bf16 whose seeds end so far above fp32."""
-    sized = [replace(each, memory=Memory(host_peak_bytes=memory << 20)) for each in formats.training("bf16", gaps)]
-    made_up.write(folder / f"{name}.jsonl", sized, workloads=declared, gate=gate)
-
-
-def compared(folder: Path, gaps: Sequence[float], *options: str, base: Sequence[float] = formats.NO_GAPS, **fields: Any) -> front_door.Done:
+def compared(
+    folder: Path,
+    gaps: Sequence[float],
+    *options: str,
+    base: Sequence[float] = formats.NO_GAPS,
+    declared: Any = formats.DECLARED,
+    gate: Any = None,
+) -> front_door.Done:
     """The comparison of a training in bf16 with one whose seeds end so far above it, and which takes three times the memory.
 
     Memory of a single round, however much it grew, need not be excluded: another round would be the same seeds again.
     """
-    written(folder, "base", base, declared=with_points(*formats.SEEDS[: len(base)]))
-    written(folder, "new", gaps, memory=900, **fields)
+    sides = {"base": (base, 300, with_points(*formats.SEEDS[: len(base)])), "new": (gaps, 900, declared)}
+    for name, (each_gap, memory, declares) in sides.items():
+        sized = [replace(each, memory=Memory(host_peak_bytes=memory << 20)) for each in formats.training("bf16", each_gap)]
+        made_up.write(folder / f"{name}.jsonl", sized, workloads=declares, gate=gate)
     return front_door.in_process(folder, "compare", "base.jsonl", "new.jsonl", *options)
 
 

@@ -127,9 +127,7 @@ def test_the_rounds_that_carry_a_gate_depend_on_its_size() -> None:
 def test_values_of_which_nothing_is_declared_are_not_judged() -> None:
     values = run([made_up.with_values(made_up.without_rounds(each), accuracy=0.5) for each in timed()])
     comparison = compare(values, values)
-    assert [(case.verdict.value, case.note) for case in comparison.cases] == [
-        ("inconclusive", "the base has values, not times; accuracy: 0.500")
-    ]
+    assert comparison.cases[0][1:3] == ("inconclusive", ("the base has values, not times", "accuracy: 0.500"))
     assert comparison.powerless == "no case has times that can be compared, so nothing could have been called slower"
 
 
@@ -181,20 +179,11 @@ def test_memory_that_has_grown_is_a_regression(base: Rounds, new: Rounds, thresh
     assert verdict(base, new, Thresholds(memory=threshold)).regressed == regressed
 
 
-@pytest.mark.parametrize(
-    ("base", "new", "note"),
-    [
-        (on_gpu(1000), on_gpu(1051), "memory worse: 1000 B to 1.03 KiB (+5.1 %); by time same"),
-        (on_gpu(1000), ODD, ""),
-        (on_host(10, 10, 10), on_host(20, 20, 20), "memory: 10.0 MiB to 20.0 MiB (+100.0 %), 3 rounds a side are too few, 4 would do"),
-    ],
-)
-def test_the_note_on_memory(base: Rounds, new: Rounds, note: str) -> None:
-    case = verdict(base, new)
-    assert note in case.note if note else case.note == ""
-
-
-def test_memory_of_different_kinds_is_not_compared() -> None:
+def test_the_note_on_memory() -> None:
+    assert verdict(on_gpu(1000), on_gpu(1051)).note == "memory worse: 1000 B to 1.03 KiB (+5.1 %); by time same"
+    assert verdict(on_gpu(1000), ODD).note == ""
+    few = "memory: 10.0 MiB to 20.0 MiB (+100.0 %), 3 rounds a side are too few, 4 would do"
+    assert few in verdict(on_host(10, 10, 10), on_host(20, 20, 20)).note
     assert not any(each.is_memory for each in verdict(on_gpu(1000), UNKNOWN_ON_GPU).values)
 
 

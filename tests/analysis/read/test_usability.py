@@ -69,24 +69,12 @@ def accelerator(**hz: Any) -> dict[str, Any]:
 BOTH = {"cpu": {"clock_hz": 2.1e9}, **accelerator(clock_sm_hz=1.98e9, clock_memory_hz=3.2e9, power_w=300)}
 
 
-@pytest.mark.parametrize(
-    ("state", "readings"),
-    [
-        (BOTH, {"cpu": {"clock_hz": [2.1e9]}, "cuda:0": {"clock_sm_hz": [1.98e9], "clock_memory_hz": [3.2e9], "power_w": [300]}}),
-        *(
-            (state, {})
-            for state in (
-                {},
-                {"cpu": None},
-                {"cpu": {"clock_hz": None}, "accelerators": None},
-                {"accelerators": {"cuda:0": {"clock_sm_hz": "fast"}}},
-                {"accelerators": {"cuda:0": 3}},
-                accelerator(clock_sm_hz=0),
-                accelerator(clock_sm_hz=True),
-            )
-        ),
-    ],
-)
+NO_CLOCKS: list[Any] = [{}, {"cpu": None}, {"cpu": {"clock_hz": None}, "accelerators": None}, {"accelerators": {"cuda:0": 3}}]
+NO_CLOCKS += [{"accelerators": {"cuda:0": {"clock_sm_hz": "fast"}}}, accelerator(clock_sm_hz=0), accelerator(clock_sm_hz=True)]
+READINGS = {"cpu": {"clock_hz": [2.1e9]}, "cuda:0": {"clock_sm_hz": [1.98e9], "clock_memory_hz": [3.2e9], "power_w": [300]}}
+
+
+@pytest.mark.parametrize(("state", "readings"), [(BOTH, READINGS), *((state, {}) for state in NO_CLOCKS)])
 def test_the_clocks_after_the_run_are_read_where_there_are_any(tmp_path: Path, state: Any, readings: Any) -> None:
     run = made_up.rounds_of(made_up.case(n=1), [[1.0]])
     assert device_readings(load(made_up.write(tmp_path / "run.jsonl", run, state=state))) == readings
