@@ -104,7 +104,7 @@ def short(label: ParamValue | None, width: float = math.inf, *, device: bool = T
     """Return the name of a case for people: in full where it is at most ``width`` long, else in its shortest form.
 
     ``train_step[model=resnet18,batch=8,dtype=fp32]`` is in full ``train_step resnet18 batch=8 fp32``, and shortest ``train resnet18 b8``.
-    With ``device`` the device stands behind it, if the label has one: `` on cpu``.
+    With ``device`` the device follows, if the label has one: `` on cpu``.
     """
     match = _LABEL.fullmatch(str(label))
     parts = [part.partition("=") for part in match["shown"].split(",") if part] if match else []

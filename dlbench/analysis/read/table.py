@@ -55,7 +55,7 @@ class Results:
     readings: Mapping[str, Readings] = field(default_factory=dict)
     """Readings of each file's devices after its rounds; by its own name where it is an A/B, whose sides share them."""
     circumstances: tuple[str, ...] = ()
-    """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
+    """A sentence for each circumstance that affected all cases of a file, and what to do about it."""
     protocols: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """How each ``case.run`` was measured, as far as its header says: see `header.protocol`."""
     budgets: Mapping[str, header.SpentBudget] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Results:
 
 
 _JOINED = ("rows", "notes", "circumstances", "tries")
-"""Fields of `Results` in which what files have stands one behind the other."""
+"""Fields of `Results` that have the entries of all files, one file after the other."""
 _BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets", "seconds", "others", "paths")
 """Fields of `Results` that are keyed by ``case.run``."""
 
@@ -178,7 +178,7 @@ Map = Callable[[Read, Iterable[Path], Iterable[str]], Iterable[Results]]
 def collect(paths: Sequence[Path], each: Map = map) -> Results:
     """Read files into one table; ``each`` maps the function that reads a file over them, here or in a pool of processes.
 
-    A folder stands for the result files in it. Raises ResultFileError for a file that can't be read, UsageError for one given twice.
+    A folder means the result files in it. Raises ResultFileError for a file that can't be read, UsageError for one given twice.
     """
     paths = files_in(paths)
     files = list(each(_read_one, paths, _names(paths)))
@@ -204,7 +204,9 @@ def results_of(run: RunFile, name: str) -> Results:
     target = run.header.get("policy", {}).get("target", Policy().target)
     rows = with_flags([summarise(rounds, target, run.states, origins[rounds[0].side]) for rounds in cases])
     lacking = header.planned_cases(run, len(rows)) - len(rows)
-    spent, others = header.spent_budget(run, rows), known(each.other_cpus for each in run.states)
+    spent = header.spent_budget(run, rows)
+    others = known(each.other_cpus for each in run.states)
+    seconds = (run.footer or {}).get("seconds")
     return Results(
         rows=tuple(rows),
         notes=(*header.left_out(run), *header.incomplete(run, len(rows))),
@@ -217,7 +219,7 @@ def results_of(run: RunFile, name: str) -> Results:
         tries=tuple([summarise([each], origin=origins[each.side]) for each in run.tries]),
         missing=dict.fromkeys(environments, lacking) if lacking > 0 else {},
         lost=header.short_of_rounds(run, name, sides, rows),
-        seconds={name: float(took)} if (took := (run.footer or {}).get("seconds")) else {},
+        seconds={name: float(seconds)} if seconds else {},
         others=dict.fromkeys(environments, statistics.median(others)) if others else {},
         paths=dict.fromkeys(environments, run.path),
     )

@@ -127,7 +127,7 @@ def _points(figure: Figure) -> list[Spec]:
             point["from"] = figure.reference if "x" in figure.log else 0
             point["end"] = max(point["from"], point["x"], point.get("x_high", 0))
             point["words"] = _words(row, figure.x)
-            # The series stands in the name of the bar, too, so that no reader has to rely on colour.
+            # The name of the bar includes the series, so that no reader has to rely on colour.
             point["y"] = " · ".join([point["y"], *(_words(row, axis) for axis in distinguishing)])
         points.append(point)
     return points

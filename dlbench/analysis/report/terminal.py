@@ -120,7 +120,7 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
     """Return the label and the text of each line of the answers, on a screen ``width`` columns wide.
 
     The first line of an answer has its tags, except those that all cases share (``shared``), and on a narrow screen only its doubts. A
-    label stands once; an answer with the label of the one before continues its line where there is room.
+    label is shown once; an answer with the label of the one before continues its line where there is room.
     """
     room = max(1, width - LABEL)
     labelled = list[tuple[str, str]]()
