@@ -271,9 +271,9 @@ def place_names(environments: Environments) -> dict[str, str]:
     A place is a machine with its software; files whose facts do not contradict each other are of one place. A file that fits two places
     belongs to neither, and the sides of an A/B stay apart.
     """
-    known = {run: found for run, each in environments.items() if "side" not in each and (found := facts(each))}
+    known = {run: facts(each) for run, each in environments.items() if "side" not in each}
     places: list[list[str]] = []
-    for run in sorted(known, key=lambda run: knowledge(environments[run]), reverse=True):
+    for run in sorted(filter(known.get, known), key=lambda run: knowledge(environments[run]), reverse=True):
         fitting = [place for place in places if not any(contradict(known[run], known[other]) for other in place)]
         if len(fitting) == 1:
             fitting[0].append(run)

@@ -161,8 +161,9 @@ def _described(measurement: Measurement) -> Json:
     """Return the metadata of a case; pyperf takes no empty text and no line break."""
     case = measurement.case
     texts = {"name": case.id, "device": case.device, "device_name": measurement.device_name, "dtype": case.params.get("dtype")}
+    lines = {name: _text(value) for name, value in texts.items()}
     threads = {} if measurement.threads is None else {"threads": measurement.threads}
-    return {**{name: text for name, value in texts.items() if (text := _text(value))}, **threads}
+    return {name: line for name, line in lines.items() if line} | threads
 
 
 def _run(measurement: Measurement) -> Json:

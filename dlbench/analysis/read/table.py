@@ -23,7 +23,7 @@ from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, ParamValue, Policy
+from dlbench.core.model import Case, ParamValue, Policy, value_text
 from dlbench.core.prices import NO_PRICES, Prices
 from dlbench.core.rows.columns import COLUMNS
 from dlbench.core.rows.row import Cells, Row, cells
@@ -31,7 +31,7 @@ from dlbench.core.rows.summary import Origin, summarise
 from dlbench.core.stats import known
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
-from dlbench.core.units import MOST, Column, Unit
+from dlbench.core.units import MOST, Column, Unit, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -277,7 +277,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     times = Counter(path.resolve() for path in paths)
     if repeated := next((path for path in paths if times[path.resolve()] > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
-    names = [path.stem for path in paths]
+    names = [one_line(path.stem) for path in paths]
     while max((taken := Counter(names)).values(), default=1) > 1:  # again where another stem ends in such a number
         names = [f"{name} {place}" if taken[name] > 1 else name for place, name in enumerate(names, 1)]
     return names
@@ -288,7 +288,7 @@ def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
 
     dtype = _DTYPES.get(unit, "float64") if unit else _dtype_of(values)
     if dtype == "string":
-        values = [None if value is None else as_text(value) for value in values]
+        values = [None if value is None else value_text(value) for value in values]
     return pd.Series(values, dtype=dtype)
 
 
@@ -302,9 +302,3 @@ def _dtype_of(values: Iterable[ParamValue | None]) -> str:
     if not numbers or not kinds <= {int, float} or not all(abs(value) <= MOST for value in numbers):
         return "string"
     return "Int64" if kinds == {int} and all(-(2**63) <= value < 2**63 for value in numbers) else "float64"
-
-
-def as_text(value: ParamValue) -> str:
-    """Return a value as a cell of text, with an encoding: the name of a file may hold half of a surrogate pair, which has none."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if text.isascii() else text.encode(errors="replace").decode()

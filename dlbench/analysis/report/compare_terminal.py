@@ -114,7 +114,8 @@ def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
     if shown := case.shown:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
-        interval = span(ends) if (ends := shown.change_interval) else "too few"
+        ends = shown.change_interval
+        interval = span(ends) if ends else "too few"
     return (case.case, *map(_time, (case.base, case.new), times_s(case)), change, interval, p, word(case))
 
 

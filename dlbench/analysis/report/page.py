@@ -19,7 +19,7 @@ import jinja2
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.engine.question import EXPLANATIONS, Answer, Missing, Table, detail
 from dlbench.analysis.claims import claims_table
-from dlbench.analysis.compare.verdict import Comparison
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.columns import Figure, figure, spanned
 from dlbench.analysis.read.runs import merged
@@ -46,11 +46,16 @@ _ROUNDS = (
 )
 """Columns of a round, which is a name, the time over the median of the case, and the ends of its interval."""
 _CHANGE = Column("compare.times", Unit.RATIO, "1.1 is 10 % more", "lower", heading="time over that of base")
+
+
+def _ends_of_times(case: CaseVerdict) -> tuple[float, float] | None:
+    """Return the ends of the interval of a case's time over that of base."""
+    change = case.shown and case.shown.change_interval
+    return (1 + change.low, 1 + change.high) if change else None
+
+
 _CHANGES = (
-    spanned(
-        _CHANGE.by(lambda case: 1 + case.shown.change),
-        lambda case: (ends := case.shown.change_interval) and (1 + ends.low, 1 + ends.high),
-    ),
+    spanned(_CHANGE.by(lambda case: 1 + case.shown.change), _ends_of_times),
     detail("compare.case", "text", "case", "the case", lambda case: wording.short(case.case)),
     detail("compare.verdict", "text", "verdict", "slower, faster, same or undecided", lambda case: case.verdict.value),
 )

@@ -19,6 +19,7 @@ from dlbench.core.machine import leaves
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.rates import NOTHING_STATED
 from dlbench.core.rows.row import Row
+from dlbench.core.stats import known
 
 _ENTRIES = (
     detail("entry", "text", "entry", "what it is", itemgetter(0)),
@@ -40,7 +41,7 @@ def dates_and_versions(environments: Environments) -> list[str]:
         days = dict.fromkeys((first[:10], last[:10]))
         found.append(f"{first[:10]} {first[11:16]} UTC" if first == last else " to ".join(days))
     for name, path in (("torch", ("stack", "versions", "torch")), ("dlbench", ("provenance", "dlbench"))):
-        versions = dict.fromkeys(str(version) for each in environments.values() if (version := part(each, *path)))
+        versions = dict.fromkeys(map(str, filter(None, (part(each, *path) for each in environments.values()))))
         found += [f"{name} {wording.few(versions, 3)}"] if versions else []
     return found
 
@@ -131,11 +132,11 @@ def not_usable(results: Results) -> list[str]:
 def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_id: str | None = None) -> str:
     """Return the command that measures the cases of one run again, quoted for a shell, with the run's options; or one case, by its id."""
     recorded = part(environment, "provenance", "command")
-    words = [list(map(str, each)) for each in recorded if each and isinstance(each, list)] if isinstance(recorded, list) else []
-    command = words or [["run", *dict.fromkeys(row.case.suite for row in rows)]]
+    options = [each for each in recorded if each and isinstance(each, list)] if isinstance(recorded, list) else []
+    command = options or [["run", *dict.fromkeys(row.case.suite for row in rows)]]
     if case_id is not None:
         command = [*(each for each in command if each[0] != "-k"), ["-k", case_id]]
-    return shlex.join(map(units.one_line, ("dlbench", *chain.from_iterable(command))))
+    return shlex.join(units.one_line(str(word)) for word in ("dlbench", *chain.from_iterable(command)))
 
 
 def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
@@ -160,7 +161,9 @@ def legends(rows: Sequence[Row]) -> dict[str, str]:
     kinds = {spread(row)[0] for row in rows}
     found = {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
     for what, sentence in _OF_SHARES.items():
-        if figures := dict.fromkeys(str(of) for row in rows if (of := SHARES[what](row)[1]) is not None):
+        rates = known(SHARES[what](row)[1] for row in rows)
+        if rates:
+            figures = dict.fromkeys(map(str, rates))
             found[what] = sentence + "; ".join(figures)
     if any(row.transfer.share is not None for row in rows):
         found["copies"] = _COPIES
@@ -184,7 +187,7 @@ def common_endings(rows: Iterable[Row], *, failed: bool = False) -> dict[str, st
 
 def flag_reasons(rows: Sequence[Row]) -> list[str]:
     """Return a line for each reason of a flag, with its number of cases: ``12 cases: other processes took 0.2…0.8 CPUs' time``."""
-    alike = grouped((reason for row in rows if (reason := row.flag.reason)), wording.numberless)
+    alike = grouped(known(row.flag.reason for row in rows), wording.numberless)
     groups = sorted(alike.values(), key=len, reverse=True)
     return [units.one_line(f"{wording.plural(len(each), 'case')}: {wording.merged(each)}") for each in groups]
 
