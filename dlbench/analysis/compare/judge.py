@@ -99,7 +99,7 @@ class RankTest(NamedTuple):
     """Hodges-Lehmann estimate, new over base."""
     rank_p: float = 1.0
     """Exact and two-sided, of the rounds of this test alone, whatever occasions do: Mann-Whitney's, or of pairs Wilcoxon's."""
-    of_rounds: tuple[Interval | None, Interval | None] = (None, None)
+    round_intervals: tuple[Interval | None, Interval | None] = (None, None)
     """`interval` and `equivalence`, whatever occasions do."""
     margin: float = 0.0
     """Shift from which on a change matters."""
@@ -111,24 +111,24 @@ class RankTest(NamedTuple):
         p, shift, (interval, equivalence) = _ranked(self.base, self.new, (0.95, self.equivalent), self.paired)
         if self.linear and (self.base == self.new if self.paired else len({*self.base, *self.new}) == 1):
             interval = equivalence = CONSTANT
-        return self._replace(shift=shift, rank_p=p, of_rounds=(interval, equivalence), p_holm=p)
+        return self._replace(shift=shift, rank_p=p, round_intervals=(interval, equivalence), p_holm=p)
 
     @property
     def interval(self) -> Interval | None:
         """Of 95 %, of the shift; None where the rounds are too few for it."""
-        return self._widened(self.of_rounds[0])
+        return self._widened(self.round_intervals[0])
 
     @property
     def equivalence(self) -> Interval | None:
         """The change is immaterial where this lies inside the margin."""
-        return self._widened(self.of_rounds[1])
+        return self._widened(self.round_intervals[1])
 
     def _widened(self, interval: Interval | None) -> Interval | None:
         """Return the interval of the shift to which a drift of unknown size was added, at the same confidence: see `Drift.half_width`."""
         if interval is None or self.drift is None:
             return interval
         ends = self.shift - interval.low, interval.high - self.shift
-        low, high = (self.drift.half_width(interval.confidence, of_rounds) for of_rounds in ends)
+        low, high = (self.drift.half_width(interval.confidence, end) for end in ends)
         return Interval(self.shift - low, self.shift + high, interval.confidence)
 
     @property
@@ -148,7 +148,7 @@ class RankTest(NamedTuple):
 
     def p_among(self, many: float) -> float:
         """Return p, corrected for so many tests of this weight: what occasions do to all cases alike counts once, all else for each."""
-        rank_p, interval = self.rank_p * many, self.of_rounds[0]
+        rank_p, interval = self.rank_p * many, self.round_intervals[0]
         if self.drift is None or rank_p >= 1:
             return rank_p
         rounds_sd = interval.half_width / normal_quantile(interval.confidence) if interval else 0.0

@@ -47,7 +47,7 @@ def environments(run: RunFile, name: str, sides: Sides) -> dict[str, Mapping[str
     footer = run.footer or {}
     recorded = {"gate": run.header.get("gate"), "state_after": footer.get("state") or None, "seconds": footer.get("seconds") or None}
     shared = {**run.header.get("environment", {}), **{key: value for key, value in recorded.items() if value is not None}}
-    return {run_name(name, side): {**shared, **of_side} for side, of_side in sides.items()}
+    return {run_name(name, side): {**shared, **entries} for side, entries in sides.items()}
 
 
 def declarations(run: RunFile, side: Mapping[str, Any] | None = None) -> Mapping[str, Declaration]:

@@ -146,8 +146,8 @@ def rows_so_far(rows: Sequence[Row], name: str, declarations: Mapping[str, Decla
 
     ``declarations`` are those of its workloads, and ``environment`` is the one in its header.
     """
-    of_run = [named(row, name, declarations.get(row.case.workload)) for row in rows]
-    return Results(tuple(with_ceilings(with_flags(of_run), {})), (), {name: environment}, references=False)
+    named_rows = [named(row, name, declarations.get(row.case.workload)) for row in rows]
+    return Results(tuple(with_ceilings(with_flags(named_rows), {})), (), {name: environment}, references=False)
 
 
 def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:

@@ -138,7 +138,7 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
     axes = (("x", figure.x), ("y", figure.y))
     encoding: Spec = {name: _numbers(name, axis, name in figure.log) for name, axis in axes if not has_words(axis)}
     if figure.clip:
-        list(encoding.values())[-1]["scale"] |= {"domain": figure.clip, "clamp": True}
+        encoding["x" if has_words(figure.y) else "y"]["scale"] |= {"domain": figure.clip, "clamp": True}
     height, room = 220 if figure.series else 150, width
     if has_words(figure.y):
         rows, height, room = _rows(points, width)

@@ -152,8 +152,8 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
 
 def shared_marks(rows: Sequence[Row]) -> set[str]:
     """Return the marks that all of several timed rows have; not that of a tail, which has a number of its own in each."""
-    of_rows = [{*tags_of(row)} - {Tag.TAIL} for row in rows if row.time.median_s is not None]
-    return {*set.intersection(*of_rows)} if len(of_rows) > 1 else set()
+    marks_by_row = [{*tags_of(row)} - {Tag.TAIL} for row in rows if row.time.median_s is not None]
+    return {*set.intersection(*marks_by_row)} if len(marks_by_row) > 1 else set()
 
 
 def legends(rows: Sequence[Row]) -> dict[str, str]:

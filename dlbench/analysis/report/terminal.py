@@ -322,9 +322,9 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
         else:
             parts += [*_notes(each.sentences, "", 2), *_notes(each.weaknesses, indent=2)]
         parts.append(Text())
-    of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
-    marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in of_answers}
-    return [*parts, *_notes(explanations(of_answers, marks))]
+    tags_of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
+    marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in tags_of_answers}
+    return [*parts, *_notes(explanations(tags_of_answers, marks))]
 
 
 def _drawn(tables: Iterable[Table]) -> Iterator[RenderableType]:
