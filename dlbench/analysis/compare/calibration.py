@@ -44,15 +44,15 @@ class Drift:
     def half_width(self, confidence: float, rounds_half_width: float = 0.0) -> float:
         """Return half the width of the interval of a difference between two occasions, at a confidence.
 
-        ``rounds_half_width`` is half the width of the rounds' own interval at that confidence. A confidence beyond 95 % is that of one of many
-        tests, which make 5 % together. The part of each case alone is corrected for their number; the common part, which is the same for
-        all, is not. The largest of n lies near the value that one in n exceeds; what it may exceed that by, and the common part, are
-        added as squares (Zou and Donner, Construction of Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
+        ``rounds_half_width`` is that of the rounds' own interval at that confidence. A confidence beyond 95 % is that of one of many tests,
+        which make 5 % together. The part of each case alone is corrected for their number; the common part, which is the same for all, is
+        not. The largest of n lies near the value that one in n exceeds; what it may exceed that by, and the common part, are added as
+        squares (Zou and Donner, Construction of Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
         """
         many = max(1.0, _LEVEL / (1 - confidence))
-        usual = (
-            self._own(1 - 1 / many, rounds_half_width * normal_quantile(1 - 1 / many) / normal_quantile(confidence)) if many > 1 else 0.0
-        )
+        largest = 1 - 1 / many
+        rounds = rounds_half_width * normal_quantile(largest) / normal_quantile(confidence)
+        usual = self._own(largest, rounds) if many > 1 else 0.0
         beyond = self._own(confidence, rounds_half_width) - usual
         return usual + math.hypot(beyond, student_quantile(min(confidence, 1 - _LEVEL), self.common_freedom) * self.common)
 

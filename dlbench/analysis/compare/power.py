@@ -114,7 +114,7 @@ def rounds_to_call(tests: Tests, family: float, change: float) -> float:
 
 
 def _rounds(tests: Tests) -> int:
-    return min([test.rounds for test in tests.values()])
+    return min(test.rounds for test in tests.values())
 
 
 def _rounds_factor(reach: float, margin: float, test: RankTest, confidence: float) -> float:
