@@ -150,9 +150,7 @@ def tasks_of(cases: int, *sides: str | None) -> list[Task]:
 
 
 @given(st.integers(1, 9), st.integers(0, 2**32), st.integers(0, 99), st.sampled_from([("a", "b"), (None,)]))
-def test_a_round_has_both_sides_of_a_case_next_to_each_other_and_all_in_random_order(
-    cases: int, seed: int, number: int, sides: tuple[str | None, ...]
-) -> None:
+def test_a_round_has_both_sides_of_a_case_next_to_each_other(cases: int, seed: int, number: int, sides: tuple[str | None, ...]) -> None:
     tasks = tasks_of(cases, *sides)
     order = in_balanced_order(tasks, seed, number)
     assert sorted(task.series for task in order) == sorted(task.series for task in tasks)
@@ -183,9 +181,7 @@ def test_an_odd_round_reverses_the_order_of_the_sides_and_even_ones_draw_it() ->
     ("order", "factor", "verdict", "code"),
     [(BALANCED, 1.15, "slower", 3), (BALANCED, 1 / 1.15, "faster", 0), (BALANCED, 1.0, "inconclusive", 4), (None, 1.15, "inconclusive", 4)],
 )
-def test_taken_cpus_strike_sides_in_balanced_order_alike_so_a_change_stands_and_no_change_does_not(
-    tmp_path: Path, order: str | None, factor: float, verdict: str, code: int
-) -> None:
+def test_taken_cpus_strike_balanced_sides_alike(tmp_path: Path, order: str | None, factor: float, verdict: str, code: int) -> None:
     sides = [on("a"), on("b", factor)]
     write(tmp_path, *[[replace(each, throttling=Throttling(waiting=0.5)) for each in side] for side in sides], order=order)
     found, by_case = verdicts(tmp_path)
@@ -211,9 +207,7 @@ APART = "threads waited for a CPU in 9.1 % of its blocks and in 0.0 % of those o
     ("left_out", "order", "verdict"),
     [(1, BALANCED, "inconclusive"), (0, BALANCED, "same"), (1, None, "same")],
 )
-def test_sides_that_leave_out_different_shares_of_their_blocks_are_not_the_same(
-    tmp_path: Path, left_out: int, order: str | None, verdict: str
-) -> None:
+def test_sides_that_leave_out_other_shares_are_not_the_same(tmp_path: Path, left_out: int, order: str | None, verdict: str) -> None:
     write(tmp_path, spinning("a", 0), spinning("b", left_out), order=order)
     found, note = verdicts(tmp_path)[1][ONE.id]
     assert (found, APART in note) == (verdict, verdict == "inconclusive")

@@ -36,14 +36,7 @@ def with_points(*points: str) -> dict[str, Any]:
     return declared
 
 
-def compared(
-    folder: Path,
-    gaps: Sequence[float],
-    *options: str,
-    base: Sequence[float] = formats.NO_GAPS,
-    declared: Any = formats.DECLARED,
-    gate: Any = None,
-) -> front_door.Done:
+def compared(folder, gaps, *options, base=formats.NO_GAPS, declared=formats.DECLARED, gate=None) -> front_door.Done:
     """The comparison of a training in bf16 with one whose seeds end so far above it, and which takes three times the memory.
 
     Memory of a single round, however much it grew, need not be excluded: another round would be the same seeds again.

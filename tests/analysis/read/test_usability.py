@@ -56,9 +56,7 @@ TEN_TIMES = {ON_16: f"10.0 times the throughput of batch 8 at 2 times the batch;
         *(([B8, rounds(0.1, items=8, batch=batch)], {}) for batch in (0, -8, 10**400, 2.5, "many", True)),
     ],
 )
-def test_throughput_that_grows_more_than_the_batch_or_the_ranks_is_implausible(
-    tmp_path: Path, measurements: list[Rounds], reasons: dict[str, str]
-) -> None:
+def test_throughput_beyond_the_batch_or_ranks_is_implausible(tmp_path: Path, measurements: list[Rounds], reasons: dict[str, str]) -> None:
     assert implausible(tmp_path, *measurements) == reasons
 
 

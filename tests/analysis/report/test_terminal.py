@@ -143,9 +143,7 @@ def test_reasons_of_flags_are_counted_and_the_most_common_stand_first(reasons: l
     ("spreads", "explained", "marked"),
     [((0.5, 0.5), ["noisy (all cases)"], [False, False]), ((0.5, 0.01), ["noisy"], [True, False]), ((0.01, 0.01), [], [False, False])],
 )
-def test_a_mark_that_all_cases_share_is_explained_once_and_a_wide_interval_is_noisy(
-    tmp_path: Path, spreads: tuple[float, float], explained: list[str], marked: list[bool]
-) -> None:
+def test_a_mark_of_all_cases_is_explained_once(tmp_path: Path, spreads: list[float], explained: list[str], marked: list[bool]) -> None:
     rounds = [made_up.flat([1.0 + spread * (number % 2) for number in range(7)]) for spread in spreads]
     run = [each for n, some in enumerate(rounds) for each in made_up.rounds_of(made_up.case("matmul", n=n), some)]
     text = printed(overview(results_of(tmp_path, run)))
