@@ -61,8 +61,8 @@ def _series_text(points: Sequence[float], column: Column) -> str:
     if names and len(points) <= _MOST_NAMED:
         return ", ".join(f"{name}: {text(each)}" for name, each in named)
     ends = span(min(points), max(points), text) if names else span(points[0], points[-1], text)
-    noun, *others = {_NUMBERED.sub("", name) for name in names} or ("", "")
-    return f"{ends} ({plural(len(points), 'value')})" if others else f"{ends} over {plural(len(points), noun)}"
+    nouns = {_NUMBERED.sub("", name) for name in names}
+    return f"{ends} over {plural(len(points), nouns.pop())}" if len(nouns) == 1 else f"{ends} ({plural(len(points), 'value')})"
 
 
 def value_name(column: Column) -> str:

@@ -312,13 +312,13 @@ def _names(texts_of: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
 
     A place whose facts do not distinguish it also has its key as part of the name.
     """
-    known = {path: {texts[path] for texts in texts_of.values() if path in texts} for path in _TELLING}
-    chosen = [path for path in _TELLING if known[path]][:1] if len(texts_of) == 1 else []
-    apart = 1
+    values = {path: {texts[path] for texts in texts_of.values() if path in texts} for path in _TELLING}
+    chosen = [path for path in _TELLING if values[path]][:1] if len(texts_of) == 1 else []
+    distinguished = 1
     for path in _TELLING:
         kinds = {tuple(texts.get(each) for each in (*chosen, path)) for texts in texts_of.values()}
-        if len(known[path]) > 1 and len(kinds) > apart:
-            chosen, apart = [*chosen, path], len(kinds)
+        if len(values[path]) > 1 and len(kinds) > distinguished:
+            chosen, distinguished = [*chosen, path], len(kinds)
     names = {place: ", ".join(texts[path] for path in chosen if path in texts) for place, texts in texts_of.items()}
     taken = Counter(names.values())
     return {place: name if name and taken[name] == 1 else ", ".join(filter(None, (name, place))) for place, name in names.items()}

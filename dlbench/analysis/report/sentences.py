@@ -175,9 +175,12 @@ def common_endings(rows: Iterable[Row], *, failed: bool = False) -> dict[str, st
 
     Counts cases that could not be measured here, which then need no rows; with ``failed`` only failures, whose rows stay in the table.
     """
+
+    def counts(row: Row) -> bool:
+        return row.is_failure if failed else row.is_unmeasured and not row.case.unfinished
+
     lines = dict[str, str]()
-    counted = (row for row in rows if (row.is_failure if failed else row.is_unmeasured and not row.case.unfinished))
-    for ending, alike in grouped(counted, lambda row: row.ending).items():
+    for ending, alike in grouped(filter(counts, rows), lambda row: row.ending).items():
         if len(alike) >= (_MANY if failed else _NAMED):
             first = alike[0]
             one = f", such as {wording.short(first.key)}" if first.has_device else ""  # else its name says nothing

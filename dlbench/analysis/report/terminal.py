@@ -207,8 +207,12 @@ def overview(
         return Group(*above, cases_table(shown), *below)
     console = Console()
     trouble_first = sorted(shown, key=lambda row: not tables.trouble(row))
-    room = max(_TABLE_LINES, most_lines - sum(lines_of(console, part) for part in (*above, *below)) - 1)
-    count, table = fitting(console, lambda count: cases_table([row for row in shown if row in trouble_first[:count]]), len(shown), room)
+    taken = sum(lines_of(console, part) for part in (*above, *below)) + 1
+
+    def first(count: int) -> ScreenTable:
+        return cases_table([row for row in shown if row in trouble_first[:count]])
+
+    count, table = fitting(console, first, len(shown), max(_TABLE_LINES, most_lines - taken))
     hidden = [f"{len(shown) - count} more"] if count < len(shown) else []
     hidden += [wording.plural(len(notes), "note")] if notes else []
     return Group(*above, table, *_notes([f"{', '.join(hidden)}: {more}"] if hidden else []), *below)
