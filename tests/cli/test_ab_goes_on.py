@@ -18,7 +18,7 @@ from dlbench.harness.schedule import RunSettings, Side, Task
 CASES = [made_up.case("matmul", n=n) for n in (1, 2)]
 TASKS = tuple(Task(case, Side({"cpu": None}, name=side)) for case in CASES for side in "ab")
 SESSION = Session(TASKS, RunSettings(Policy(), 1, "none", 2), (), {}, lambda: None)
-TESTED = RankTest((), (), shift=0.1, of_rounds=(Interval(-0.4, 0.6, 0.95), None))
+TESTED = RankTest((), (), shift=0.1, round_intervals=(Interval(-0.4, 0.6, 0.95), None))
 
 
 class Recording:

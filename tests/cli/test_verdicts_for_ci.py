@@ -175,7 +175,7 @@ def test_a_full_summary_is_left_as_it_is(folder: Folder, summary: Path) -> None:
 def slower(name: str, percent: float = 20, note: str = "") -> CaseVerdict:
     interval = Interval(math.log1p(0.1), math.log1p(0.3), 0.95)
     by = math.log1p(percent / 100)
-    change = RankTest((0.0,), (by,), shift=by, of_rounds=(interval, None), p_holm=1e-4)
+    change = RankTest((0.0,), (by,), shift=by, round_intervals=(interval, None), p_holm=1e-4)
     return CaseVerdict(name, Verdict.SLOWER, (note,) if note else (), ("time",), tests={"median": change, "p10": change})
 
 

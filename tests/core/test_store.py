@@ -162,6 +162,8 @@ def test_an_edited_line_is_left_out_with_its_number_and_what_is_wrong(path, chan
         ({"suites": [{"thresholds": []}]}, "thresholds: Expected `object`, got `array`"),
         ({"gate": {"time": -1}}, 'gate: time must be a fraction such as 0.05 or "5%", not -1'),
         ({"sides": {"a": {}}}, "sides: there must be two, not 1"),
+        ({"sides": 3}, "sides: Expected `object`, got `int`"),
+        ({"sides": {"a": {}, "b": {"stack": []}}}, "sides: Expected `object`, got `array` - at `$[...].stack`"),
     ],
 )
 def test_a_header_on_which_nobody_can_rely_is_refused(tmp_path, header, wrong):

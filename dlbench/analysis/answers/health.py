@@ -187,7 +187,6 @@ _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
     "implausible": lambda row: row.flag.implausible,
     "throttled": lambda row: row.flag.throttled,
     "disturbed": lambda row: row.flag.disturbed,
-    "unexpected": lambda row: row.flag.unexpected,
     "noisy": lambda row: row.is_noisy,
 }
 """Signs of trouble and their conditions, the gravest first; the first holds for whole runs."""

@@ -21,7 +21,7 @@ STATISTICS = ("median", "p10", "mean")
 """Statistics of a round's blocks, in seconds a call: fields of `Noise`, and with ``_s`` of `CaseRounds`."""
 FEWEST = 2
 """Least occasions for an estimate, and least cases for one of what they have in common."""
-_LEVEL = 0.05  # of a comparison: `judge.LEVEL`, which stands above this
+_LEVEL = 0.05  # of a comparison, as `judge.LEVEL`, whose module imports this one
 _NODES = 128
 """Of the integral over the common part, at equal angles: its p is within 0.003 then, also where nothing else varies."""
 
@@ -41,21 +41,23 @@ class Drift:
     """Part that all cases of a comparison have in common: one shift, however many they are."""
     common_freedom: int = 1
 
-    def half_width(self, confidence: float, of_rounds: float = 0.0) -> float:
+    def half_width(self, confidence: float, rounds_half_width: float = 0.0) -> float:
         """Return half the width of the interval of a difference between two occasions, at a confidence.
 
-        ``of_rounds`` is half the width of the rounds' own interval at that confidence. A confidence beyond 95 % is that of one of many
-        tests, which make 5 % together. The part of each case alone is corrected for their number; the common part, which is the same for
-        all, is not. The largest of n lies near the value that one in n exceeds; what it may exceed that by, and the common part, are
-        added as squares (Zou and Donner, Construction of Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
+        ``rounds_half_width`` is that of the rounds' own interval at that confidence. A confidence beyond 95 % is that of one of many tests,
+        which make 5 % together. The part of each case alone is corrected for their number; the common part, which is the same for all, is
+        not. The largest of n lies near the value that one in n exceeds; what it may exceed that by, and the common part, are added as
+        squares (Zou and Donner, Construction of Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
         """
         many = max(1.0, _LEVEL / (1 - confidence))
-        usual = self._own(1 - 1 / many, of_rounds * normal_quantile(1 - 1 / many) / normal_quantile(confidence)) if many > 1 else 0.0
-        beyond = self._own(confidence, of_rounds) - usual
+        largest = 1 - 1 / many
+        rounds = rounds_half_width * normal_quantile(largest) / normal_quantile(confidence)
+        usual = self._own(largest, rounds) if many > 1 else 0.0
+        beyond = self._own(confidence, rounds_half_width) - usual
         return usual + math.hypot(beyond, student_quantile(min(confidence, 1 - _LEVEL), self.common_freedom) * self.common)
 
-    def _own(self, confidence: float, of_rounds: float) -> float:
-        return math.hypot(student_quantile(confidence, self.freedom) * self.sd, of_rounds)
+    def _own(self, confidence: float, rounds_half_width: float) -> float:
+        return math.hypot(student_quantile(confidence, self.freedom) * self.sd, rounds_half_width)
 
     def p(self, shift: float, rounds_sd: float, rounds_freedom: int, many: float) -> float:
         """Return the chance that identical code differs by at least ``shift`` in one of ``many`` cases on two occasions.
@@ -151,8 +153,9 @@ class Calibration:
             freedom = max(freedom, (common.occasions - 1) * (common.cases - 1))
         found = {}
         for name in STATISTICS:
-            of_common = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
-            found[name] = Drift(math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name)), freedom, *of_common)
+            shared = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
+            alone = max(getattr(own, name), getattr(self.pooled, name))
+            found[name] = Drift(math.sqrt(2) * alone, freedom, *shared)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -203,9 +206,7 @@ def _deviations(often: Mapping[str, Sequence[Row]], together: Sequence[str], sta
 
     ``often`` has the rows of each case, one an occasion. Only the cases that were measured ``together`` have a common part.
     """
-    logs = {
-        case: [[math.log(seconds) for seconds in getattr(each.rounds, f"{statistic}_s")] for each in rows] for case, rows in often.items()
-    }
+    logs = {case: [list(map(math.log, getattr(each.rounds, f"{statistic}_s"))) for each in rows] for case, rows in often.items()}
     own = {case: variance_between(each) for case, each in logs.items() if case not in together}
     common, variances = 0.0, [*own.values()]
     if together:
@@ -243,8 +244,9 @@ def median_variance(values: Sequence[float]) -> float:
     That of n normal values is pi / 2 times that of their mean, s^2 / n, and s is estimated by the median absolute deviation (Rousseeuw and
     Croux, Journal of the American Statistical Association 88, 1993).
     """
-    middle = statistics.median(values)
-    return math.pi / 2 / len(values) * (MAD_TO_SD * statistics.median(abs(value - middle) for value in values)) ** 2
+    median = statistics.median(values)
+    deviation = statistics.median(abs(value - median) for value in values)
+    return math.pi / 2 / len(values) * (MAD_TO_SD * deviation) ** 2
 
 
 def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
@@ -258,13 +260,14 @@ def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[flo
     mean.
     """
     columns = [*zip(*table, strict=True)]
-    of_rows = [statistics.fmean(row) for row in table]
-    centre, count, freedom = statistics.fmean(of_rows), len(columns), len(table) - 1
+    count = len(columns)
+    row_means = [statistics.fmean(row) for row in table]
+    mean = statistics.fmean(row_means)
     squares = []
     for column in columns:
-        middle = statistics.fmean(column)
-        residuals = [value - middle - (of_row - centre) for value, of_row in zip(column, of_rows, strict=True)]
-        squares.append(math.fsum(each * each for each in residuals) / freedom)
+        column_mean = statistics.fmean(column)
+        residuals = [value - column_mean - (row_mean - mean) for value, row_mean in zip(column, row_means, strict=True)]
+        squares.append(math.fsum(each * each for each in residuals) / (len(table) - 1))
     pooled = math.fsum(squares) / (count - 1)
     each_column = [(square - pooled / count) / (1 - 2 / count) for square in squares] if count > 2 else [pooled] * count
-    return statistics.variance(of_rows) - pooled / count, each_column
+    return statistics.variance(row_means) - pooled / count, each_column

@@ -99,7 +99,6 @@ def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdi
 
 def _conclude(found: CaseVerdict, family: TestFamily) -> CaseVerdict:
     """Return a case with its verdict and reasons: by its times, or why these say nothing, then by its memory and its values."""
-    values = found.values
     concluded = _judge_times(found, family) if found.tests else _judge_untimed(found)
     not_excluded: list[str] = []
     rounds_to_see = [concluded.rounds_to_see]
@@ -110,8 +109,8 @@ def _conclude(found: CaseVerdict, family: TestFamily) -> CaseVerdict:
             not_excluded.append(why)
     if not_excluded:
         concluded = concluded._replace(unseen="; ".join(filter(None, (concluded.unseen, *not_excluded))), what="worsening")
-    regressed = [each.column.name for each in values if each.verdict is Verdict.SLOWER]
-    notes = [str(each) for each in values if each.matters or not (found.tests or each.is_memory)]
+    regressed = [each.column.name for each in found.values if each.verdict is Verdict.SLOWER]
+    notes = [str(each) for each in found.values if each.matters or not (found.tests or each.is_memory)]
     if found.tests and regressed:
         notes.append(f"by time {concluded.verdict}")
     if found.tests and concluded.verdict is Verdict.SLOWER:
@@ -124,7 +123,7 @@ def _conclude(found: CaseVerdict, family: TestFamily) -> CaseVerdict:
 
 
 def _changes_to_exclude(found: CaseVerdict) -> list[ValueChange]:
-    """Return the changes of memory and values of which a worsening has to be called or excluded."""
+    """Return the changes of memory and values that have to be called or excluded if they are for the worse."""
     if not found.detect:
         return []
     if not any(each.test and each.test.paired for each in found.values):

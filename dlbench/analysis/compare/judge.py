@@ -7,7 +7,7 @@ docs/compare.md gives the reasons.
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
@@ -99,7 +99,7 @@ class RankTest(NamedTuple):
     """Hodges-Lehmann estimate, new over base."""
     rank_p: float = 1.0
     """Exact and two-sided, of the rounds of this test alone, whatever occasions do: Mann-Whitney's, or of pairs Wilcoxon's."""
-    of_rounds: tuple[Interval | None, Interval | None] = (None, None)
+    round_intervals: tuple[Interval | None, Interval | None] = (None, None)
     """`interval` and `equivalence`, whatever occasions do."""
     margin: float = 0.0
     """Shift from which on a change matters."""
@@ -111,24 +111,24 @@ class RankTest(NamedTuple):
         p, shift, (interval, equivalence) = _ranked(self.base, self.new, (0.95, self.equivalent), self.paired)
         if self.linear and (self.base == self.new if self.paired else len({*self.base, *self.new}) == 1):
             interval = equivalence = CONSTANT
-        return self._replace(shift=shift, rank_p=p, of_rounds=(interval, equivalence), p_holm=p)
+        return self._replace(shift=shift, rank_p=p, round_intervals=(interval, equivalence), p_holm=p)
 
     @property
     def interval(self) -> Interval | None:
         """Of 95 %, of the shift; None where the rounds are too few for it."""
-        return self._widened(self.of_rounds[0])
+        return self._widened(self.round_intervals[0])
 
     @property
     def equivalence(self) -> Interval | None:
         """The change is immaterial where this lies inside the margin."""
-        return self._widened(self.of_rounds[1])
+        return self._widened(self.round_intervals[1])
 
     def _widened(self, interval: Interval | None) -> Interval | None:
         """Return the interval of the shift to which a drift of unknown size was added, at the same confidence: see `Drift.half_width`."""
         if interval is None or self.drift is None:
             return interval
         ends = self.shift - interval.low, interval.high - self.shift
-        low, high = (self.drift.half_width(interval.confidence, of_rounds) for of_rounds in ends)
+        low, high = (self.drift.half_width(interval.confidence, end) for end in ends)
         return Interval(self.shift - low, self.shift + high, interval.confidence)
 
     @property
@@ -148,7 +148,7 @@ class RankTest(NamedTuple):
 
     def p_among(self, many: float) -> float:
         """Return p, corrected for so many tests of this weight: what occasions do to all cases alike counts once, all else for each."""
-        rank_p, interval = self.rank_p * many, self.of_rounds[0]
+        rank_p, interval = self.rank_p * many, self.round_intervals[0]
         if self.drift is None or rank_p >= 1:
             return rank_p
         rounds_sd = interval.half_width / normal_quantile(interval.confidence) if interval else 0.0
@@ -229,27 +229,28 @@ def rank_tests(
     the rounds that have ten; there is no such test if more than a fifth of a side's rounds have fewer. ``paired``: the sides were measured
     alternately, so the p10, or without it the median, is tested once more by pairs of rounds. docs/validation.md explains the weights.
     """
-    times: dict[str, Sequence[Iterable[float]]] = {"median": (base.median_s, new.median_s)}
-    weights, steadiest, sides = {"median": MEDIAN_WEIGHT + P10_WEIGHT, MEAN: MEAN_WEIGHT}, "median", (base, new)
-    if (one := _with_p10(base)) and (other := _with_p10(new)):
-        blocks = min(map(len, (*one.blocks, *other.blocks)))
-        times["p10"] = _p10s(one, blocks), _p10s(other, blocks)
+    times: dict[str, Sequence[Sequence[float]]] = {"median": (base.median_s, new.median_s)}
+    weights = {"median": MEDIAN_WEIGHT + P10_WEIGHT, MEAN: MEAN_WEIGHT}
+    steadiest, sides = "median", (base, new)
+    base_with_p10, new_with_p10 = map(_with_p10, sides)
+    if base_with_p10 and new_with_p10:
+        steadiest, sides = "p10", (base_with_p10, new_with_p10)
+        times["p10"] = _p10s(*sides)
         weights |= {"median": MEDIAN_WEIGHT, "p10": P10_WEIGHT}
-        steadiest, sides = "p10", (one, other)
     either: tuple[str, ...] = ()
     if paired:
-        before, after = (dict(zip(side.numbers, each, strict=True)) for side, each in zip(sides, times[steadiest], strict=True))
-        if both_have := [number for number in before if number in after]:
-            times[PAIRED] = [[side[number] for number in both_have] for side in (before, after)]
+        pairs = _by_pairs(sides, times[steadiest])
+        if pairs[0]:
+            times[PAIRED] = pairs
             weights |= {"median": weights["median"] - PAIRS_WEIGHT, PAIRED: PAIRS_WEIGHT}
             either = steadiest, PAIRED
     times[MEAN] = _means(base, new)
     tests = {}
     for name, both in times.items():
-        logs = [tuple(map(math.log, each)) for each in both]
+        base_logs, new_logs = (tuple(map(math.log, side)) for side in both)
         test = RankTest(
-            logs[0],
-            logs[1],
+            base_logs,
+            new_logs,
             equivalent=_EITHER_EQUIVALENCE if name in either else EQUIVALENCE,
             drift=drifts.get(name),
             paired=name == PAIRED,
@@ -273,11 +274,20 @@ def _with_p10(rounds: CaseRounds) -> CaseRounds | None:
     return rounds.times_at(having) if len(having) >= _P10_ROUNDS * len(rounds.blocks) else None
 
 
-def _p10s(rounds: CaseRounds, blocks: int) -> Sequence[float]:
-    """Return the p10 of the first so many blocks of each round."""
-    if max(map(len, rounds.blocks)) == blocks:  # the fewest of all
-        return rounds.p10_s
-    return [quantile(sorted(each[:blocks]), 0.1) for each in rounds.blocks]
+def _p10s(base: CaseRounds, new: CaseRounds) -> list[Sequence[float]]:
+    """Return the p10 of each round of both sides, from as many blocks as the round with fewest has."""
+    fewest = min(map(len, (*base.blocks, *new.blocks)))
+    return [
+        side.p10_s if max(map(len, side.blocks)) == fewest else [quantile(sorted(blocks[:fewest]), 0.1) for blocks in side.blocks]
+        for side in (base, new)
+    ]
+
+
+def _by_pairs(sides: Sequence[CaseRounds], times: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return the times of both sides in the rounds that both have."""
+    base, new = (dict(zip(rounds.numbers, each, strict=True)) for rounds, each in zip(sides, times, strict=True))
+    shared = [number for number in base if number in new]
+    return [[side[number] for number in shared] for side in (base, new)]
 
 
 def _means(base: CaseRounds, new: CaseRounds) -> list[Sequence[float]]:
@@ -286,11 +296,11 @@ def _means(base: CaseRounds, new: CaseRounds) -> list[Sequence[float]]:
     One slow call in ten is rarely among three blocks, and nearly always among forty: with unequal blocks identical code would have
     different means.
     """
-    usual = [statistics.median(map(len, each.blocks)) for each in (base, new)]
-    blocks = math.ceil(min(usual))
+    usual = [statistics.median(map(len, side.blocks)) for side in (base, new)]
+    fewer = math.ceil(min(usual))
     return [
-        each.mean_s if of_side <= blocks else [statistics.fmean(taken[:blocks]) for taken in each.blocks]
-        for each, of_side in zip((base, new), usual, strict=True)
+        side.mean_s if count <= fewer else [statistics.fmean(blocks[:fewer]) for blocks in side.blocks]
+        for side, count in zip((base, new), usual, strict=True)
     ]
 
 
@@ -324,7 +334,8 @@ def disagreement(tests: Tests) -> str:
     """
     called = {name: each.verdict for name, each in tests.items() if name == "median" or each.verdict.is_change}
     if len(called) > 1:
-        return ", ".join(f"{each} by its {statistic_name(name)}" for name, each in called.items()) if len({*called.values()}) > 1 else ""
+        reasons = [f"{each} by its {statistic_name(name)}" for name, each in called.items()]
+        return ", ".join(reasons) if len({*called.values()}) > 1 else ""
     same = not called["median"].is_change and _same_but_for_mean(tests)
     return f"the same but for the mean of all its calls, {relative_change(tests[MEAN].change)}" if same else ""
 

@@ -55,14 +55,14 @@ def possible(tests: Tests) -> float | None:
     It is the upper end of the 90 % interval of the median or of the p10, whichever is higher; of a statistic with two tests, the lower of
     their two ends counts. Below zero the case is surely faster.
     """
-    ends = [known(each.worst for each in of_one) for of_one in _by_statistic(tests)]
+    ends = [known(test.worst for test in tests_of_statistic) for tests_of_statistic in _by_statistic(tests)]
     return fraction(max(map(min, ends))) if all(ends) else None
 
 
 def _by_statistic(tests: Tests) -> list[list[RankTest]]:
     """Return the tests of each statistic."""
     names = [name for name, test in tests.items() if not test.only_slower]
-    return [[tests[name] for name in of_one] for of_one in grouped(names, lambda name: statistic_of(name, tests)).values()]
+    return [[tests[name] for name in alike] for alike in grouped(names, lambda name: statistic_of(name, tests)).values()]
 
 
 @cache
@@ -87,9 +87,9 @@ def rounds_to_exclude(tests: Tests, limit: float, many: int) -> float:
     """
 
     most = 0.0
-    for of_statistic in _by_statistic(tests):
+    for tests_of_statistic in _by_statistic(tests):
         factors = []
-        for test in of_statistic:
+        for test in tests_of_statistic:
             ends = test.equivalence
             if ends and ends.half_width:
                 margin = limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / many))
@@ -105,16 +105,16 @@ def rounds_to_call(tests: Tests, family: float, change: float) -> float:
     tests have too few rounds for an interval, the result is `least_rounds`.
     """
     shift = math.log1p(change)
-    factors = [
-        _rounds_factor(reach, min(shift / (1 + scatter), (shift - test.margin) / scatter), test, confidence)
-        for test, confidence, reach in _reaches(tests, family)
-        if (scatter := _scatter(confidence, POWER))
-    ]
+    factors = []
+    for test, confidence, reach in _reaches(tests, family):
+        scatter = _scatter(confidence, POWER)
+        margin = min(shift / (1 + scatter), (shift - test.margin) / scatter)
+        factors.append(_rounds_factor(reach, margin, test, confidence))
     return max(least_rounds(tests, family), _rounds(tests) * min(factors, default=0.0))
 
 
 def _rounds(tests: Tests) -> int:
-    return min([test.rounds for test in tests.values()])
+    return min(test.rounds for test in tests.values())
 
 
 def _rounds_factor(reach: float, margin: float, test: RankTest, confidence: float) -> float:
@@ -122,5 +122,5 @@ def _rounds_factor(reach: float, margin: float, test: RankTest, confidence: floa
 
     With a drift it is about so beyond 95 %, where its part for many tests does not add as squares do (`Drift.half_width`).
     """
-    of_drift = test.drift.half_width(confidence) if test.drift else 0.0
-    return math.inf if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)
+    drift = test.drift.half_width(confidence) if test.drift else 0.0
+    return math.inf if drift >= margin else (reach**2 - drift**2) / (margin**2 - drift**2)

@@ -41,12 +41,15 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
                 raise UsageError(f"{sentence}; compare runs of one machine, or have a report without a gate: --across-machines")
             different.add(name)
             notes.append(f"{sentence}; slower does not fail here")
-        if software := _software_differences(both):
+        software = _software_differences(both)
+        if software:
             notes.append(f"the software differs, {base} against {name}: {'; '.join(software)}")
         ours, theirs = results.thresholds[base], results.thresholds[name]
-        if suites := [suite for suite in {**ours, **theirs} if ours.get(suite) != theirs.get(suite)]:
+        suites = [suite for suite in {**ours, **theirs} if ours.get(suite) != theirs.get(suite)]
+        if suites:
             notes.append(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold")
-        if all(each.get(pyperf.TOOL) for each in both) and (unlike := differences(*both, (pyperf.TOOL,))):
+        unlike = differences(*both, (pyperf.TOOL,)) if all(each.get(pyperf.TOOL) for each in both) else []
+        if unlike:
             notes.append(f"{base} and {name} are of different machines or software: {'; '.join(unlike)}")
     return different, [*map(one_line, notes)]
 

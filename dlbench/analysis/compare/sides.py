@@ -129,7 +129,7 @@ def compare_sides(results: Results, given: ThresholdSettings = MappingProxyType(
 
     Rounds are also compared pair by pair, as both sides of a case were measured next to each other, and every case has to be able to
     show the change that must be detected. The rounds of a second measurement alone decide a case, corrected for the number of cases that
-    were measured again; only if they could not have decided anything, the first verdict stands. `are_sides` must hold.
+    were measured again; only if they could not have decided anything, the first verdict remains. `are_sides` must hold.
     """
     sides = _first_sides(results)
     confirming = [side + CONFIRMING for side in sides]
@@ -170,8 +170,8 @@ def _case_thresholds(
     usual one; otherwise only what is ``given``. A change at the threshold is called in one of two comparisons, however many rounds there
     are, so the change is twice the threshold if it is not larger than that.
     """
-    of_suite = base.thresholds.get(row.case.run, {}).get(row.case.suite, {})
-    limits = thresholds.for_workload(row.case.workload, of_suite)
+    suite_thresholds = base.thresholds.get(row.case.run, {}).get(row.case.suite, {})
+    limits = thresholds.for_workload(row.case.workload, suite_thresholds)
     if not has_gate:
         limits = replace(limits, detect=None)
     limits = limits.with_metrics(given)
@@ -219,7 +219,8 @@ def _verdict_without_test(
         return Verdict.INCOMPARABLE, f"case.status: {old_status} against {status}; in the base {base.ending}"
     if protocol_differences:
         return Verdict.INCOMPARABLE, "; ".join([*protocol_differences, "measure both alike"])
-    few = [f"{rounds} in {side}" for side, each in by_side(base, new) if (rounds := len(each.rounds.median_s)) < SESSIONS_FOR_A_VERDICT]
+    rounds = {side: len(row.rounds.median_s) for side, row in by_side(base, new)}
+    few = [f"{count} in {side}" for side, count in rounds.items() if count < SESSIONS_FOR_A_VERDICT]
     if few and TOOL in (base.case.suite, new.case.suite):
         return Verdict.INCOMPARABLE, f"too few rounds of {TOOL}, {' and '.join(few)}: a verdict takes {SESSIONS_FOR_A_VERDICT} a side"
     return None
@@ -252,9 +253,4 @@ def _differences(base: Mapping[str, object], new: Mapping[str, object]) -> list[
 
     What one side does not record is no difference, so old files stay comparable if a workload gains a parameter.
     """
-    found = []
-    for name, old in base.items():
-        value = new.get(name)
-        if old is not None and value is not None and old != value:
-            found.append(f"{name}: {old} against {value}")
-    return found
+    return [f"{name}: {old} against {new[name]}" for name, old in base.items() if old is not None and new.get(name) not in (None, old)]

@@ -62,7 +62,7 @@ class ValueChange:
 
     @property
     def is_memory(self) -> bool:
-        """Whether it is memory, of which less changes no verdict, and which alone is no comparison."""
+        """Whether it is memory: less of it changes no verdict, and memory alone is no comparison."""
         return self.column == _MEMORY
 
     @property
@@ -187,8 +187,8 @@ def _value_change(columns: tuple[Column, Column], base: Row, new: Row, threshold
     A value without a direction, or with another declaration on each side, is only shown. The margin is that of base, if it declares one:
     a new file can't loosen its own gate. ``threshold`` is None if nobody set one.
     """
-    of_base, of_new = columns
-    column = of_base if of_base.declared and not of_new.declared else of_new
+    base_column, new_column = columns
+    column = base_column if base_column.declared and not new_column.declared else new_column
     name = value_name(column)
     is_unlike = len({(each.unit, each.better, each.series) for each in columns if each.declared}) > 1
     remark = "not judged, as its unit, direction or kind is declared otherwise on each side" if is_unlike else ""
@@ -203,7 +203,7 @@ def _value_change(columns: tuple[Column, Column], base: Row, new: Row, threshold
         return _judge_by_resolution(column, sides, threshold or _VALUE, detect, lower.in_role("failing_rate"))
     repeats = all(len(side) > 1 and len({*side}) == 1 for side in sides)
     share = threshold or (_REPEATED_VALUE if repeats else _VALUE)
-    return _test_value(column, sides, detect, share, of_new.margin if of_base.margin is None else of_base.margin)
+    return _test_value(column, sides, detect, share, new_column.margin if base_column.margin is None else base_column.margin)
 
 
 def _compare_seeds(shown: ValueChange, described: Sequence[Value], detect: float) -> ValueChange:

@@ -11,7 +11,7 @@ from dlbench.analysis.compare.power import MOST_ROUNDS, least_rounds, more_round
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.presentation.wording import amount
 from dlbench.analysis.ratios.matching import Unmatched
-from dlbench.analysis.read.header import SpentBudget
+from dlbench.analysis.read.header import SpentBudget, option_for
 from dlbench.analysis.read.usability import ClockDifference
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.rows.row import Row
@@ -228,7 +228,7 @@ def _more_rounds(rounds: int, budgets: Iterable[SpentBudget]) -> str:
     """Say what so many rounds a side would do for the unseen cases, and how to get them."""
     if rounds > MOST_ROUNDS:
         return f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine"
-    return f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, budgets)}"
+    return f"{rounds:,} rounds a side would probably call or exclude it: {option_for(rounds, budgets)}"
 
 
 def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> str | None:
@@ -248,10 +248,4 @@ def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> s
     last = max(tests, key=lambda test: (test.paired, test.weight))
     rounds = rounds_for_gate(sum(test.weight for test in tests) / last.weight, paired=last.paired)
     none = f"too few rounds: in {len(tests)} tests none could have been called {'slower' if times else 'worse'}"
-    return f"{none}; {rounds} rounds a side would do: {_option(rounds, budgets)}"
-
-
-def _option(rounds: int, budgets: Iterable[SpentBudget]) -> str:
-    """Return the option of the command line that gives so many rounds: a larger budget if one was the limit."""
-    spent = max(budgets, key=lambda each: each.seconds(each.enough), default=None)
-    return spent.option(rounds) if spent else f"--rounds {rounds}"
+    return f"{none}; {rounds} rounds a side would do: {option_for(rounds, budgets)}"

@@ -108,7 +108,8 @@ def _reason_not_to_export(case: Timed) -> str | None:
 def header_texts(run: RunFile, **paths: str) -> dict[str, str]:
     """Return the texts that the header has at these paths, such as ``environment.identity.os``, each as one line, by the same names."""
     found = {name: part(run.header, *path.split(".")) for name, path in paths.items()}
-    return {name: line for name, value in found.items() if isinstance(value, str) and (line := one_line(value))}
+    lines = {name: one_line(value) for name, value in found.items() if isinstance(value, str)}
+    return {name: line for name, line in lines.items() if line}
 
 
 class Exported(NamedTuple):

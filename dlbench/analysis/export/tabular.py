@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from dlbench.core.errors import UsageError, nearest
 from dlbench.core.units import one_line
 
 # csv and json are imported where something is written: the command line needs the names of the formats for its help.
@@ -34,11 +33,8 @@ def render(frame: "pd.DataFrame", to: str) -> str:
 def lines(columns: Sequence[str], rows: Iterable[Row], to: str) -> Iterator[str]:
     """Yield rows, as they come, as text in the format ``to``: csv, json or md, a line break at the end.
 
-    A null is an empty cell, in json ``null``; flags are true and false. In csv and md every row is one line. Raises
-    UsageError for another format.
+    A null is an empty cell, in json ``null``; flags are true and false. In csv and md every row is one line.
     """
-    if to not in FORMATS:
-        raise UsageError(f"there is no format '{to}'{nearest(to, list(FORMATS))}")
     return FORMATS[to](columns, rows)
 
 

@@ -205,10 +205,12 @@ def annotations(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _sentence(case: CaseVerdict) -> str:
     """Return for example ``slower: time +20.0 %, 95 % interval +18.2 % … +21.8 %``, and the note behind it."""
-    time = ""
-    if shown := case.shown:
-        time = f"time {relative_change(shown.change)}{f', 95 % interval {span(ends)}' if (ends := shown.change_interval) else ''}"
-    return one_line(f"{word(case)}: {'; '.join(filter(None, (time, case.note)))}")
+    time = interval = ""
+    if case.shown:
+        time = f"time {relative_change(case.shown.change)}"
+        ends = case.shown.change_interval
+        interval = f", 95 % interval {span(ends)}" if ends else ""
+    return one_line(f"{word(case)}: {'; '.join(filter(None, (time + interval, case.note)))}")
 
 
 def _command(kind: str, title: str, text: str) -> str:
@@ -270,7 +272,8 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
         for case in comparison.cases:
             workload = case.case.partition("[")[0]
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
-            if kind := "skipped" if case.verdict is Verdict.NOT_MEASURED else _ENDINGS.get(severity(case, comparison.report_only) or ""):
+            kind = "skipped" if case.verdict is Verdict.NOT_MEASURED else _ENDINGS.get(severity(case, comparison.report_only) or "")
+            if kind:
                 ElementTree.SubElement(test, kind, message=_sentence(case))
         if reason := comparison.undecidable:
             test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison decides")

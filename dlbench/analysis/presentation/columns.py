@@ -100,10 +100,9 @@ def over_rounds(column: Column, rounds: Callable[[Any], Sequence[float]], stem: 
 
 def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None], stem: str = "") -> Column:
     """Return a column of that name for a ratio, and two for its interval."""
-    column = Column(
-        name, Unit.RATIO, meaning, "higher", of=lambda found: (ratio := of(found)) and ratio.speedup, heading=heading, priority=0
-    )
-    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else None, stem)
+    column = Column(name, Unit.RATIO, meaning, "higher", heading=heading, priority=0)
+    low, high = at("low"), at("high")
+    return spanned(column.by(lambda found: at("speedup")(of(found))), lambda found: (low(of(found)), high(of(found))), stem)
 
 
 _SPEEDUP = "how many times as fast the other is: Hodges-Lehmann estimate over the rounds"

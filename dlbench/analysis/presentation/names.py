@@ -84,10 +84,12 @@ def most_threads_last(rows: Iterable[Row]) -> list[Row]:
 
 def choice(row: Row) -> str:
     """Return batch, precision, and those other settings of a row that are not plain: ``batch=64 bf16 channels_last``."""
-    found = {name: row.setting(name) for name in ("batch", *STANDARD, *chosen(row))}
-    shown = {name: value for name, value in found.items() if value is not None}
-    unusual = [name for name in shown if name in ("batch", "dtype") or value_text(shown[name]) != plain_value(row, name)]
-    return " ".join(str(shown[name]) if isinstance(shown[name], str) else f"{name}={value_text(shown[name])}" for name in unusual)
+    words = []
+    for name in dict.fromkeys(("batch", *STANDARD, *chosen(row))):
+        value = row.setting(name)
+        if value is not None and (name in ("batch", "dtype") or value_text(value) != plain_value(row, name)):
+            words.append(value if isinstance(value, str) else f"{name}={value_text(value)}")
+    return " ".join(words)
 
 
 def by_device(found: Sequence[T]) -> dict[str, list[T]]:
@@ -110,7 +112,7 @@ def by_workload(found: Sequence[T], *, by_place: bool = False) -> dict[str, list
 
 
 def without_folders(text: str, files: Iterable[Path] = ()) -> str:
-    """Return a text for other readers: of absolute paths and of ``files`` only the last part is left, and ``~`` stands for a home."""
+    """Return a text for other readers: of absolute paths and of ``files`` only the last part is left, and ``~`` replaces a home."""
     for path in sorted(files, key=lambda path: -len(str(path))):
         text = text.replace(shlex.quote(str(path)), shlex.quote(path.name)).replace(str(path), path.name)
     return _FOLDERS.sub("", _HOME.sub("~", text.replace("file:///", "/"))) if "/" in text else text

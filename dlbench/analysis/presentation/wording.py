@@ -61,8 +61,8 @@ def _series_text(points: Sequence[float], column: Column) -> str:
     if names and len(points) <= _MOST_NAMED:
         return ", ".join(f"{name}: {text(each)}" for name, each in named)
     ends = span(min(points), max(points), text) if names else span(points[0], points[-1], text)
-    noun, *others = {_NUMBERED.sub("", name) for name in names} or ("", "")
-    return f"{ends} ({plural(len(points), 'value')})" if others else f"{ends} over {plural(len(points), noun)}"
+    nouns = {_NUMBERED.sub("", name) for name in names}
+    return f"{ends} over {plural(len(points), nouns.pop())}" if len(nouns) == 1 else f"{ends} ({plural(len(points), 'value')})"
 
 
 def value_name(column: Column) -> str:
@@ -104,7 +104,7 @@ def short(label: ParamValue | None, width: float = math.inf, *, device: bool = T
     """Return the name of a case for people: in full where it is at most ``width`` long, else in its shortest form.
 
     ``train_step[model=resnet18,batch=8,dtype=fp32]`` is in full ``train_step resnet18 batch=8 fp32``, and shortest ``train resnet18 b8``.
-    With ``device`` the device stands behind it, if the label has one: `` on cpu``.
+    With ``device`` the device follows, if the label has one: `` on cpu``.
     """
     match = _LABEL.fullmatch(str(label))
     parts = [part.partition("=") for part in match["shown"].split(",") if part] if match else []

@@ -17,7 +17,7 @@ RATES: Mapping[Ceiling, str] = {
     "launch": "items_per_s",
     "synchronisation": "items_per_s",
 }
-"""The rate whose highest number is the ceiling. Copies have more than one: of each way, size and kind of memory."""
+"""The rate whose highest number is the ceiling. Copies have more than one: of each direction, size and kind of memory."""
 _MOVES = "memory"
 """Tag of work that moves each of its stated bytes once a call, so that no cache has them where they are many."""
 
@@ -50,9 +50,10 @@ def measured(rows: Iterable[Row], environments: Environments) -> Mapping[Machine
             if may_raise and precision is not None and _rate(row, kind):
                 groups[machine(row, environments)][kind, precision].append(row)
     found: dict[Machine, dict[tuple[Ceiling, str], MeasuredCeiling]] = {}
-    for where, of_machine in groups.items():
-        for (kind, precision), own in of_machine.items():
-            if best := _best(kind, precision, own):
+    for where, rows_by_kind in groups.items():
+        for (kind, precision), alike in rows_by_kind.items():
+            best = _best(kind, precision, alike)
+            if best:
                 found.setdefault(where, {})[kind, precision] = best
     return found
 

@@ -47,7 +47,7 @@ def environments(run: RunFile, name: str, sides: Sides) -> dict[str, Mapping[str
     footer = run.footer or {}
     recorded = {"gate": run.header.get("gate"), "state_after": footer.get("state") or None, "seconds": footer.get("seconds") or None}
     shared = {**run.header.get("environment", {}), **{key: value for key, value in recorded.items() if value is not None}}
-    return {run_name(name, side): {**shared, **of_side} for side, of_side in sides.items()}
+    return {run_name(name, side): {**shared, **entries} for side, entries in sides.items()}
 
 
 def declarations(run: RunFile, side: Mapping[str, Any] | None = None) -> Mapping[str, Declaration]:
@@ -139,6 +139,12 @@ class SpentBudget(NamedTuple):
         return f"{ended}; about {self.option(self.enough)} would do"
 
 
+def option_for(rounds: int, budgets: Iterable[SpentBudget]) -> str:
+    """Return the option of the command line that gives so many rounds: a larger budget if one was the limit."""
+    spent = max(budgets, key=lambda each: each.seconds(each.enough), default=None)
+    return spent.option(rounds) if spent else f"--rounds {rounds}"
+
+
 def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     """Return the budget that ended a complete run before its planned rounds; None if none did."""
     policy = run.header.get("policy", {})
@@ -212,19 +218,14 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
     found: dict[str, frozenset[str]] = {}
     planned = run.header.get("policy", {}).get("rounds", 1)
     for side in sides:
-        of_side = [row for row in rows if row.case.side == side]
-        numbers = [number for row in of_side for number in row.rounds.numbers]
+        # A search is made once a run, and a case that did not go well has its own verdict.
+        repeated = [row for row in rows if row.case.side == side and row.is_ok and (row.rounds.numbers or not row.case.found)]
+        numbers = [number for row in rows if row.case.side == side for number in row.rounds.numbers]
         # Only a second measurement begins later, and the file does not record where.
         first = min(numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
         least = min(max(numbers, default=0) - first + 1, planned)
-        short = set()
-        for row in of_side:
-            # A search is made once a run, and a case that did not go well has its own verdict.
-            if row.is_ok and (row.rounds.numbers or not row.case.found):
-                expected = max(least, max(row.rounds.numbers, default=0) - first + 1)
-                if (row.time.rounds or 0) < expected:
-                    short.add(row.case.id)
-        found[run_name(name, side)] = frozenset(short)
+        expected = {row.case.id: max(least, max(row.rounds.numbers, default=0) - first + 1) for row in repeated}
+        found[run_name(name, side)] = frozenset(row.case.id for row in repeated if (row.time.rounds or 0) < expected[row.case.id])
     return found
 
 
@@ -270,9 +271,9 @@ def place_names(environments: Environments) -> dict[str, str]:
     A place is a machine with its software; files whose facts do not contradict each other are of one place. A file that fits two places
     belongs to neither, and the sides of an A/B stay apart.
     """
-    known = {run: found for run, each in environments.items() if "side" not in each and (found := facts(each))}
+    known = {run: facts(each) for run, each in environments.items() if "side" not in each}
     places: list[list[str]] = []
-    for run in sorted(known, key=lambda run: knowledge(environments[run]), reverse=True):
+    for run in sorted(filter(known.get, known), key=lambda run: knowledge(environments[run]), reverse=True):
         fitting = [place for place in places if not any(contradict(known[run], known[other]) for other in place)]
         if len(fitting) == 1:
             fitting[0].append(run)
@@ -285,11 +286,6 @@ def place_names(environments: Environments) -> dict[str, str]:
 def keyed(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return an environment with the name of its place as ``machine_key``, if it records its machine and software."""
     return {**environment, "machine_key": name} if facts(environment) else environment
-
-
-def labels(environments: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return for each of several files the facts that distinguish it from the others: machine, software or day; or else its number."""
-    return list(_names({str(number): _texts(each) for number, each in enumerate(environments, 1)}).values())
 
 
 def knowledge(environment: Mapping[str, Any]) -> tuple[int, str]:
@@ -316,13 +312,13 @@ def _names(texts_of: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
 
     A place whose facts do not distinguish it also has its key as part of the name.
     """
-    known = {path: {texts[path] for texts in texts_of.values() if path in texts} for path in _TELLING}
-    chosen = [path for path in _TELLING if known[path]][:1] if len(texts_of) == 1 else []
-    apart = 1
+    values = {path: {texts[path] for texts in texts_of.values() if path in texts} for path in _TELLING}
+    chosen = [path for path in _TELLING if values[path]][:1] if len(texts_of) == 1 else []
+    distinguished = 1
     for path in _TELLING:
         kinds = {tuple(texts.get(each) for each in (*chosen, path)) for texts in texts_of.values()}
-        if len(known[path]) > 1 and len(kinds) > apart:
-            chosen, apart = [*chosen, path], len(kinds)
+        if len(values[path]) > 1 and len(kinds) > distinguished:
+            chosen, distinguished = [*chosen, path], len(kinds)
     names = {place: ", ".join(texts[path] for path in chosen if path in texts) for place, texts in texts_of.items()}
     taken = Counter(names.values())
     return {place: name if name and taken[name] == 1 else ", ".join(filter(None, (name, place))) for place, name in names.items()}

@@ -65,17 +65,21 @@ def load(path: Path) -> RunFile | None:
         raise ResultFileError(f"{path} is not of pyperf's format {FORMAT}; a file of an older pyperf becomes so by: pyperf convert")
     try:
         suite = convert(_Suite, data)
-        cases = [rounds for benchmark in suite.benchmarks if (rounds := _rounds(suite.metadata, benchmark))]
-        if twice := [name for name, count in Counter(rounds[0].case.id for rounds in cases).items() if count > 1]:
-            raise ValueError(f"two benchmarks are called {twice[0]}")
+        cases = list(filter(None, (_rounds(suite.metadata, benchmark) for benchmark in suite.benchmarks)))
+        times = Counter(rounds[0].case.id for rounds in cases)
+        for name in times:
+            if times[name] > 1:
+                raise ValueError(f"two benchmarks are called {name}")
     except ValueError as error:
         raise ResultFileError(f"{path}: {error}; the file was edited or is not pyperf's") from error
     if not cases:
         raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
     measurements = tuple(chain.from_iterable(cases))
     metadata = {**suite.metadata, **suite.benchmarks[0].metadata}
-    environment: dict[str, Any] = {TOOL: {name: text for name, key in _MACHINE.items() if (text := _text(metadata.get(key)))}}
-    if started := sorted(when for each in measurements if (when := in_utc(each.started))):
+    machine = {name: _text(metadata.get(key)) for name, key in _MACHINE.items()}
+    environment: dict[str, Any] = {TOOL: {name: text for name, text in machine.items() if text}}
+    started = sorted(filter(None, (in_utc(each.started) for each in measurements)))
+    if started:
         environment["provenance"] = {"utc": started[0].isoformat()}
         environment["seconds"] = (started[-1] - started[0]).total_seconds()
     return RunFile(path, {"environment": environment}, measurements, footer={}, torn=False)
@@ -157,8 +161,9 @@ def _described(measurement: Measurement) -> Json:
     """Return the metadata of a case; pyperf takes no empty text and no line break."""
     case = measurement.case
     texts = {"name": case.id, "device": case.device, "device_name": measurement.device_name, "dtype": case.params.get("dtype")}
+    lines = {name: _text(value) for name, value in texts.items()}
     threads = {} if measurement.threads is None else {"threads": measurement.threads}
-    return {**{name: text for name, value in texts.items() if (text := _text(value))}, **threads}
+    return {name: line for name, line in lines.items() if line} | threads
 
 
 def _run(measurement: Measurement) -> Json:

@@ -12,7 +12,7 @@ from dlbench.analysis.read.header import began, keyed, knowledge, place_names
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import ResultFileError
 from dlbench.core.files import packaged
-from dlbench.core.model import kind_of
+from dlbench.core.model import as_count, kind_of
 from dlbench.core.rows.row import Row
 from dlbench.core.store import read_header
 
@@ -80,8 +80,7 @@ class ReferenceRun:
     @property
     def threads(self) -> int | None:
         """Threads that torch used on the host."""
-        threads = part(self.environment, "stack", "threads")
-        return threads if type(threads) is int and threads > 0 else None
+        return as_count(part(self.environment, "stack", "threads"))
 
     def name_of(self, kind: str) -> str | None:
         """Return what its first device of that kind is called; None where it has none."""

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dlbench.analysis.read import header, pyperf
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
-from dlbench.analysis.read.header import Environments, Readings, keyed, labels, place_names
-from dlbench.analysis.read.usability import trends, with_flags
+from dlbench.analysis.read.header import Environments, Readings, keyed, place_names
+from dlbench.analysis.read.usability import with_flags
 from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, ParamValue, Policy
+from dlbench.core.model import Case, ParamValue, Policy, value_text
 from dlbench.core.prices import NO_PRICES, Prices
 from dlbench.core.rows.columns import COLUMNS
 from dlbench.core.rows.row import Cells, Row, cells
@@ -31,7 +31,7 @@ from dlbench.core.rows.summary import Origin, summarise
 from dlbench.core.stats import known
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
-from dlbench.core.units import MOST, Column, Unit
+from dlbench.core.units import MOST, Column, Unit, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ class Results:
     readings: Mapping[str, Readings] = field(default_factory=dict)
     """Readings of each file's devices after its rounds; by its own name where it is an A/B, whose sides share them."""
     circumstances: tuple[str, ...] = ()
-    """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
+    """A sentence for each circumstance that affected all cases of a file, and what to do about it."""
     protocols: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """How each ``case.run`` was measured, as far as its header says: see `header.protocol`."""
     budgets: Mapping[str, header.SpentBudget] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Results:
 
 
 _JOINED = ("rows", "notes", "circumstances", "tries")
-"""Fields of `Results` in which what files have stands one behind the other."""
+"""Fields of `Results` that have the entries of all files, one file after the other."""
 _BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets", "seconds", "others", "paths")
 """Fields of `Results` that are keyed by ``case.run``."""
 
@@ -146,8 +146,8 @@ def rows_so_far(rows: Sequence[Row], name: str, declarations: Mapping[str, Decla
 
     ``declarations`` are those of its workloads, and ``environment`` is the one in its header.
     """
-    of_run = [named(row, name, declarations.get(row.case.workload)) for row in rows]
-    return Results(tuple(with_ceilings(with_flags(of_run), {})), (), {name: environment}, references=False)
+    named_rows = [named(row, name, declarations.get(row.case.workload)) for row in rows]
+    return Results(tuple(with_ceilings(with_flags(named_rows), {})), (), {name: environment}, references=False)
 
 
 def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:
@@ -178,7 +178,7 @@ Map = Callable[[Read, Iterable[Path], Iterable[str]], Iterable[Results]]
 def collect(paths: Sequence[Path], each: Map = map) -> Results:
     """Read files into one table; ``each`` maps the function that reads a file over them, here or in a pool of processes.
 
-    A folder stands for the result files in it. Raises ResultFileError for a file that can't be read, UsageError for one given twice.
+    A folder means the result files in it. Raises ResultFileError for a file that can't be read, UsageError for one given twice.
     """
     paths = files_in(paths)
     files = list(each(_read_one, paths, _names(paths)))
@@ -204,20 +204,22 @@ def results_of(run: RunFile, name: str) -> Results:
     target = run.header.get("policy", {}).get("target", Policy().target)
     rows = with_flags([summarise(rounds, target, run.states, origins[rounds[0].side]) for rounds in cases])
     lacking = header.planned_cases(run, len(rows)) - len(rows)
-    spent, others = header.spent_budget(run, rows), known(each.other_cpus for each in run.states)
+    spent = header.spent_budget(run, rows)
+    others = known(each.other_cpus for each in run.states)
+    seconds = (run.footer or {}).get("seconds")
     return Results(
         rows=tuple(rows),
         notes=(*header.left_out(run), *header.incomplete(run, len(rows))),
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
         readings={name: header.device_readings(run)},
-        circumstances=(*header.circumstances(run, name), *trends(run, name, rows)),
+        circumstances=tuple(header.circumstances(run, name)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
         budgets=dict.fromkeys(environments, spent) if spent else {},
         tries=tuple([summarise([each], origin=origins[each.side]) for each in run.tries]),
         missing=dict.fromkeys(environments, lacking) if lacking > 0 else {},
         lost=header.short_of_rounds(run, name, sides, rows),
-        seconds={name: float(took)} if (took := (run.footer or {}).get("seconds")) else {},
+        seconds={name: float(seconds)} if seconds else {},
         others=dict.fromkeys(environments, statistics.median(others)) if others else {},
         paths=dict.fromkeys(environments, run.path),
     )
@@ -271,26 +273,14 @@ def records(frame: "pd.DataFrame") -> list[Cells]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return a name for each file: its stem, and if several share that also what distinguishes them: ``quick 2026-11-24``."""
+    """Return a name for each file: its stem, and its place among the files where several share that: ``quick 2``."""
     times = Counter(path.resolve() for path in paths)
     if repeated := next((path for path in paths if times[path.resolve()] > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
-    names = [path.stem for path in paths]
-    for stem in (stem for stem, count in Counter(names).items() if count > 1):
-        alike = [at for at, path in enumerate(paths) if path.stem == stem]
-        for at, label in zip(alike, labels([_environment(paths[at]) for at in alike]), strict=True):
-            names[at] = f"{stem} {label}"
-    while max((taken := Counter(names)).values(), default=1) > 1:  # as where a stem ends in such a label
-        names = [f"{name} {at}" if taken[name] > 1 else name for at, name in enumerate(names, 1)]
+    names = [one_line(path.stem) for path in paths]
+    while max((taken := Counter(names)).values(), default=1) > 1:  # again where another stem ends in such a number
+        names = [f"{name} {place}" if taken[name] > 1 else name for place, name in enumerate(names, 1)]
     return names
-
-
-def _environment(path: Path) -> Mapping[str, Any]:
-    """Return the environment in a file's header; an empty one for a pipe, which can be read only once."""
-    if not path.is_file():
-        return {}
-    other = pyperf.load(path)
-    return (other.header if other else store.read_header(path)).get("environment") or {}
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
@@ -298,7 +288,7 @@ def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
 
     dtype = _DTYPES.get(unit, "float64") if unit else _dtype_of(values)
     if dtype == "string":
-        values = [None if value is None else as_text(value) for value in values]
+        values = [None if value is None else value_text(value) for value in values]
     return pd.Series(values, dtype=dtype)
 
 
@@ -312,9 +302,3 @@ def _dtype_of(values: Iterable[ParamValue | None]) -> str:
     if not numbers or not kinds <= {int, float} or not all(abs(value) <= MOST for value in numbers):
         return "string"
     return "Int64" if kinds == {int} and all(-(2**63) <= value < 2**63 for value in numbers) else "float64"
-
-
-def as_text(value: ParamValue) -> str:
-    """Return a value as a cell of text, with an encoding: the name of a file may hold half of a surrogate pair, which has none."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if text.isascii() else text.encode(errors="replace").decode()

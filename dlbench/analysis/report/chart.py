@@ -13,7 +13,7 @@ from typing import Any
 
 import vl_convert
 
-from dlbench.analysis.presentation.columns import Figure, Mark, has_words
+from dlbench.analysis.presentation.columns import Figure, has_words
 from dlbench.analysis.presentation.names import without_folders
 from dlbench.analysis.presentation.wording import cell, plural
 from dlbench.core import units
@@ -37,8 +37,6 @@ _MOST_ROWS = 20
 """Names of a categorical axis that can still be read."""
 _MOST_SERIES = 15
 """Series of a figure that a reader can still distinguish."""
-_MARKED = 120
-"""Points of lines from which on they are no longer marked one by one."""
 _LETTER = 6
 """Pixels of a letter, at most on average."""
 _UNSEEN = (
@@ -65,9 +63,7 @@ class Chart:
         return list(map(_render_svg, self.specs))
 
     def standalone(self) -> str:
-        """Return the one for wide pages as a file of its own, with its title on white, or an empty text."""
-        if not self.specs:
-            return ""
+        """Return the one for wide pages as a file of its own, with its title on white."""
         drawn = _render_svg({**self.specs[0], "title": {"text": shorten(self.figure.title), "limit": WIDE}, "background": "var(--paper)"})
         light = dict(re.findall(r"--(\w+): (#\w+)", STYLE.partition("@media")[0]))
         return re.sub(r"var\(--(\w+)\)(?=[^<>]*>)", lambda name: light[name[1]], drawn) + "\n"
@@ -131,7 +127,7 @@ def _points(figure: Figure) -> list[Spec]:
             point["from"] = figure.reference if "x" in figure.log else 0
             point["end"] = max(point["from"], point["x"], point.get("x_high", 0))
             point["words"] = _words(row, figure.x)
-            # The series stands in the name of the bar, too, so that no reader has to rely on colour.
+            # The name of the bar includes the series, so that no reader has to rely on colour.
             point["y"] = " · ".join([point["y"], *(_words(row, axis) for axis in distinguishing)])
         points.append(point)
     return points
@@ -142,7 +138,7 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
     axes = (("x", figure.x), ("y", figure.y))
     encoding: Spec = {name: _numbers(name, axis, name in figure.log) for name, axis in axes if not has_words(axis)}
     if figure.clip:
-        list(encoding.values())[-1]["scale"] |= {"domain": figure.clip, "clamp": True}
+        encoding["x" if has_words(figure.y) else "y"]["scale"] |= {"domain": figure.clip, "clamp": True}
     height, room = 220 if figure.series else 150, width
     if has_words(figure.y):
         rows, height, room = _rows(points, width)
@@ -150,14 +146,14 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
     encoding["tooltip"] = {"field": "hint"}
     levels = [] if figure.reference is None else [{"at": figure.reference}]
     parts = {
-        "dot": figure.mark == "line" and len(points) < _MARKED,
+        "dot": figure.mark == "line",
         "bound": figure.bound,
         "level_y" if figure.mark == "line" else "level_x": levels,
         **dict.fromkeys((figure.mark, *set().union(*points)), True),
     }
     layers = {name: layer for name, layer in _VEGA["layers"].items() if parts.get(name)}
     if figure.series:
-        encoding["color"] = _series(points, figure.mark, room)
+        encoding["color"] = _series(points, room)
         for name, channel in (("line", "strokeDash"), ("dot", "shape")):
             if name in layers:
                 own = layers[name]["encoding"].get(channel, {})
@@ -193,10 +189,9 @@ def _rows(points: Sequence[Spec], width: int) -> tuple[Spec, int, int]:
     return {"y": rows}, step * len(names), width if is_above else width // 2
 
 
-def _series(points: Sequence[Spec], mark: Mark, room: int) -> Spec:
-    """Return the encoding of series with their legend, ``room`` pixels wide; a stack names only series that are not zero everywhere."""
-    drawn = {point.get("series") for point in points if point["x"] or mark != "stack"}
-    names = [name for name in _names(points, "series") if name in drawn]
+def _series(points: Sequence[Spec], room: int) -> Spec:
+    """Return the encoding of series with their legend, ``room`` pixels wide."""
+    names = _names(points, "series")
     if names and set(names) <= set(_VERDICTS):
         names = list(_VERDICTS)  # so that each keeps its colour
     most = room // _LETTER - 5

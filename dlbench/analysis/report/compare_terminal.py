@@ -7,7 +7,7 @@ from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
-from dlbench.analysis.answers.engine.question import table
+from dlbench.analysis.answers.engine.question import detail, table
 from dlbench.analysis.compare.calibration import Calibration, Noise
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
@@ -18,7 +18,6 @@ from dlbench.analysis.report.screen import ScreenColumn, ScreenTable, columns_of
 from dlbench.core import units
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import Interval
-from dlbench.core.units import Column, Unit
 
 _PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2, "p after Holm": 4, "verdict": 0}
 """By heading of the columns of a comparison."""
@@ -29,11 +28,11 @@ _NAMED = 2
 """Cases that a reason names; it counts more of them."""
 _BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
 NOISE_COLUMNS = (
-    Column("calibrate.case", Unit.TEXT, "the case", of=itemgetter(0), heading="case"),
-    Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured", of=lambda each: each[1].occasions, heading="sessions"),
-    Column("calibrate.median_sd", Unit.FRACTION, _BEYOND, of=lambda each: each[1].median, heading="sd of median"),
-    Column("calibrate.p10_sd", Unit.FRACTION, "the same of its p10", of=lambda each: each[1].p10, heading="sd of p10"),
-    Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean", of=lambda each: each[1].mean),
+    detail("calibrate.case", "text", "case", "the case", itemgetter(0)),
+    detail("calibrate.occasions", "count", "sessions", "sessions in which it was measured", lambda each: each[1].occasions),
+    detail("calibrate.median_sd", "fraction", "sd of median", _BEYOND, lambda each: each[1].median),
+    detail("calibrate.p10_sd", "fraction", "sd of p10", "the same of its p10", lambda each: each[1].p10),
+    detail("calibrate.mean_sd", "fraction", "", "the same of its mean", lambda each: each[1].mean),
 )
 """Columns of a case and its noise."""
 _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new", "not measured")
@@ -115,7 +114,8 @@ def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
     if shown := case.shown:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
-        interval = span(ends) if (ends := shown.change_interval) else "too few"
+        ends = shown.change_interval
+        interval = span(ends) if ends else "too few"
     return (case.case, *map(_time, (case.base, case.new), times_s(case)), change, interval, p, word(case))
 
 

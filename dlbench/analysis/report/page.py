@@ -17,21 +17,18 @@ from typing import Any
 import jinja2
 
 from dlbench.analysis.answers import answers as every_answer
-from dlbench.analysis.answers.engine.question import EXPLANATIONS, Answer, Missing, Table
+from dlbench.analysis.answers.engine.question import EXPLANATIONS, Answer, Missing, Table, detail
 from dlbench.analysis.claims import claims_table
-from dlbench.analysis.compare.verdict import Comparison
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.columns import Figure, figure, spanned
-from dlbench.analysis.presentation.names import device_label, several_runs
-from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import compare_terminal, sentences, tables, terminal
 from dlbench.analysis.report.chart import STYLE, Chart, chart, shorten
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
 from dlbench.core.files import __version__
-from dlbench.core.stats import fences, known
+from dlbench.core.stats import known
 from dlbench.core.units import Column, Unit, one_line
 
 MOST_CASES = 20
@@ -40,26 +37,31 @@ _ABOUT = (
     "Each dot is the median of one fresh process, over that of all; the line is the 95 % interval, where rounds are enough for one. "
     "A time far beyond the others is an arrow at the end of the axis."
 )
-_NEAR = (0.98, 1.02)
-"""Times over the median that are never far, however alike the others are."""
+_FAR = 2
+"""Times over the median, or below it, from which on a round would flatten all others."""
 _RELATIVE = Column("sample.relative", Unit.RATIO, "time over the median of the case", "lower", heading="time over the median")
 _ROUNDS = (
     spanned(_RELATIVE.by(itemgetter(1)), itemgetter(2, 3), "sample.time_"),
-    Column("sample.case", Unit.TEXT, "the case, and where it ran", of=itemgetter(0), heading="case"),
+    detail("sample.case", "text", "case", "the case, and where it ran", itemgetter(0)),
 )
 """Columns of a round, which is a name, the time over the median of the case, and the ends of its interval."""
 _CHANGE = Column("compare.times", Unit.RATIO, "1.1 is 10 % more", "lower", heading="time over that of base")
+
+
+def _ends_of_times(case: CaseVerdict) -> tuple[float, float] | None:
+    """Return the ends of the interval of a case's time over that of base."""
+    change = case.shown and case.shown.change_interval
+    return (1 + change.low, 1 + change.high) if change else None
+
+
 _CHANGES = (
-    spanned(
-        _CHANGE.by(lambda case: 1 + case.shown.change),
-        lambda case: (ends := case.shown.change_interval) and (1 + ends.low, 1 + ends.high),
-    ),
-    Column("compare.case", Unit.TEXT, "the case", of=lambda case: short(case.case), heading="case"),
-    Column("compare.verdict", Unit.TEXT, "slower, faster, same or undecided", of=lambda case: case.verdict.value, heading="verdict"),
+    spanned(_CHANGE.by(lambda case: 1 + case.shown.change), _ends_of_times),
+    detail("compare.case", "text", "case", "the case", lambda case: wording.short(case.case)),
+    detail("compare.verdict", "text", "verdict", "slower, faster, same or undecided", lambda case: case.verdict.value),
 )
 _BAND = (
-    Column("compare.band_low", Unit.RATIO, "low end", of=lambda case: 1 / (1 + case.thresholds.time)),
-    Column("compare.band_high", Unit.RATIO, "high end", of=lambda case: 1 + case.thresholds.time),
+    detail("compare.band_low", "ratio", "", "low end", lambda case: 1 / (1 + case.thresholds.time)),
+    detail("compare.band_high", "ratio", "", "high end", lambda case: 1 + case.thresholds.time),
 )
 
 
@@ -70,22 +72,16 @@ def rounds_figures(results: Results, found: Iterable[Answer | Missing]) -> list[
     if not timed:
         return []
     drawn = sorted(timed, key=lambda row: -times_used[row.case.id])[:MOST_CASES]
-    several = several_runs(timed)
+    several = names.several_runs(timed)
     rounds = []
     for row in drawn:
-        name = f"{short(row.key)} on {device_label(row, several)}"
+        name = f"{wording.short(row.key)} on {names.device_label(row, several)}"
         median_s = wording.number(row.time.median_s)
-        ends = [end_s and end_s / median_s for end_s in (row.time.ci_low_s, row.time.ci_high_s)]
-        rounds += [(name, seconds / median_s, *ends) for seconds in row.rounds.median_s]
+        low, high = (end_s and end_s / median_s for end_s in (row.time.ci_low_s, row.time.ci_high_s))
+        rounds += [(name, seconds / median_s, low, high) for seconds in row.rounds.median_s]
     about = f"{_ABOUT} Drawn are the {len(drawn)} of {len(timed)} cases that most answers rest on." if len(timed) > len(drawn) else _ABOUT
-    return [figure("Rounds and their interval", about, "dot", rounds, *_ROUNDS, reference=1.0, clip=_clip(rounds))]
-
-
-def _clip(rounds: Iterable[tuple[Any, ...]]) -> tuple[float, float]:
-    """Return the ends of the axis of rounds; outliers, which would flatten all others, are beyond it."""
-    cases = [sorted(map(itemgetter(1), alike)) for alike in grouped(rounds, itemgetter(0)).values()]
-    lows, highs = zip(_NEAR, *map(fences, cases), strict=True)
-    return max(min(cases)[0], min(lows)), min(max(each[-1] for each in cases), max(highs))
+    near = [relative for _, relative, _, _ in rounds if 1 / _FAR < relative < _FAR] or [1.0]
+    return [figure("Rounds and their interval", about, "dot", rounds, *_ROUNDS, reference=1.0, clip=(min(near), max(near)))]
 
 
 def forest(comparison: Comparison) -> Figure:
@@ -116,8 +112,7 @@ class Page:
 
     def files(self) -> dict[str, str]:
         """Return each plot as SVG on white by the name of its file, such as ``speed-up.svg``."""
-        files = {f"{name}.svg": chart.standalone() for name, chart in self.charts.items()}
-        return {name: content for name, content in files.items() if content}
+        return {f"{name}.svg": chart.standalone() for name, chart in self.charts.items() if chart.specs}
 
 
 def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> Page:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dlbench.analysis.answers.engine.question import Table
 
 _GAP = 2
-"""Blanks between columns; under headings one stands before the first."""
+"""Blanks between columns; below headings there is one before the first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +93,11 @@ def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[Scre
         widths[each] = unfolded[each] if each.number else min(most, longest_word)
     while len(widths) > 1 and _left(widths, room) < 0:
         del widths[max(reversed([*widths][1:]), key=lambda each: each.priority)]
-    widened = ({each: min(unfolded[each], max(width, limit)) for each, width in widths.items()} for limit in range(room, 0, -1))
-    return next((each for each in widened if _left(each, room) >= 0), widths)
+    for limit in range(room, 0, -1):
+        widened = {each: min(unfolded[each], max(width, limit)) for each, width in widths.items()}
+        if _left(widened, room) >= 0:
+            return widened
+    return widths
 
 
 def _left(widths: Mapping[ScreenColumn, int], room: int) -> int:

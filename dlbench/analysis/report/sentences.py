@@ -8,11 +8,10 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from dlbench.analysis.answers.engine.question import EXPLANATIONS, Table, Tag, table, tags_of
+from dlbench.analysis.answers.engine.question import EXPLANATIONS, Table, Tag, detail, table, tags_of
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.presentation.wording import entry, few
 from dlbench.analysis.ratios.matching import Unmatched, grouped, launch_bound
-from dlbench.analysis.read.header import ENOUGH_ROUNDS, Environments, began
+from dlbench.analysis.read.header import ENOUGH_ROUNDS, Environments, began, option_for
 from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
@@ -20,11 +19,11 @@ from dlbench.core.machine import leaves
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.rates import NOTHING_STATED
 from dlbench.core.rows.row import Row
-from dlbench.core.units import Column, Unit
+from dlbench.core.stats import known
 
 _ENTRIES = (
-    Column("entry", Unit.TEXT, "what it is", of=itemgetter(0), heading="entry"),
-    Column("value", Unit.TEXT, "as recorded", of=itemgetter(1), heading="value"),
+    detail("entry", "text", "entry", "what it is", itemgetter(0)),
+    detail("value", "text", "value", "as recorded", itemgetter(1)),
 )
 _RECORDED = ("identity", "stack", "side", "provenance", "state", "state_after")
 _PROVENANCE = ("dlbench", "utc", "git")
@@ -42,8 +41,8 @@ def dates_and_versions(environments: Environments) -> list[str]:
         days = dict.fromkeys((first[:10], last[:10]))
         found.append(f"{first[:10]} {first[11:16]} UTC" if first == last else " to ".join(days))
     for name, path in (("torch", ("stack", "versions", "torch")), ("dlbench", ("provenance", "dlbench"))):
-        versions = dict.fromkeys(str(version) for each in environments.values() if (version := part(each, *path)))
-        found += [f"{name} {few(versions, 3)}"] if versions else []
+        versions = dict.fromkeys(map(str, filter(None, (part(each, *path) for each in environments.values()))))
+        found += [f"{name} {wording.few(versions, 3)}"] if versions else []
     return found
 
 
@@ -54,7 +53,7 @@ def environment_tables(environments: Environments) -> list[Table]:
         recorded = {**each, "provenance": {name: part(each, "provenance", name) for name in _PROVENANCE}}
         ends = [(name, end) for block in _RECORDED for name, end in leaves(block, recorded.get(block) or {}).items()]
         named = ((name if name.startswith("state_after") else name.partition(".")[2], end) for name, end in ends)
-        found.append(table(run, _ENTRIES, [entry(name, end) for name, end in named if end not in (None, {}, [])]))
+        found.append(table(run, _ENTRIES, [wording.entry(name, end) for name, end in named if end not in (None, {}, [])]))
     return found
 
 
@@ -63,7 +62,6 @@ _MARKED_ELSEWHERE = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
 # Closed set of marks that are no limit of an answer: what each means, and what to do about it.
 MARKS: Mapping[str, tuple[Callable[[Row], bool | None], str]] = {
     "power cap": (attrgetter("flag.power_capped"), "compare only with runs under the same limit, or raise it"),
-    "unexpected": (attrgetter("flag.unexpected"), "slower than fp32 though native, or faster though emulated"),
     "implausible": (attrgetter("flag.implausible"), "impossible in that time and in no ratio; why is below the case"),
     "launch-bound": (launch_bound, "it waits for launches a third of the time; larger batch or compile"),
 }
@@ -84,8 +82,6 @@ _OF_SHARES = {
 }
 _REMEDIES = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
 """Remedies by the flag of a spoiled case."""
-_REASONS = 4
-"""Reasons of flags that are shown in full."""
 _MANY = 4
 """Cases that failed alike from which on one line below the table has their reason."""
 _NAMED = 2
@@ -98,7 +94,7 @@ _COPIES = (
 def extent(results: Results) -> str:
     """Return the extent of a run: suites, cases and those that did not end well, rounds, duration: ``quick, 14 cases (1 oom), 1:01``."""
     rows, files = results.rows, results.files
-    suites = few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
+    suites = wording.few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
     ended = Counter(names.status(row) for row in rows if row.case.status and row.case.status is not Status.OK)
     outcomes = f" ({', '.join(f'{count} {status}' for status, count in ended.items())})" if ended else ""
     cases = f"{wording.plural(len(rows), 'case')}{outcomes}"
@@ -136,11 +132,11 @@ def not_usable(results: Results) -> list[str]:
 def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_id: str | None = None) -> str:
     """Return the command that measures the cases of one run again, quoted for a shell, with the run's options; or one case, by its id."""
     recorded = part(environment, "provenance", "command")
-    words = [list(map(str, each)) for each in recorded if each and isinstance(each, list)] if isinstance(recorded, list) else []
-    command = words or [["run", *dict.fromkeys(row.case.suite for row in rows)]]
+    options = [each for each in recorded if each and isinstance(each, list)] if isinstance(recorded, list) else []
+    command = options or [["run", *dict.fromkeys(row.case.suite for row in rows)]]
     if case_id is not None:
         command = [*(each for each in command if each[0] != "-k"), ["-k", case_id]]
-    return shlex.join(map(units.one_line, ("dlbench", *chain.from_iterable(command))))
+    return shlex.join(units.one_line(str(word)) for word in ("dlbench", *chain.from_iterable(command)))
 
 
 def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
@@ -150,16 +146,14 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
     if Tag.FEW_ROUNDS in found:
         without = {row.file for row in rows if row.is_ok and row.time.ci_low_s is None}
         spent = [budget for run, budget in results.budgets.items() if run in without]
-        longest = max(spent, key=lambda each: each.seconds(ENOUGH_ROUNDS), default=None)
-        option = longest.option(longest.enough) if longest else f"--rounds {ENOUGH_ROUNDS}"
-        found[Tag.FEW_ROUNDS] = f"no 95 % interval of a case; give {option}"
+        found[Tag.FEW_ROUNDS] = f"no 95 % interval of a case; give {option_for(ENOUGH_ROUNDS, spent)}"
     return found | {mark: sentence for mark, (is_set, sentence) in MARKS.items() if any(map(is_set, rows))}
 
 
 def shared_marks(rows: Sequence[Row]) -> set[str]:
     """Return the marks that all of several timed rows have; not that of a tail, which has a number of its own in each."""
-    of_rows = [{*tags_of(row)} - {Tag.TAIL} for row in rows if row.time.median_s is not None]
-    return {*set.intersection(*of_rows)} if len(of_rows) > 1 else set()
+    marks_by_row = [{*tags_of(row)} - {Tag.TAIL} for row in rows if row.time.median_s is not None]
+    return {*set.intersection(*marks_by_row)} if len(marks_by_row) > 1 else set()
 
 
 def legends(rows: Sequence[Row]) -> dict[str, str]:
@@ -167,7 +161,9 @@ def legends(rows: Sequence[Row]) -> dict[str, str]:
     kinds = {spread(row)[0] for row in rows}
     found = {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
     for what, sentence in _OF_SHARES.items():
-        if figures := dict.fromkeys(str(of) for row in rows if (of := SHARES[what](row)[1]) is not None):
+        rates = known(SHARES[what](row)[1] for row in rows)
+        if rates:
+            figures = dict.fromkeys(map(str, rates))
             found[what] = sentence + "; ".join(figures)
     if any(row.transfer.share is not None for row in rows):
         found["copies"] = _COPIES
@@ -179,9 +175,12 @@ def common_endings(rows: Iterable[Row], *, failed: bool = False) -> dict[str, st
 
     Counts cases that could not be measured here, which then need no rows; with ``failed`` only failures, whose rows stay in the table.
     """
+
+    def counts(row: Row) -> bool:
+        return row.is_failure if failed else row.is_unmeasured and not row.case.unfinished
+
     lines = dict[str, str]()
-    counted = (row for row in rows if (row.is_failure if failed else row.is_unmeasured and not row.case.unfinished))
-    for ending, alike in grouped(counted, lambda row: row.ending).items():
+    for ending, alike in grouped(filter(counts, rows), lambda row: row.ending).items():
         if len(alike) >= (_MANY if failed else _NAMED):
             first = alike[0]
             one = f", such as {wording.short(first.key)}" if first.has_device else ""  # else its name says nothing
@@ -191,12 +190,9 @@ def common_endings(rows: Iterable[Row], *, failed: bool = False) -> dict[str, st
 
 def flag_reasons(rows: Sequence[Row]) -> list[str]:
     """Return a line for each reason of a flag, with its number of cases: ``12 cases: other processes took 0.2…0.8 CPUs' time``."""
-    alike = grouped((reason for row in rows if (reason := row.flag.reason)), wording.numberless)
+    alike = grouped(known(row.flag.reason for row in rows), wording.numberless)
     groups = sorted(alike.values(), key=len, reverse=True)
-    lines = [units.one_line(f"{wording.plural(len(each), 'case')}: {wording.merged(each)}") for each in groups[:_REASONS]]
-    if more := sum(map(len, groups[_REASONS:])):
-        lines.append(f"{wording.plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
-    return lines
+    return [units.one_line(f"{wording.plural(len(each), 'case')}: {wording.merged(each)}") for each in groups]
 
 
 def unpaired(rows: Iterable[Unmatched]) -> list[str]:

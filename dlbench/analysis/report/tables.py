@@ -5,10 +5,9 @@ from operator import attrgetter
 
 from dlbench.analysis.answers.bottleneck.steps import layers
 from dlbench.analysis.answers.devices import naming_columns
-from dlbench.analysis.answers.engine.question import Table, table
+from dlbench.analysis.answers.engine.question import Table, detail, shown, table
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
-from dlbench.analysis.presentation.wording import brief, plural, value_name
 from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import sentences
@@ -17,7 +16,6 @@ from dlbench.analysis.scaling.projection import ERROR, PROJECTED_COPIES_S, PROJE
 from dlbench.core import units
 from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row
-from dlbench.core.units import Column, Unit
 
 _ASSUMPTIONS = (
     "Assumed: gradients go around a ring, whose latency grows with the ranks; every link is as fast as those measured, between machines "
@@ -46,7 +44,8 @@ def projection(found: Sequence[Projection]) -> Table:
     if any(each.projected_copies_s is not None for each in found):
         notes.append(_COPIES)
     if errors := [abs(each.projection_error) for each in found if each.projection_error is not None]:
-        notes.append(f"Checked on {plural(len(errors), 'measured step')} of more ranks: off by {units.percent(max(errors))} at most.")
+        measured = wording.plural(len(errors), "measured step")
+        notes.append(f"Checked on {measured} of more ranks: off by {units.percent(max(errors))} at most.")
     elif found:
         notes.append("No step of more ranks than it stands on was measured, so how far it is off is not known.")
     title = "Projection, not measured: a data-parallel step on more devices"
@@ -55,16 +54,14 @@ def projection(found: Sequence[Projection]) -> Table:
 
 
 _LAYERS: Sequence[Entry] = (
-    Column("layer.step", Unit.TEXT, "the step whose time shares are of", of=lambda found: found.row.key, heading="step", priority=0),
+    shown("layer.step", "text", "step", "the step whose time shares are of", lambda found: found.row.key),
     place,
     of_row(lambda row: row.time.median_s, "its time"),
-    Column("layer.name", Unit.TEXT, "as the network calls it", heading="layer", priority=0).by(
-        lambda found: found.layer.name or "the network itself"
-    ),
-    Column("layer.class", Unit.TEXT, "its class", of=lambda found: found.layer.kind, heading="class"),
-    Column("layer.forward_s", Unit.SECONDS, "without the layers in it", of=lambda found: found.layer.forward_s, heading="forward"),
-    Column("layer.backward_s", Unit.SECONDS, "the same", of=lambda found: found.layer.backward_s, heading="backward"),
-    Column("layer.share", Unit.FRACTION, "both over the time of the step", heading="of the step", priority=0),
+    shown("layer.name", "text", "layer", "as the network calls it", lambda found: found.layer.name or "the network itself"),
+    detail("layer.class", "text", "class", "its class", lambda found: found.layer.kind),
+    detail("layer.forward_s", "s", "forward", "without the layers in it", lambda found: found.layer.forward_s),
+    detail("layer.backward_s", "s", "backward", "the same", lambda found: found.layer.backward_s),
+    shown("layer.share", "fraction", "of the step", "both over the time of the step"),
 )
 
 
@@ -72,7 +69,7 @@ def slowest_layers(results: Results) -> Table:
     """Return the table of the slowest layers of the steps that the answer on the bottleneck names; no rows where none was profiled."""
     found = layers(results)
     by_step = grouped(found, lambda each: each.row)
-    notes = [f"of {brief(row.key)} they take {units.percent(sum(each.share for each in alike))}" for row, alike in by_step.items()]
+    notes = [f"of {wording.brief(row.key)} they take {units.percent(sum(each.share for each in alike))}" for row, alike in by_step.items()]
     return table("Slowest layers of a step", _LAYERS, found, notes)
 
 
@@ -81,15 +78,15 @@ def value_notes(row: Row) -> list[str]:
 
     Of more than `_FEW` values only some are shown, and ``…``: first those that are not zero, then those that can be better or worse.
     """
-    values = {each: row.values[value_name(each)] for each in row.value_columns if not (each.series and _errors(row))}
-    shown = list(values)
+    values = {each: row.values[wording.value_name(each)] for each in row.value_columns if not (each.series and _errors(row))}
+    chosen = list(values)
     omission = []
     if len(values) > _FEW:
         zero = {each for each, value in values.items() if not (any(value) if isinstance(value, Sequence) else value)}
         room = _FEW - any(each.series for each in values)  # a series is long
-        shown = sorted(values, key=lambda each: (each in zero, each.better is None))[:room]
+        chosen = sorted(values, key=lambda each: (each in zero, each.better is None))[:room]
         omission = ["…"]
-    return [*(f"{wording.value_words(each)} {wording.cell(values[each], each)}" for each in shown), *omission]
+    return [*(f"{wording.value_words(each)} {wording.cell(values[each], each)}" for each in chosen), *omission]
 
 
 def values(results: Results) -> list[Table]:

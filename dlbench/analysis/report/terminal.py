@@ -1,6 +1,5 @@
 """Screens of result files: cases, the end, answers and details, on a terminal or in a pipe."""
 
-import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from dlbench.analysis.answers.engine.question import DOUBTS, EXPLANATIONS, GAIN,
 from dlbench.analysis.answers.health import usability
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.matching import DEVICE, Matches
 from dlbench.analysis.read.runs import merged, part
 from dlbench.analysis.read.table import Results
@@ -67,7 +65,10 @@ def _machines(results: Results) -> str:
     devices = {(row.case.run, row.case.device): row for row in names.most_threads_last(results.rows)}
     cpus = Counter(names.name_and_threads(row) for row in devices.values() if row.is_on_cpu)
     accelerators = Counter(str(row.case.device_name) for row in devices.values() if not row.is_on_cpu)
-    counted = [few([name if count == 1 else f"{count} × {name}" for name, count in each.items()], _NAMED) for each in (accelerators, cpus)]
+    counted = [
+        wording.few([name if count == 1 else f"{count} × {name}" for name, count in alike.items()], _NAMED)
+        for alike in (accelerators, cpus)
+    ]
     if cpus and accelerators:
         return " against ".join(counted)
     environments = [*results.environments.values()]
@@ -92,7 +93,7 @@ def _open_lines(text: str, width: int) -> list[str]:
     """Return the lines on what is left open: ``text`` behind its label, or on a narrow screen behind ``open:``."""
     if text and width < 3 * LABEL:
         return fold(f"open: {text}", width)
-    return [f"{'' if number else 'open':<{LABEL}}{line}" for number, line in enumerate(fold(text, max(1, width - LABEL), cell=True))]
+    return [f"{'' if number else 'open':<{LABEL}}{line}" for number, line in enumerate(fold(text, width - LABEL, cell=True))]
 
 
 def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
@@ -107,7 +108,7 @@ def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
         suites.append(command.removeprefix(_RUN).strip() or _PLAIN)
         left = [each for each in left if command not in each.commands]
     command = _RUN if suites == [_PLAIN] else " ".join((_RUN, *suites[:_MOST_SUITES]))
-    return few((each.question.topic for each in missing), _MOST_TOPICS), command
+    return wording.few((each.question.topic for each in missing), _MOST_TOPICS), command
 
 
 def most_wanted(missing: Sequence[Missing]) -> str:
@@ -119,7 +120,7 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
     """Return the label and the text of each line of the answers, on a screen ``width`` columns wide.
 
     The first line of an answer has its tags, except those that all cases share (``shared``), and on a narrow screen only its doubts. A
-    label stands once; an answer with the label of the one before continues its line where there is room.
+    label is shown once; an answer with the label of the one before continues its line where there is room.
     """
     room = max(1, width - LABEL)
     labelled = list[tuple[str, str]]()
@@ -206,8 +207,12 @@ def overview(
         return Group(*above, cases_table(shown), *below)
     console = Console()
     trouble_first = sorted(shown, key=lambda row: not tables.trouble(row))
-    room = max(_TABLE_LINES, most_lines - sum(lines_of(console, part) for part in (*above, *below)) - 1)
-    count, table = fitting(console, lambda count: cases_table([row for row in shown if row in trouble_first[:count]]), len(shown), room)
+    taken = sum(lines_of(console, part) for part in (*above, *below)) + 1
+
+    def first(count: int) -> ScreenTable:
+        return cases_table([row for row in shown if row in trouble_first[:count]])
+
+    count, table = fitting(console, first, len(shown), max(_TABLE_LINES, most_lines - taken))
     hidden = [f"{len(shown) - count} more"] if count < len(shown) else []
     hidden += [wording.plural(len(notes), "note")] if notes else []
     return Group(*above, table, *_notes([f"{', '.join(hidden)}: {more}"] if hidden else []), *below)
@@ -273,16 +278,10 @@ def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[
     return Group(*_notes(sentences.not_usable(results), "bold red"), *parts, *_drawn(tables))
 
 
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?: ?[×%])?(?!\w)")
-
-
 def answer_lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> Iterator[Text]:
-    """Yield the lines of the answers on a screen of this width, the first number of each in colour."""
+    """Yield the lines of the answers on a screen of this width."""
     for label, text in lines(found, width, shared):
-        line = Text(f"{label:<{LABEL}}{text}", no_wrap=True, overflow="crop")
-        if number := _NUMBER.search(line.plain):
-            line.stylize("bold cyan", *number.span())
-        yield line
+        yield Text(f"{label:<{LABEL}}{text}", no_wrap=True, overflow="crop")
 
 
 @dataclass(frozen=True)
@@ -327,9 +326,9 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
         else:
             parts += [*_notes(each.sentences, "", 2), *_notes(each.weaknesses, indent=2)]
         parts.append(Text())
-    of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
-    marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in of_answers}
-    return [*parts, *_notes(explanations(of_answers, marks))]
+    tags_of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
+    marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in tags_of_answers}
+    return [*parts, *_notes(explanations(tags_of_answers, marks))]
 
 
 def _drawn(tables: Iterable[Table]) -> Iterator[RenderableType]:

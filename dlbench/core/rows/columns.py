@@ -248,10 +248,7 @@ class Flags:
     not_usable: bool | None = _flag("more than half of the ok cases of its run were throttled or disturbed in most of their rounds")
     implausible: bool | None = _flag("it can't have done what it says in that time; null where nothing was timed")
     implausible_reason: str | None = _text("why it is implausible, and what to do")
-    unexpected: bool | None = _flag(
-        "case.arithmetic is native and slower than fp32, or emulated and faster, by 10 % at least; null where nothing tells"
-    )
-    reason: str | None = _text("what throttled, power_capped, disturbed and unexpected stand on, and what was measured again")
+    reason: str | None = _text("what throttled, power_capped and disturbed stand on, and what was measured again")
 
 
 _GROUPS = {

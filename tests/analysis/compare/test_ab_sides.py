@@ -1,32 +1,30 @@
 """Verdicts of an A/B file, made up: what is matched, and what measuring again changes. By the front door of ``compare --by run``."""
 
-import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import front_door
 import made_up
 import pytest
-from click.testing import CliRunner
+from compared import ONE, TEN, timed
 from front_door import Done
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.cli.main import dlbench
 from dlbench.core.conditions import RoundState, Throttling
-from dlbench.core.errors import DlbenchError
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Status
 from dlbench.harness.schedule import Side, Task, in_balanced_order
 
-TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
-ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
+Rounds = list[Measurement]
+TWO = made_up.case("matmul", n=2)
 
 
-def on(side: str, a_case: made_up.Case, factor: float = 1.0, rounds: Sequence[float] = TEN, **fields: Any) -> list[Measurement]:
-    return made_up.rounds_of(a_case, made_up.flat([factor * each for each in rounds]), side=side, **fields)
+def on(side: str, factor: float = 1.0, a_case: made_up.Case = ONE, rounds: Sequence[float] = TEN, **fields: Any) -> Rounds:
+    return timed(factor, rounds, a_case, side=side, **fields)
 
 
 def write(folder: Path, *measurements: Sequence[Measurement], name: str = "ab", **options: Any) -> Path:
@@ -34,154 +32,117 @@ def write(folder: Path, *measurements: Sequence[Measurement], name: str = "ab", 
     return made_up.write(folder / f"{name}.jsonl", every, sides=made_up.TWO_SIDES, planned=len({each.series for each in every}), **options)
 
 
-def call(folder: Path, *arguments: str) -> Done:
-    with contextlib.chdir(folder):
-        result = CliRunner().invoke(dlbench, arguments, standalone_mode=False)
-    if isinstance(result.exception, DlbenchError):
-        return Done(int(result.exception.exit_code), result.stdout, str(result.exception))
-    if result.exception:
-        raise result.exception
-    return Done(int(result.return_value or 0), result.stdout, result.stderr)
+def compared(folder: Path, *arguments: str) -> Done:
+    return front_door.in_process(folder, "compare", "ab.jsonl", "--by", "run", *arguments)
 
 
-def verdicts(folder: Path, *arguments: str) -> tuple[int, dict[str, tuple[str, str]]]:
-    done = call(folder, "compare", "ab.jsonl", "--by", "run", "--format", "json", *arguments)
+def verdicts(folder: Path) -> tuple[int, dict[str, tuple[str, str]]]:
+    """The exit code, and the verdict and the note of each case."""
+    done = compared(folder, "--format", "json")
     return done.code, {row["compare.case"]: (row["compare.verdict"], row["compare.note"] or "") for row in json.loads(done.out)}
 
 
 def test_b_is_compared_with_a_at_the_threshold_of_rounds_measured_in_turn(tmp_path: Path) -> None:
-    write(tmp_path, on("a", ONE), on("b", ONE, 1.05), on("a", TWO), on("b", TWO))
-    done = call(tmp_path, "compare", "ab.jsonl", "--by", "run")
-    assert (done.code, done.out.splitlines()[0]) == (3, "ab:b against ab:a, on cpu")
-    assert done.out.endswith("1 slower, 1 same; exit 3\n")
+    write(tmp_path, on("a"), on("b", 1.05), on("a", 1, TWO), on("b", 1, TWO))
+    done = compared(tmp_path)
+    assert (done.code, done.out.splitlines()[0], done.out.splitlines()[-1]) == (3, "ab:b against ab:a, on cpu", "1 slower, 1 same; exit 3")
     assert done.err == "note: the sides differ, a against b: side.environ.SPEED: 'a' against 'b'\n"
-    assert call(tmp_path, "compare", "ab.jsonl", "--by", "case.run", "--threshold", "10%").code == 0
+    assert front_door.in_process(tmp_path, "compare", "ab.jsonl", "--by", "case.run", "--threshold", "10%").code == 0
+
+
+KILLED = made_up.ended(ONE, Status.CRASHED, "killed")
 
 
 @pytest.mark.parametrize(
     ("base", "new", "verdict", "code"),
     [
-        (on("a", ONE), [made_up.ended(ONE, Status.CRASHED, "killed")], "failed", 5),
-        (on("a", ONE), [made_up.ended(ONE, Status.OOM, "too large")], "failed", 5),
-        ([made_up.ended(ONE, Status.CRASHED, "killed")], on("b", ONE), "incomparable", 0),
-        (on("a", ONE), [], "missing", 5),
-        ([], on("b", ONE), "new", 0),
+        (on("a"), [KILLED], "failed", 5),
+        (on("a"), [made_up.ended(ONE, Status.OOM, "too large")], "failed", 5),
+        ([KILLED], on("b"), "incomparable", 0),
+        (on("a"), [], "missing", 5),
+        ([], on("b"), "new", 0),
+        # Flags and threads that an environment sets are part of what is compared.
+        (on("a"), on("b", 1.2, threads=4, math={"tf32": True}), "slower", 3),
     ],
 )
-def test_what_one_side_lacks_is_never_a_silent_pass(
-    tmp_path: Path, base: list[Measurement], new: list[Measurement], verdict: str, code: int
-) -> None:
+def test_a_side_that_lacks_a_case_is_never_a_silent_pass(tmp_path: Path, base: Rounds, new: Rounds, verdict: str, code: int) -> None:
     sided = [[replace(each, side=side) for each in some] for side, some in (("a", base), ("b", new))]
-    write(tmp_path, *sided, on("a", TWO), on("b", TWO))
+    write(tmp_path, *sided, on("a", 1, TWO), on("b", 1, TWO))
     found = verdicts(tmp_path)
     assert (found[0], found[1][ONE.id][0], found[1][TWO.id][0]) == (code, verdict, "same")
 
 
-def test_flags_and_threads_that_an_environment_sets_are_part_of_what_is_compared(tmp_path: Path) -> None:
-    write(tmp_path, on("a", ONE), on("b", ONE, 1.2, threads=4, math={"tf32": True}))
-    assert verdicts(tmp_path)[0] == 3
+MANY = [made_up.case("matmul", n=n) for n in range(1, 101)]
+FIRST = "measured again; the first rounds said slower by "
 
 
-def again(factor: float, rounds: Sequence[float] = TEN) -> tuple[list[Measurement], list[Measurement]]:
-    return on("a-confirm", ONE, 1, rounds), on("b-confirm", ONE, factor, rounds)
+@pytest.mark.parametrize(
+    ("cases", "first", "again", "rounds", "code", "verdict", "note"),
+    [
+        ([ONE, TWO], 1.05, 1.0, 10, 0, "same", f"{FIRST}+5.0 %"),
+        ([ONE, TWO], 1.05, 1.2, 10, 3, "slower", f"{FIRST}+5.0 %"),
+        # Five rounds carry three cases, not a hundred: they can confirm one of a hundred.
+        (MANY, 1.2, 1.2, 5, 3, "slower", f"{FIRST}+20.0 %"),
+        ([ONE, TWO], 1.2, 1.0, 3, 3, "slower", "not confirmed: too few rounds: in 4 tests none could have been called slower"),
+    ],
+)
+def test_a_case_measured_again_is_decided_by_those_rounds_alone_if_they_can_decide(
+    tmp_path: Path, cases: list[made_up.Case], first: float, again: float, rounds: int, code: int, verdict: str, note: str
+) -> None:
+    sides = [on(side, first if (side, case) == ("b", ONE) else 1.0, case) for case in cases for side in ("a", "b")]
+    write(tmp_path, *sides, on("a-confirm", 1, ONE, TEN[:rounds]), on("b-confirm", again, ONE, TEN[:rounds]))
+    ended, found = verdicts(tmp_path)
+    assert (ended, found[ONE.id][0], found[TWO.id][0]) == (code, verdict, "same")
+    assert found[ONE.id][1].startswith(note)
 
 
-def test_what_was_measured_again_is_decided_by_those_rounds_alone(tmp_path: Path) -> None:
-    first = (on("a", ONE), on("b", ONE, 1.05), on("a", TWO), on("b", TWO))
-    write(tmp_path, *first, *again(1.0))
-    code, found = verdicts(tmp_path)
-    assert (code, found[ONE.id], found[TWO.id]) == (
-        0, ("same", "measured again; the first rounds said slower by +5.0 %"), ("same", ""),
-    )  # fmt: skip
-
-
-def test_a_confirmed_change_fails_and_says_what_both_said(tmp_path: Path) -> None:
-    write(tmp_path, on("a", ONE), on("b", ONE, 1.05), on("a", TWO), on("b", TWO), *again(1.2))
-    code, found = verdicts(tmp_path)
-    assert (code, found[ONE.id]) == (3, ("slower", "measured again; the first rounds said slower by +5.0 %"))
-
-
-def test_the_correction_counts_only_what_was_measured_again(tmp_path: Path) -> None:
-    """Five rounds carry three cases, not a hundred: they can confirm one of a hundred."""
-    many = [made_up.case("matmul", n=n) for n in range(1, 101)]
-    first = [on(side, each, 1.2 if side == "b" and each == many[0] else 1.0) for each in many for side in ("a", "b")]
-    write(tmp_path, *first, *again(1.2, TEN[:5]))
-    code, found = verdicts(tmp_path)
-    assert (code, found[ONE.id][0]) == (3, "slower")
-
-
-def test_rounds_that_can_decide_nothing_leave_the_first_verdict(tmp_path: Path) -> None:
-    write(tmp_path, on("a", ONE), on("b", ONE, 1.2), on("a", TWO), on("b", TWO), *again(1.0, TEN[:3]))
-    code, found = verdicts(tmp_path)
-    assert (code, found[ONE.id][0]) == (3, "slower")
-    assert found[ONE.id][1].startswith("not confirmed: too few rounds")
-
-
-def test_what_the_first_rounds_could_not_see_counts_no_more_where_fresh_ones_could(tmp_path: Path) -> None:
+def test_a_change_that_the_first_rounds_could_not_exclude_is_excluded_by_fresh_ones(tmp_path: Path) -> None:
     varying = [made_up.Memory(host_peak_bytes=each << 30) for each in (1, 4, 2, 3, 5, 1, 4, 2, 3, 5)]
-    first = [
-        [replace(each, memory=memory) for each, memory in zip(side, varying, strict=True)] for side in (on("a", ONE), on("b", ONE, 1.05))
-    ]
-    write(tmp_path, *first)
-    assert "memory may be up to" in call(tmp_path, "compare", "ab.jsonl", "--by", "run").out
-    write(tmp_path, *first, *again(1.0), name="again")
-    done = call(tmp_path, "compare", "again.jsonl", "--by", "run")
-    assert (done.code, done.out.splitlines()[-1], "is not excluded" in done.err) == (0, "1 same; exit 0", False)
+    sides = [[replace(each, memory=memory) for each, memory in zip(side, varying, strict=True)] for side in (on("a"), on("b", 1.05))]
+    write(tmp_path / "first", *sides)
+    write(tmp_path / "again", *sides, on("a-confirm"), on("b-confirm"))
+    first, again = compared(tmp_path / "first"), compared(tmp_path / "again")
+    assert ("memory may be up to" in first.out, "is not excluded" in again.err) == (True, False)
+    assert (again.code, again.out.splitlines()[-1]) == (0, "1 same; exit 0")
 
 
-def test_an_ab_file_is_no_side_of_a_comparison(tmp_path: Path) -> None:
-    write(tmp_path, on("a", ONE), on("b", ONE))
-    made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(ONE, made_up.flat(TEN)))
-    for files in (("ab.jsonl", "run.jsonl"), ("run.jsonl", "ab.jsonl")):
-        done = call(tmp_path, "compare", *files)
-        assert (done.code, done.out) == (2, "")
-        assert done.err == "a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run"
-
-
-def test_export_tells_the_sides_apart(tmp_path: Path) -> None:
-    write(tmp_path, on("a", ONE), on("b", ONE, 2.0))
-    rows = call(tmp_path, "export", "ab.jsonl", "--to", "csv").out.splitlines()
-    run = rows[0].split(",").index("case.run")
-    assert [row.split(",")[run] for row in rows[1:]] == ["ab:a", "ab:b"]
-    call(tmp_path, "export", "ab.jsonl", "--to", "pyperf", "-o", "ab.json")
-    names = [each["metadata"]["name"] for each in json.loads((tmp_path / "ab.json").read_text())["benchmarks"]]
-    assert names == ["a: matmul[n=1]@cpu", "b: matmul[n=1]@cpu"]
-    assert call(tmp_path, "show", "ab.json").code == 0
-    call(tmp_path, "export", "ab.jsonl", "--to", "bencher", "-o", "bencher.json")
-    assert list(json.loads((tmp_path / "bencher.json").read_text())) == names
-
-
-def test_an_ab_file_is_not_gone_on_with(tmp_path: Path) -> None:
-    path = write(tmp_path, on("a", ONE), finished=False)
+def test_an_ab_file_is_no_side_of_a_comparison_and_can_not_be_resumed(tmp_path: Path) -> None:
+    path = write(tmp_path, on("a"), finished=False)
     before = path.read_bytes()
-    shown = call(tmp_path, "show", "ab.jsonl")
+    made_up.write(tmp_path / "run.jsonl", timed())
+    for files in (("ab.jsonl", "run.jsonl"), ("run.jsonl", "ab.jsonl")):
+        done = front_door.in_process(tmp_path, "compare", *files)
+        assert (done.code, done.out) == (2, "")
+        assert "a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run" in done.err
+    shown = front_door.in_process(tmp_path, "show", "ab.jsonl")
     assert shown.err.splitlines()[0].endswith("start it again, as an A/B can't be resumed")
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("sides", "wrong"),
-    [
-        (3, "sides: Expected `object`, got `int`"),
-        ({"a": {}, "b": {"stack": []}}, "sides: Expected `object`, got `array` - at `$[...].stack`"),
-    ],
-)
-def test_sides_that_are_none_are_a_damaged_header(tmp_path: Path, sides: Any, wrong: str) -> None:
-    made_up.write(tmp_path / "ab.jsonl", on("a", ONE), sides=sides)
-    done = call(tmp_path, "compare", "ab.jsonl", "--by", "run")
-    assert (done.code, done.err) == (
-        2, f"ab.jsonl, line 1: in the header, {wrong}; the file was edited or damaged",
-    )  # fmt: skip
+def test_export_distinguishes_the_sides(tmp_path: Path) -> None:
+    write(tmp_path, on("a"), on("b", 2.0))
+    rows = front_door.in_process(tmp_path, "export", "ab.jsonl", "--to", "csv").out.splitlines()
+    run = rows[0].split(",").index("case.run")
+    assert [row.split(",")[run] for row in rows[1:]] == ["ab:a", "ab:b"]
+    for form in ("pyperf", "bencher"):
+        front_door.in_process(tmp_path, "export", "ab.jsonl", "--to", form, "-o", f"{form}.json")
+    pyperf, bencher = (json.loads((tmp_path / f"{form}.json").read_text()) for form in ("pyperf", "bencher"))
+    names = [each["metadata"]["name"] for each in pyperf["benchmarks"]]
+    assert names == list(bencher) == ["a: matmul[n=1]@cpu", "b: matmul[n=1]@cpu"]
+    assert front_door.in_process(tmp_path, "show", "pyperf.json").code == 0
 
 
-@given(st.integers(1, 9), st.integers(0, 2**32), st.integers(0, 99), st.booleans())
-def test_a_round_has_both_sides_of_a_case_next_to_each_other_and_all_in_random_order(cases: int, seed: int, number: int, two: bool) -> None:
-    sides = [Side({"cpu": None}, name=name) for name in (("a", "b") if two else (None,))]
-    tasks = [Task(made_up.case(n=n), side) for side in sides for n in range(cases)]
+def tasks_of(cases: int, *sides: str | None) -> list[Task]:
+    return [Task(made_up.case(n=n), Side({"cpu": None}, name=name)) for name in sides for n in range(cases)]
+
+
+@given(st.integers(1, 9), st.integers(0, 2**32), st.integers(0, 99), st.sampled_from([("a", "b"), (None,)]))
+def test_a_round_has_both_sides_of_a_case_next_to_each_other(cases: int, seed: int, number: int, sides: tuple[str | None, ...]) -> None:
+    tasks = tasks_of(cases, *sides)
     order = in_balanced_order(tasks, seed, number)
     assert sorted(task.series for task in order) == sorted(task.series for task in tasks)
     ids = [task.case.id for task in order]
-    assert all(first == second for first, second in zip(ids[:: len(sides)], ids[len(sides) - 1 :: len(sides)], strict=True))
+    assert ids[:: len(sides)] == ids[len(sides) - 1 :: len(sides)]
 
 
 def first_sides(tasks: Sequence[Task], number: int) -> dict[str, str | None]:
@@ -190,7 +151,7 @@ def first_sides(tasks: Sequence[Task], number: int) -> dict[str, str | None]:
 
 
 def test_an_odd_round_reverses_the_order_of_the_sides_and_even_ones_draw_it() -> None:
-    tasks = [Task(made_up.case(n=n), Side({"cpu": None}, name=name)) for name in ("a", "b") for n in range(9)]
+    tasks = tasks_of(9, "a", "b")
     rounds = [first_sides(tasks, number) for number in range(100)]
     for even, odd in zip(rounds[::2], rounds[1::2], strict=True):
         assert all({even[case], odd[case]} == {"a", "b"} for case in even)
@@ -207,44 +168,33 @@ def test_an_odd_round_reverses_the_order_of_the_sides_and_even_ones_draw_it() ->
     ("order", "factor", "verdict", "code"),
     [(BALANCED, 1.15, "slower", 3), (BALANCED, 1 / 1.15, "faster", 0), (BALANCED, 1.0, "inconclusive", 4), (None, 1.15, "inconclusive", 4)],
 )
-def test_taken_cpus_strike_sides_in_balanced_order_alike_so_a_change_stands_and_no_change_does_not(
-    tmp_path: Path, order: str | None, factor: float, verdict: str, code: int
-) -> None:
-    sides = [on("a", ONE), on("b", ONE, factor)]
+def test_taken_cpus_strike_balanced_sides_alike(tmp_path: Path, order: str | None, factor: float, verdict: str, code: int) -> None:
+    sides = [on("a"), on("b", factor)]
     write(tmp_path, *[[replace(each, throttling=Throttling(waiting=0.5)) for each in side] for side in sides], order=order)
     found, by_case = verdicts(tmp_path)
     assert (found, by_case[ONE.id][0]) == (code, verdict)
     assert "disturbed in 10 of 10 rounds: waited for a CPU for 50.0 % of its time" in by_case[ONE.id][1]
     assert ("CPUs taken" in by_case[ONE.id][1]) == (verdict == "inconclusive")
-    warming = [[replace(each, samples=replace(each.samples, steady=False)) for each in side if each.samples] for side in sides]
-    write(tmp_path, *warming, name="warming", order=order)
-    done = call(tmp_path, "compare", "warming.jsonl", "--by", "run")
-    assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
+    warming = tmp_path / "warming"
+    write(warming, on("a", steady=False), on("b", factor, steady=False), order=order)
+    assert verdicts(warming)[1][ONE.id][0] == "inconclusive"
 
 
-def spinning(side: str | None, left_out: int) -> list[Measurement]:
-    """Rounds of a case of which a thread of its own spins in so many blocks more, which do not count."""
+def spinning(side: str | None, left_out: int) -> Rounds:
+    """Rounds of a case whose own thread spins in so many blocks more, which do not count."""
     rounds = made_up.rounds_of(ONE, [[each] * 10 + [3 * each] * left_out for each in TEN], side=side)
-    for each in rounds:
-        assert each.samples
-        each.samples = replace(each.samples, wait_s=(0.0,) * 10 + (1.0,) * left_out)
-    return rounds
+    waits = (0.0,) * 10 + (1.0,) * left_out
+    return [replace(each, samples=each.samples and replace(each.samples, wait_s=waits)) for each in rounds]
 
 
 APART = "threads waited for a CPU in 9.1 % of its blocks and in 0.0 % of those of the base, which are left out"
 
 
-@pytest.mark.parametrize(
-    ("left_out", "order", "verdict"),
-    [(1, BALANCED, "inconclusive"), (0, BALANCED, "same"), (1, None, "same")],
-)
-def test_sides_that_leave_out_different_shares_of_their_blocks_are_not_the_same(
-    tmp_path: Path, left_out: int, order: str | None, verdict: str
-) -> None:
+@pytest.mark.parametrize(("left_out", "order", "verdict"), [(1, BALANCED, "inconclusive"), (0, BALANCED, "same"), (1, None, "same")])
+def test_sides_that_leave_out_other_shares_are_not_the_same(tmp_path: Path, left_out: int, order: str | None, verdict: str) -> None:
     write(tmp_path, spinning("a", 0), spinning("b", left_out), order=order)
-    _, by_case = verdicts(tmp_path)
-    assert by_case[ONE.id][0] == verdict
-    assert (APART in by_case[ONE.id][1]) == (verdict == "inconclusive")
+    found, note = verdicts(tmp_path)[1][ONE.id]
+    assert (found, APART in note) == (verdict, verdict == "inconclusive")
 
 
 @pytest.mark.parametrize(
@@ -259,6 +209,6 @@ def test_so_are_stored_runs_unless_others_may_be_why(tmp_path: Path, other_cpus:
     for name, left_out, cpus in zip(("base", "new"), (0, 1), other_cpus, strict=True):
         states = [RoundState(number, 9.0, cpus, 0.0) for number in range(len(TEN))]
         made_up.write(tmp_path / f"{name}.jsonl", spinning(None, left_out), states=states)
-    done = call(tmp_path, "compare", "base.jsonl", "new.jsonl")
+    done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl")
     assert done.out.splitlines()[-1] == f"1 {verdict}; exit {4 if verdict == 'inconclusive' else 0}"
     assert (f"{APART}, though others took hardly any CPU time" in " ".join(done.out.split())) == (verdict == "inconclusive")

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.export.formats import DOCUMENTS, Timed, not_exported, timed_and_others
-from dlbench.analysis.export.tabular import NEEDS_NAME
+from dlbench.analysis.export.formats import DOCUMENTS, not_exported, timed_and_others
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Status
 from dlbench.core.store import RunFile
@@ -25,45 +24,34 @@ def run_of(measurements: list[Measurement], header: Mapping[str, Any] = MappingP
     return RunFile(Path("run.jsonl"), dict(header), tuple(measurements), {}, torn=False)
 
 
-def timed(measurements: list[Measurement]) -> list[Timed]:
-    return timed_and_others(run_of(measurements))[0]
-
-
-ONE_FILE = [document for name, document in DOCUMENTS.items() if name not in NEEDS_NAME]
-
-
-def both_directions(cases: list[Timed]) -> Any:
-    return DOCUMENTS["github-action-benchmark"](run_of([]), cases)
-
-
 def exported(to: str, measurements: list[Measurement]) -> Any:
-    return DOCUMENTS[to](run_of(measurements), timed(measurements))
+    run = run_of(measurements)
+    return DOCUMENTS[to](run, timed_and_others(run)[0])
+
+
+HALF = made_up.rounds_of(CASE, [[0.5]])
 
 
 def test_what_a_header_does_not_say_is_left_out() -> None:
-    assert exported("google-benchmark", made_up.rounds_of(CASE, [[0.5]]))["context"] == {
-        "host_name": "",
-        "executable": "dlbench",
-        "library_build_type": "release",
-        "cpu_time": "repeats real_time",
-    }
-    assert exported("pyperf", made_up.rounds_of(CASE, [[0.5]]))["metadata"] == {"unit": "second"}
+    context = {"host_name": "", "executable": "dlbench", "library_build_type": "release", "cpu_time": "repeats real_time"}
+    assert exported("google-benchmark", HALF)["context"] == context
+    assert exported("pyperf", HALF)["metadata"] == {"unit": "second"}
 
 
-def test_from_six_rounds_on_the_range_is_the_interval() -> None:
-    cases = timed(made_up.rounds_of(CASE, made_up.flat([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])))
-    (entry,) = both_directions(cases)["smaller-is-better"]
-    assert (entry["value"], entry["range"]) == (5000.0, "± 3000.0")  # the second of nine to the second last
-    assert entry["extra"].endswith("\nrange: half of the 95 % interval")
-    assert DOCUMENTS["bencher"](run_of([]), cases)[ID]["latency"] == {"value": 5e9, "lower_value": 2e9, "upper_value": 8e9}
+NINE = made_up.rounds_of(CASE, made_up.flat([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]))
+INTERVAL = {"range": "± 3000.0", "extra": f"rounds: 9\ndevice: {made_up.CPU}\nrange: half of the 95 % interval"}
 
 
-def test_one_round_has_no_range() -> None:
-    cases = timed(made_up.rounds_of(CASE, [[0.5]]))
-    assert both_directions(cases)["smaller-is-better"] == [
-        {"name": ID, "unit": "ms", "value": 500.0, "extra": f"rounds: 1\ndevice: {made_up.CPU}"}
-    ]
-    assert DOCUMENTS["bencher"](run_of([]), cases)[ID]["latency"] == {"value": 5e8}
+@pytest.mark.parametrize(
+    ("measurements", "latency", "entry"),
+    [
+        (NINE, {"value": 5e9, "lower_value": 2e9, "upper_value": 8e9}, {"value": 5000.0, **INTERVAL}),  # the second of nine to the eighth
+        (HALF, {"value": 5e8}, {"value": 500.0, "extra": f"rounds: 1\ndevice: {made_up.CPU}"}),
+    ],
+)
+def test_from_six_rounds_on_the_range_is_the_interval_and_one_has_none(measurements: Any, latency: Any, entry: Any) -> None:
+    assert exported("bencher", measurements)[ID]["latency"] == latency
+    assert exported("github-action-benchmark", measurements)["smaller-is-better"] == [{"name": ID, "unit": "ms", **entry}]
 
 
 @pytest.mark.parametrize(
@@ -77,27 +65,22 @@ def test_one_round_has_no_range() -> None:
     ],
 )
 def test_throughput_is_of_items_or_else_of_operations(counts: dict[str, Any], throughputs: list[Any], measures: list[str]) -> None:
-    cases = timed(made_up.rounds_of(CASE, [[0.5]], memory=Memory(), **counts))
-    bigger = both_directions(cases)["bigger-is-better"]
+    run = made_up.rounds_of(CASE, [[0.5]], memory=Memory(), **counts)
+    bigger = exported("github-action-benchmark", run)["bigger-is-better"]
     assert [(entry["unit"], entry["value"]) for entry in bigger] == throughputs
-    assert list(DOCUMENTS["bencher"](run_of([]), cases)[ID]) == measures
+    assert list(exported("bencher", run)[ID]) == measures
 
 
 def test_peak_memory_is_that_of_the_accelerator_where_there_is_one() -> None:
-    cases = timed(made_up.rounds_of(made_up.case("noop", "cuda:0"), [[0.5]]))
-    assert DOCUMENTS["bencher"](run_of([]), cases)["noop[]@cuda:0"]["peak-memory"] == {"value": 5.0 * (1 << 20)}
+    on_gpu = exported("bencher", made_up.rounds_of(made_up.case("noop", "cuda:0"), [[0.5]]))
+    assert on_gpu["noop[]@cuda:0"]["peak-memory"] == {"value": 5.0 * (1 << 20)}
 
 
 def test_only_ok_cases_with_times_are_exported_in_the_order_of_the_table() -> None:
-    good, bad, odd, still = (made_up.case("matmul", n=n) for n in (16, 32, 64, 128))
-    measurements = [
-        *made_up.rounds_of(good, [[0.5]]),
-        made_up.without_rounds(made_up.rounds_of(odd, [[0.5]])[0]),
-        *made_up.rounds_of(made_up.case("matmul", n=8), [[0.5]]),
-        *made_up.rounds_of(still, [[0.5, 0.0]]),
-        *made_up.rounds_of(bad, [[0.5]]),
-        made_up.ended(bad, Status.OOM, "out of\nmemory", 1),
-    ]
+    eight, good, bad, odd, still = (made_up.rounds_of(made_up.case("matmul", n=n), [[0.5]]) for n in (8, 16, 32, 64, 128))
+    zero = made_up.rounds_of(still[0].case, [[0.5, 0.0]])
+    oom = made_up.ended(bad[0].case, Status.OOM, "out of\nmemory", 1)
+    measurements = [*good, made_up.without_rounds(odd[0]), *eight, *zero, *bad, oom]
     found, untimed = timed_and_others(run_of(measurements))
     assert [case.id for case in found] == ["matmul[n=8]@cpu", "matmul[n=16]@cpu"]
     assert list(untimed.items()) == [
@@ -105,10 +88,9 @@ def test_only_ok_cases_with_times_are_exported_in_the_order_of_the_table() -> No
         ("it reports values, not times", ["matmul[n=64]@cpu"]),
         ("a block reads as zero, or as longer than anybody waits", ["matmul[n=128]@cpu"]),
     ]
-    first, second, _ = untimed.items()
-    assert not_exported(dict([first, (second[0], [*second[1], "x"])]), 5) == [
-        "1 of 5 cases not exported, oom: out of memory: matmul[n=32]@cpu",
-        "2 of 5 cases not exported, it reports values, not times: matmul[n=64]@cpu, x",
+    assert not_exported({**untimed, "it reports values, not times": ["a", "b", "c"]}, 7)[:2] == [
+        "1 of 7 cases not exported, oom: out of memory: matmul[n=32]@cpu",
+        "3 of 7 cases not exported, it reports values, not times: a, b and 1 more",
     ]
 
 
@@ -130,6 +112,5 @@ json_values = st.recursive(
 def test_whatever_a_file_holds_is_exported_as_json_or_named(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
     run = run_of(made_up.rounds_of(made_up.case("w", p=parameter), blocks, items=items), {"environment": environment, "dlbench": parameter})
     cases, _ = timed_and_others(run)
-    exports = [document(run, cases) for document in ONE_FILE]
-    for data in (*exports, both_directions(cases)):
-        json.dumps(data, allow_nan=False)
+    for document in DOCUMENTS.values():
+        json.dumps(document(run, cases), allow_nan=False)

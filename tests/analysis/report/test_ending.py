@@ -1,7 +1,7 @@
 """The end of a screen: what it may say, at any width, of the committed references and of made-up files."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
 from itertools import chain
@@ -12,37 +12,23 @@ import formats
 import front_door
 import made_up
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 
 from dlbench.analysis.answers import answers, topics
-from dlbench.analysis.answers.engine.question import (
-    CPU_ONLY,
-    MOST,
-    MOST_OF_QUALIFIER,
-    MOST_TAGS,
-    Answer,
-    Missing,
-    Question,
-    Tag,
-    cut,
-)
+from dlbench.analysis.answers.engine.question import CPU_ONLY, MOST, MOST_OF_QUALIFIER, MOST_TAGS, Answer, Missing, Question, Tag, cut
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import sentences, terminal
-from dlbench.analysis.report.terminal import MOST as MOST_LINES
-from dlbench.analysis.report.terminal import End, answer_lines
+from dlbench.analysis.report.terminal import End
 from dlbench.cli import output
 from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Status
-from dlbench.core.units import one_line
 
 pytestmark = pytest.mark.usefixtures("earlier_files")
 
 TOPICS = topics()
-WIDTHS = (100, 80, 60, 40, 20)
+WIDTHS = (100, 60, 40, 20)
 REFERENCES = sorted((front_door.ROOT / "results" / "reference").glob("*/*.jsonl"))
 SUITES = {path.stem for path in (front_door.ROOT / "suites").glob("*.toml")}
 LONG = "n" * 200
@@ -51,8 +37,8 @@ CHECKS = {"fp32": SpotCheck(True, 3e-7, 1e-5, 1e-7), "bf16": SpotCheck(True, 0.0
 
 def timed(seconds: float, workload: str, device: str = "cuda:0", items: int = 8, **params: Any) -> list[Measurement]:
     """Seven rounds of a case around so many seconds."""
-    a_case = made_up.case(workload, device, **params)
-    return made_up.rounds_of(a_case, made_up.flat([seconds * each for each in made_up.SEVEN]), items=items)
+    rounds = made_up.flat([seconds * each for each in made_up.SEVEN])
+    return made_up.rounds_of(made_up.case(workload, device, **params), rounds, items=items)
 
 
 def with_a_card(model: str = "resnet18") -> list[Measurement]:
@@ -88,8 +74,8 @@ def with_formats() -> list[Measurement]:
     found = []
     for at, name in enumerate(("fp32", "bf16", "binary", *(f"format_{number}" for number in range(9)), LONG)):
         for rate in range(4):
-            gap = -0.2 if (at + rate) % 3 == 1 else -0.02 * (at % 2)
-            gaps = [gap * (seed != at % 7) for seed in range(6)] if at else [0.0] * 6
+            gap = 0.0 if not at else -0.2 if (at + rate) % 3 == 1 else -0.02 * (at % 2)
+            gaps = [gap * (seed != at % 7) for seed in range(6)]
             found += formats.training(name, gaps, diverged=at % 4, rate=rate / 100, network="network" if rate % 2 else LONG)
     return found
 
@@ -116,24 +102,16 @@ def results_of(folder: Path, runs: Sequence[Sequence[Measurement]]) -> Results:
     return collect(paths)
 
 
-def printed(shown: RenderableType, width: int) -> list[str]:
-    """The lines of a screen so wide, in characters of one column."""
-    file = StringIO()
-    Console(file=file, width=width, force_terminal=False).print(shown)
-    return file.getvalue().splitlines()
-
-
-def rendered(found: Sequence[Answer | Missing], width: int) -> list[str]:
-    """The lines of answers."""
-    return printed(Group(*answer_lines(found, width)), width)
-
-
-def end_of(results: Results, width: int) -> list[str]:
-    """The end of a screen of 24 rows, as a run has it."""
-    found, every = answers(results), merged(results)
+def ends_of(results: Results, found: Sequence[Answer | Missing], *widths: int) -> dict[int, list[str]]:
+    """The lines at the end of a screen of 24 rows, as a run has them, by its width."""
+    every = merged(results)
     shared, marks = sentences.shared_marks(every.rows), sentences.marks(every.rows, every)
-    asked = output.left_open(found, with_time=True)
-    return printed(End(every, found, marks, shared, asked, MOST_LINES), width)
+    end = End(every, found, marks, shared, output.left_open(found, with_time=True), terminal.MOST)
+    ends = {}
+    for width in widths:
+        Console(file=(file := StringIO()), width=width, force_terminal=False).print(end)
+        ends[width] = file.getvalue().splitlines()
+    return ends
 
 
 def hold(results: Results) -> None:
@@ -142,43 +120,36 @@ def hold(results: Results) -> None:
     first = [each.question.topic for each in found if isinstance(each, Answer) and each.label == CPU_ONLY]
     assert [each.question.topic for each in found] == [*first, *(topic for topic in TOPICS if topic not in first)]
     labels = [each.label or each.question.topic for each in found if isinstance(each, Answer) and each.lines]
-    for width in WIDTHS:
-        end = end_of(results, width)
-        assert max(map(cell_len, end)) <= max(width, 12)
-        assert width == 20 or len(end) <= MOST_LINES
-        at = [
-            next(number for number, line in enumerate(end) if line.startswith(label.ljust(terminal.LABEL)))
-            for label in dict.fromkeys(labels)
-        ]
-        assert at == sorted(at)
-        opened = [number for number, line in enumerate(end) if line.startswith(("open ", "open:"))]
+    ends = ends_of(results, found, *WIDTHS, 10_000)
+    for width, end in ends.items():
+        assert max(map(cell_len, end)) <= width
+        assert width == 20 or len(end) <= terminal.MOST
+        first_words = [line[: terminal.LABEL].rstrip() for line in end]
+        at = [first_words.index(label) for label in dict.fromkeys(labels)]
+        opened = [number for number, word in enumerate(first_words) if word == "open" or word.startswith("open:")]
+        assert [*at, *opened] == sorted([*at, *opened])
         assert len(opened) == any(isinstance(each, Missing) and bool(each.commands) for each in found)
-        assert not at or not opened or at[-1] < opened[0]
         assert not [line for line in end if line.startswith("serving") or "–" in line]
-    assert " · ".join(end_of(results, 10_000)[:1]).rpartition(" · ")[2].startswith(("usable", "not usable", "nothing measured"))
-    broken = [f"{each.question.topic}: {rule}" for each in found for rule in broken_rules(each)]
-    assert broken == []
+    assert ends[10_000][0].rpartition(" · ")[2].startswith(("usable", "not usable", "nothing measured"))
+    assert {each.question.topic: rules for each in found if (rules := broken_rules(each))} == {}
 
 
-def broken_rules(found: Answer | Missing) -> Iterator[str]:
-    """Yield what is wrong with an answer."""
+def broken_rules(found: Answer | Missing) -> list[str]:
+    """The rules for an answer that one breaks."""
     if isinstance(found, Missing):
-        if found.command and not (found.command == "dlbench run" or found.command.removeprefix("dlbench run ") in SUITES):
-            yield f"no suite: {found.command}"
-        if len(found.qualifier) > MOST_OF_QUALIFIER:
-            yield f"long: {found.qualifier}"
-        return
-    if len(found.headline) > MOST or len(found.qualifier) > MOST_OF_QUALIFIER:
-        yield f"long: {found.headline} | {found.qualifier}"
-    if not (re.search(r"\d", found.headline[:30]) or found.headline.startswith("no gain shown")):
-        yield f"no number: {found.headline}"
-    if any(float(low) <= 1 <= float(high) for low, high in INTERVAL.findall(found.headline)):
-        yield f"a ratio that may be 1: {found.headline}"
-    if len(found.tags) > MOST_TAGS or not set(found.tags) <= set(Tag):
-        yield f"tags: {found.tags}"
-    yield from (f"{len(each.split())} words: {each}" for each in (*found.sentences, *found.weaknesses) if len(each.split()) > 25)
-    for text in (f"{found.headline} {found.qualifier}", *chain(*found.lines)):
-        yield from (f"in no table: {token} of {text}" for token in not_in_tables(found, text))
+        command = (found.command or "dlbench run").removeprefix("dlbench run").strip()
+        rules = {f"no suite: {command}": command not in {"", *SUITES}, "a long qualifier": len(found.qualifier) > MOST_OF_QUALIFIER}
+        return [rule for rule, is_broken in rules.items() if is_broken]
+    rules = {
+        "long": len(found.headline) > MOST or len(found.qualifier) > MOST_OF_QUALIFIER,
+        "no number": not (re.search(r"\d", found.headline[:30]) or found.headline.startswith("no gain shown")),
+        "a ratio that may be 1": any(float(low) <= 1 <= float(high) for low, high in INTERVAL.findall(found.headline)),
+        "tags": len(found.tags) > MOST_TAGS or not set(found.tags) <= set(Tag),
+        "a long sentence": any(len(each.split()) > 25 for each in (*found.sentences, *found.weaknesses)),
+    }
+    texts = [f"{found.headline} {found.qualifier}", *chain(*found.lines)]
+    unknown = [f"{token} of {text} is in no table" for text in texts for token in not_in_tables(found, text)]
+    return [*(rule for rule, is_broken in rules.items() if is_broken), *unknown]
 
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[-+]\d+)?(?![\w.]*[A-Za-z])")
@@ -203,58 +174,35 @@ def not_in_tables(found: Answer, line: str) -> list[str]:
     return [each for each in (*NUMBER.findall(line), *(name.removeprefix("b") for name in names)) if each not in numbers]
 
 
-def test_of_all_references_together() -> None:
-    hold(collect(REFERENCES))
-
-
-@pytest.mark.parametrize("scene", SCENES)
-def test_of_made_up_files(tmp_path: Path, scene: str) -> None:
-    hold(results_of(tmp_path, SCENES[scene]()))
+@pytest.mark.parametrize("scene", ["all references", *SCENES])
+def test_an_end_has_the_answers_in_their_order_and_nothing_wider_than_the_screen(tmp_path: Path, scene: str) -> None:
+    hold(results_of(tmp_path, SCENES[scene]()) if scene in SCENES else collect(REFERENCES))
 
 
 @pytest.mark.parametrize("scene", ["one card", "two machines", "trainings in formats", "failures alone"])
 def test_what_they_look_like(tmp_path: Path, snapshot: Callable[[str, str], None], scene: str) -> None:
     results = results_of(tmp_path, SCENES[scene]())
-    texts = {f"{width} columns": "\n".join(end_of(results, width)) for width in (120, 80, 20)}
+    texts = {f"{width} columns": "\n".join(end) for width, end in ends_of(results, answers(results), 120, 80, 20).items()}
     snapshot(f"ending-{scene.replace(' ', '-')}", front_door.under_titles(texts))
-
-
-def answered(headlines: st.SearchStrategy[str]) -> st.SearchStrategy[Answer | Missing]:
-    """Answers under such lines, some of them missing."""
-    question = st.sampled_from([Question(topic, "?") for topic in TOPICS])
-    tags = st.lists(st.sampled_from(Tag), max_size=MOST_TAGS, unique=True).map(tuple)
-    lines = st.lists(st.lists(headlines, min_size=1, max_size=4).map(tuple), max_size=2).map(tuple)
-    found = st.builds(lambda question, lines, tags: Answer(question, "", "", tags, (), (), (), (), lines=lines), question, lines, tags)
-    return found | st.builds(Missing, question, st.just("as it is"), st.none())
-
-
-@given(st.lists(answered(st.text(max_size=60).map(one_line)), max_size=10, unique_by=lambda each: each.question.topic), st.integers(1, 130))
-def test_there_is_a_line_for_each_that_is_answered_and_none_is_wider_than_the_screen(found: list[Answer | Missing], width: int) -> None:
-    lines = rendered(found, width)
-    assert len(lines) == sum(len(each.lines) for each in found if isinstance(each, Answer))
-    assert max(map(cell_len, lines), default=0) <= width
 
 
 LONG_LINE = ("34.4× fp32 (30.1…38.2) in training ResNet-18", "34.4× fp32 (30.1…38.2)  train resnet18 b8", "34.4× fp32")
 TAGS = (Tag.DISTURBED, Tag.FEW_ROUNDS)
 
 
-@pytest.mark.parametrize(
-    ("width", "shared", "expected"),
-    [
-        (120, (), "34.4× fp32 (30.1…38.2) in training ResNet-18  disturbed, few rounds"),
-        (120, TAGS, "34.4× fp32 (30.1…38.2) in training ResNet-18  disturbed"),
-        (70, (), "34.4× fp32 (30.1…38.2) in training ResNet-18  disturbed"),
-        (59, (), "34.4× fp32  disturbed"),
-        (40, (), "34.4× fp32  disturbed"),
-        (30, (), "34.4× fp32"),
-        (20, (), "34.4×…"),
-    ],
-)
-def test_a_line_says_the_most_that_has_room_and_its_doubt_stays_the_longest(width: int, shared: Sequence[Tag], expected: str) -> None:
+def test_a_line_says_the_most_that_has_room_and_its_doubt_stays_the_longest() -> None:
     """Or the worse a run is, the cleaner are its lines."""
     found = Answer(Question("precision", "?"), "", "", TAGS, (), (), (), (), lines=(LONG_LINE,))
-    assert terminal.lines([found], width, shared) == [("precision", expected)]
+    expected = {
+        (120, ()): f"{LONG_LINE[0]}  disturbed, few rounds",
+        (120, TAGS): f"{LONG_LINE[0]}  disturbed",
+        (70, ()): f"{LONG_LINE[0]}  disturbed",
+        (59, ()): "34.4× fp32  disturbed",
+        (40, ()): "34.4× fp32  disturbed",
+        (30, ()): "34.4× fp32",
+        (20, ()): "34.4×…",
+    }
+    assert {room: terminal.lines([found], *room) for room in expected} == {room: [("precision", line)] for room, line in expected.items()}
 
 
 def test_a_label_stands_once_over_the_lines_that_have_it() -> None:
@@ -284,33 +232,34 @@ def test_a_machine_without_accelerator_says_why(tmp_path: Path, stack: dict[str,
     assert parts == [f"AMD EPYC 7B13, 2 threads{f', no GPU: {why}' if why else ''}", "quick, 2 cases (1 unsupported), 7 rounds", "usable"]
 
 
-def test_how_long_it_took_and_how_cases_ended_stand_in_the_first_line(tmp_path: Path) -> None:
+def test_the_first_line_says_how_long_it_took_and_how_cases_ended(tmp_path: Path) -> None:
     run = [*timed(0.1, "train_step", "cpu", batch=8), made_up.ended(made_up.case("train_step", "cpu", batch=9), Status.OOM, "no")]
     paths = [made_up.write(tmp_path / f"{name}.jsonl", run, footer={"rounds": 7, "seconds": 61.0}) for name in "ab"]
-    assert terminal.run_in_words(collect(paths[:1]))[1:] == ["quick, 2 cases (1 oom), 7 rounds, 1:01", "usable"]
-    assert terminal.run_in_words(collect(paths))[1] == "quick, 4 cases (2 oom), 7 rounds, 2:02"
+    both = [terminal.run_in_words(collect(some))[1:] for some in (paths[:1], paths)]
+    assert both == [["quick, 2 cases (1 oom), 7 rounds, 1:01", "usable"], ["quick, 4 cases (2 oom), 7 rounds, 2:02", "usable"]]
 
 
 def test_what_is_open_is_one_command_of_the_fewest_suites() -> None:
     def lack(topic: str, *commands: str) -> Missing:
         return Missing(Question(topic, "?"), "", *commands[:1], others=commands[1:])
 
-    found = [lack("batch", "dlbench run batch", "dlbench run cnn"), lack("cost", "dlbench run cnn", "dlbench run"), lack("serving")]
-    assert output.left_open(found, with_time=True) == "batch, cost: dlbench run cnn"
-    assert output.left_open([*found[1:], lack("default", "dlbench run modes")], with_time=False) == "cost, default: dlbench run cnn modes"
-    budgeted = [lack("speed-up", "dlbench run"), lack("default", "dlbench run modes")]
-    assert output.left_open(budgeted, with_time=True) == "speed-up, default: dlbench run quick modes, 18 min"
-    assert output.left_open(found[2:], with_time=True) == ""
+    batch, serving = lack("batch", "dlbench run batch", "dlbench run cnn"), lack("serving")
+    cost, default = lack("cost", "dlbench run cnn", "dlbench run"), lack("default", "dlbench run modes")
+    for found, with_time, said in (
+        ([batch, cost, serving], True, "batch, cost: dlbench run cnn"),
+        ([cost, serving, default], False, "cost, default: dlbench run cnn modes"),
+        ([lack("speed-up", "dlbench run"), default], True, "speed-up, default: dlbench run quick modes, 18 min"),
+        ([serving], True, ""),
+    ):
+        assert output.left_open(found, with_time=with_time) == said
 
 
 def test_each_word_of_trouble_is_explained_in_one_line_where_it_stands() -> None:
     marks = {mark: meaning for mark, (_, meaning) in sentences.MARKS.items()}
-    of_all_cases = (Tag.THROTTLED, Tag.DISTURBED, Tag.NOISY, Tag.UNFINISHED, Tag.FEW_ROUNDS)
-    lines = terminal.explanations(list(Tag), marks, of_all_cases)
-    assert [line for line in lines if len(line) > 80] == []
-    assert len(lines) == len(Tag) + len(marks)
-    assert [line.partition(":")[0] for line in terminal.explanations("bf16 2.00×  not checked", {})] == [Tag.NOT_CHECKED]
-    lines = ("products 63 % (gain 26)", "gain: idle 52 %", "no gain shown by bf16 over fp32")
-    assert [bool(terminal.explanations(line, {})) for line in lines] == [True, True, False]
+    lines = terminal.explanations(list(Tag), marks, (Tag.THROTTLED, Tag.DISTURBED, Tag.NOISY, Tag.UNFINISHED, Tag.FEW_ROUNDS))
+    assert ([line for line in lines if len(line) > 80], len(lines)) == ([], len(Tag) + len(marks))
+    explained = {"bf16 2.00×  not checked": [Tag.NOT_CHECKED], "products 63 % (gain 26)": ["gain"], "gain: idle 52 %": ["gain"]}
+    explained["no gain shown by bf16 over fp32"] = []
+    assert {line: [each.partition(":")[0] for each in terminal.explanations(line, {})] for line in explained} == explained
     assert [cut("cut, at a word", most) for most in (6, 8, 14)] == ["cut…", "cut, at…", "cut, at a word"]
     assert (cut(LONG, 8), cut("word", 1)) == ("nnnnnnn…", "…")
