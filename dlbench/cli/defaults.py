@@ -45,9 +45,8 @@ class Defaults:
 
 
 def in_force() -> Defaults:
-    """Return the defaults of the command that is running; none outside of one."""
-    context = click.get_current_context(silent=True)
-    return (context and context.obj) or Defaults()
+    """Return the defaults of the command that is running."""
+    return click.get_current_context().obj or Defaults()
 
 
 def without_defaults(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -102,8 +101,6 @@ def _setting(command: click.Command, called: str, name: str, value: object) -> G
         converted = option.type_cast_value(click.Context(command), given)
     except click.BadParameter as error:
         raise UsageError(f"{place}: {error.message}") from error
-    if name == "strict" and not converted:
-        raise UsageError(f"{place}: --strict can't be turned off by default, as {_REFUSED}")
     return bool(converted) if option.is_flag else given
 
 

@@ -123,12 +123,9 @@ class Tracker(Observer):
 
     def case_ended(self, measurement: Measurement) -> None:
         """Show the result that the case has in this round."""
-        self._count(measurement)
-        self.show(f"{measurement.series} {_how_ended(measurement)}")
-
-    def _count(self, measurement: Measurement) -> None:
         self._end(measurement.series)
         self._note(measurement)
+        self.show(f"{measurement.series} {_how_ended(measurement)}")
 
     def _end(self, series: Series) -> None:
         self._waiting.discard(series)
@@ -136,11 +133,6 @@ class Tracker(Observer):
 
     def _note(self, measurement: Measurement) -> None:
         self.measurements.setdefault(measurement.series, []).append(measurement)
-
-    def about(self) -> str:
-        """Return ``, about 6:12 left``; nothing while that is not known yet."""
-        left_s = self.left_s()
-        return "" if left_s is None else f", about {units.clock_time(left_s)} left"
 
     def where(self) -> str:
         """Return ``round 2 of 7, 9 of 14 cases left``."""
@@ -192,15 +184,15 @@ class _LiveTable(Tracker):
             self._programs.named()
         else:
             self._programs.renew()
-        self.current, self.doing = series, ""
-        self.draw()
+        super().case_started(series, number)
 
     def case_postponed(self, measurement: Measurement) -> None:
         self._name_others(measurement)
         super().case_postponed(measurement)
 
     def case_ended(self, measurement: Measurement) -> None:
-        self._count(measurement)
+        self._end(measurement.series)
+        self._note(measurement)
         self._news = ""
         self._renew(measurement.series, self.measurements[measurement.series])
         self._name_others(measurement)
@@ -253,7 +245,9 @@ class _LiveTable(Tracker):
         from rich.text import Text
 
         self._drawn_s = time.monotonic()
-        self._where = f"{self.where()}, {{}} gone{self.about()}"
+        left_s = self.left_s()
+        left = "" if left_s is None else f", about {units.clock_time(left_s)} left"
+        self._where = f"{self.where()}, {{}} gone{left}"
         self._status = status = Text(self._with_time(), style="bold")
         doing = f"now {self.current}" if self.current else self.doing or f"writing {self._path}"
         lines = [line for line in (self._absent, self._busy or self._programs.found, self._news, doing) if line]
@@ -277,25 +271,17 @@ class _LiveTable(Tracker):
                 self._live.refresh()
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
-        """Return the table of as many cases, around the current one, as the screen has lines for above ``below``.
-
-        Cases that could not be measured here share a line at the end of the run, and have none in the table.
-        """
+        """Return the table of as many cases, around the current one, as the screen has lines for above ``below``."""
         from dlbench.analysis.report import tables
         from dlbench.analysis.report.screen import fitting, lines_of
-        from dlbench.analysis.report.sentences import common_endings
 
-        rows = self._rows
-        endings = common_endings(list(rows.values()))
-        if endings:  # seldom, and a run may have many thousand cases
-            rows = {series: row for series, row in rows.items() if row.ending not in endings} or rows
-        position = list(rows).index(self.current) if self.current in rows else 0
+        position = list(self._rows).index(self.current) if self.current in self._rows else 0
         console = self._live.console
         room = max(3, console.height - lines_of(console, below) - 1)  # one line the terminal keeps
 
         def around_current(count: int) -> "ScreenTable":
-            first = max(0, min(position - count // 2, len(rows) - count))
-            return tables.cases_table(list(rows.values())[first : first + count])
+            first = max(0, min(position - count // 2, len(self._rows) - count))
+            return tables.cases_table(list(self._rows.values())[first : first + count])
 
         # Most often as many as last time.
         self._fitting, table = fitting(console, around_current, self._fitting + 1, room)
@@ -305,6 +291,5 @@ class _LiveTable(Tracker):
         if series not in self._rows:  # those of devices that are not there share a line
             return
         row = summarise(measurements, self.policy.target)
-        signature = self.session.signatures.get(row.case.workload)
-        declared = signature.declared if signature else row.declared
+        declared = self.session.signatures[row.case.workload].declared
         self._rows[series] = replace(row, case=replace(row.case, run=row.case.side or ""), declared=declared)

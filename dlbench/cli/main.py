@@ -145,9 +145,6 @@ def main() -> None:
             sentence = "a page needs vl-convert-python and Jinja2: pip install '.[report]' in a clone"
         say(f"dlbench: {sentence}")
         code = ExitCode.USAGE
-    except MemoryError:
-        say("dlbench: out of memory; plan fewer cases, or free some")
-        code = ExitCode.INTERNAL
     except Exception as error:  # noqa: BLE001  # the last door: a traceback for the report, and never exit code 1
         import traceback
 

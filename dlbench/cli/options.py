@@ -95,12 +95,12 @@ def typed_options() -> set[str]:
     return {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
 
 
-def read_by(parse: Callable[..., Any], *more: Any) -> Callable[[str], Any]:
+def read_by(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a type of options whose value is the result of ``parse``; its ValueError becomes the error of the option."""
 
     def read(text: str) -> Any:
         try:
-            return parse(text, *more)
+            return parse(text)
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
 
@@ -128,7 +128,7 @@ rounds_type = whole(1, 1000)
 class PlanOptions:
     """Suites, and which of their cases to plan with which values."""
 
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...]
     expression: str | None = None
     overrides: tuple[str, ...] = ()
     """``axis=v1,v2`` each."""
@@ -256,10 +256,9 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         refuse_same_file(self.files)
-        check_writable(*self.files.values(), new=False)
-        check_writable(*(path for path in self.files.values() if path and path.suffix == ".jsonl"))  # a result file
-        if self.report:  # before anything is measured
-            check_writable(self.report)
+        for path in filter(None, self.files.values()):
+            check_writable(path, new=path == self.report or path.suffix == ".jsonl")  # a page and a result file are never overwritten
+        if self.report:  # what a page needs is missed before anything is measured
             import_module("dlbench.analysis.report.page")
         if self.github and not self.summary:
             raise UsageError("--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere")

@@ -2,7 +2,6 @@
 
 import secrets
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +14,7 @@ from click.core import ParameterSource
 
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
-from dlbench.cli.terminal import announce, say
+from dlbench.cli.terminal import on_screen, say
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.files import __version__
 from dlbench.core.machine import differences
@@ -23,7 +22,7 @@ from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Status
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
-from dlbench.core.units import Json, seconds
+from dlbench.core.units import Json
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.plan.cases import Signatures, check, plan, workload_names
 from dlbench.harness.plan.suite import Suite, compile_expression
@@ -42,11 +41,9 @@ def settings_for(seed: int | None = None, isolation: Isolation | None = None) ->
     """Return the settings for this machine, with the default policy; without a seed one is drawn."""
     cpu = machine.describe_cpu()
     default: Isolation = "fork" if sys.platform == "linux" else "spawn"  # fork where it is known to be safe
-    context = click.get_current_context(silent=True)
-    began = (context.meta if context else {}).get(BEGAN, time.monotonic())
-    return RunSettings(
-        Policy(), secrets.randbits(32) if seed is None else seed, isolation or default, cpu.usable_threads(), began, cpu.usable_cpus()
-    )
+    began = click.get_current_context().meta[BEGAN]
+    drawn = secrets.randbits(32) if seed is None else seed
+    return RunSettings(Policy(), drawn, isolation or default, cpu.usable_threads(), began, cpu.usable_cpus())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +67,14 @@ class OpenSide:
 def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption) -> Iterator[OpenSide]:
     """Start a worker and ask it for its devices and workloads; end it afterwards. Raises WorkerError where it can't say."""
     programs = OtherPrograms()
-    announce(f"starting torch{'' if side.name is None else f' of side {side.name}'} …")
+    if on_screen():
+        say(f"starting torch{'' if side.name is None else f' of side {side.name}'} …")
     mode: Mode = "fork" if settings.isolation == "fork" else "stay"
     layout = layout_seed(settings.seed, 0, side.name)
     with WorkerProcess(mode, settings.threads, layout, interruption, side.interpreter) as worker:
         hello = handshake(worker, side.plugins, workload_names(suites), settings.threads, side.not_from)
-        yield OpenSide(replace(side, imports_once=_imported_once(hello["trials"])), worker, hello, programs)
-
-
-_LONG_IMPORT_S = 0.5
-
-
-def _imported_once(trials: Sequence[Json]) -> tuple[str, ...]:
-    """Return the plugins that a process imports once for all its cases, and note on stderr the time that others cost each case."""
-    for each in trials:
-        if (why := each["not_once"]) and each["seconds"] > _LONG_IMPORT_S:
-            say(f"note: every case imports {each['plugin']} anew, {seconds(each['seconds'])} each, as {why}")
-    return tuple(each["plugin"] for each in trials if not each["not_once"])
+        once = tuple(trial["plugin"] for trial in hello["trials"] if not trial["not_once"])  # others are imported anew for each case
+        yield OpenSide(replace(side, imports_once=once), worker, hello, programs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +157,7 @@ _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 
 def _command_words() -> list[list[str]]:
     """Return the words of the command that measures the same again, without folders: the command with its suites, then each option."""
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return []
+    context = click.get_current_context()
     words = [[str(context.command.name)]]
     for each in context.command.params:
         value = context.params[str(each.name)]

@@ -10,7 +10,7 @@ import shared_hosts
 
 
 def offered(folder, *words):
-    """What bash would be offered for the last of the words: kind and word of each."""
+    """What bash is offered for the last of the words: kind and word of each."""
     variables = {"_DLBENCH_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
     done = shared_hosts.dlbench(cwd=folder, variables=variables)
     assert (done.code, done.err) == (0, "")
@@ -18,34 +18,26 @@ def offered(folder, *words):
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "words", "kind"),
     [
-        ("dlbench co", ["compare", "contribute"]),
-        ("dlbench run mat", ["matmul"]),
-        ("dlbench run --rou", ["--rounds"]),
-        ("dlbench run --device c", ["cpu", "cuda"]),
-        ("dlbench show --topic b", ["bottleneck", "batch"]),
-        ("dlbench show run.jsonl --by d", ["device", "device_name", "dtype"]),
-        ("dlbench show run.jsonl --format j", ["json"]),
-        ("dlbench export run.jsonl --to p", ["parquet", "pyperf"]),
+        ("dlbench co", ["compare", "contribute"], "plain"),
+        ("dlbench run mat", ["matmul"], "plain"),
+        ("dlbench run --rou", ["--rounds"], "plain"),
+        ("dlbench run --device c", ["cpu", "cuda"], "plain"),
+        ("dlbench show --topic b", ["bottleneck", "batch"], "plain"),
+        ("dlbench show run.jsonl --by d", ["device", "device_name", "dtype"], "plain"),
+        ("dlbench show run.jsonl --format j", ["json"], "plain"),
+        ("dlbench export run.jsonl --to p", ["parquet", "pyperf"], "plain"),
+        *((f"dlbench {words}", [words.split()[-1]], "file") for words in ("show no", "run no/", "run --resume no", "export no")),
     ],
 )
-def test_the_words_that_begin_so_are_offered(tmp_path, line, words):
-    assert offered(tmp_path, *line.split()) == [("plain", word) for word in words]
+def test_the_words_that_begin_so_are_offered_and_a_path_is_left_to_the_shell(tmp_path, line, words, kind):
+    assert offered(tmp_path, *line.split()) == [(kind, word) for word in words]
 
 
-@pytest.mark.parametrize("line", ["dlbench show no", "dlbench run no/", "dlbench run --resume no", "dlbench export no"])
-def test_a_path_is_for_the_shell_to_complete(tmp_path, line):
-    words = line.split()
-    assert offered(tmp_path, *words) == [("file", words[-1])]
-
-
-def test_a_broken_file_of_defaults_is_no_trouble_here(tmp_path):
+def test_a_broken_file_of_defaults_is_no_trouble_here_and_what_no_shell_asks_is_a_usage_error(tmp_path):
     (tmp_path / "dlbench.toml").write_text("[run\n")
     assert offered(tmp_path, "dlbench", "run", "noi") == [("plain", "noise")]
-
-
-def test_what_no_shell_asks_is_a_usage_error(tmp_path):
     assert shared_hosts.dlbench(cwd=tmp_path, variables={"_DLBENCH_COMPLETE": "nonsense"}).code == 2
 
 

@@ -27,34 +27,19 @@ BAD = Finding("same code", "cpu", Fitness.UNFIT, "it differs", "quieten the mach
 )
 def test_the_worst_finding_decides(findings, code, last, capsys):
     assert noise.write_findings(findings, "table") == code
-    out = capsys.readouterr().out.splitlines()
-    assert out[-1] == last
+    assert capsys.readouterr().out.splitlines()[-1] == last
 
 
 def test_as_data_the_conclusion_goes_to_stderr(capsys):
     assert noise.write_findings([FINE, BAD], "json") == 4
-    told = capsys.readouterr()
-    assert told.err == "unfit to measure on now: 1 of 2 checks failed; exit 4\n"
-    assert json.loads(told.out) == [
-        {
-            "doctor.check": "same code",
-            "doctor.device": "cpu",
-            "doctor.case": "matmul[n=512]@cpu",
-            "doctor.fitness": "unfit",
-            "doctor.found": "it differs",
-            "doctor.advice": "quieten the machine",
-            "value.change": 0.25,
-        },
-        {
-            "doctor.check": "governor",
-            "doctor.device": "cpu",
-            "doctor.case": None,
-            "doctor.fitness": "fit",
-            "doctor.found": "performance",
-            "doctor.advice": None,
-            "value.change": None,
-        },
+    written = capsys.readouterr()
+    assert written.err == "unfit to measure on now: 1 of 2 checks failed; exit 4\n"
+    rows = [
+        ("same code", "cpu", "matmul[n=512]@cpu", "unfit", "it differs", "quieten the machine", 0.25),
+        ("governor", "cpu", None, "fit", "performance", None, None),
     ]
+    names = *(f"doctor.{name}" for name in ("check", "device", "case", "fitness", "found", "advice")), "value.change"
+    assert json.loads(written.out) == [dict(zip(names, row, strict=True)) for row in rows]
 
 
 @pytest.mark.usefixtures("hasty_doctor")
@@ -65,22 +50,14 @@ def test_really_on_this_machine(tmp_path):
     unfit = [row for row in rows if row["doctor.fitness"] == "unfit"]
     assert done.code == (4 if unfit else 0), done.err
     assert re.search(rf"(^|\n){'un' if unfit else ''}fit to measure on now.*; exit {done.code}\n$", done.err)
-    checks = {(row["doctor.check"], row["doctor.device"]) for row in rows}
+    checks = {device: {row["doctor.check"] for row in rows if row["doctor.device"] == device} for device in ("cpu", "pretend:0")}
     assert checks == {
-        *(
-            (check, "cpu")
-            for check in ("memory", "governor", "boost", "quota", "hypervisor", "load", "stolen time", "throttling", "same code")
-        ),
-        *((check, "pretend:0") for check in ("driver", "throttling", "same code")),
+        "cpu": {"memory", "governor", "boost", "quota", "hypervisor", "load", "stolen time", "throttling", "same code"},
+        "pretend:0": {"driver", "throttling", "same code"},
     }
-    assert {row["doctor.case"] for row in rows} == {
-        None,
-        "matmul[n=512,dtype=fp32]@cpu",
-        "matmul[n=1,m=4096,k=4096,dtype=fp32]@cpu",
-        "spin[]@cpu",
-        "matmul[n=512,dtype=fp32]@pretend:0",
-        "matmul[n=1,m=4096,k=4096,dtype=fp32]@pretend:0",
-    }
+    products = ("matmul[n=512,dtype=fp32]", "matmul[n=1,m=4096,k=4096,dtype=fp32]")
+    cases = {f"{product}@{device}" for product in products for device in ("cpu", "pretend:0")}
+    assert {row["doctor.case"] for row in rows} == {None, "spin[]@cpu", *cases}
     assert all(row["doctor.advice"] for row in rows if row["doctor.fitness"] in ("unfit", "note"))
     assert list(tmp_path.iterdir()) == []
 
@@ -107,5 +84,5 @@ def test_a_selftest_measures_judges_and_says_what_is_too_little(tmp_path):
 @pytest.mark.parametrize("option", [("--device", "cpu"), (PRETEND,)])
 def test_a_selftest_chooses_what_it_measures(tmp_path, option):
     done = shared_hosts.dlbench("doctor", "--selftest", *option, cwd=tmp_path)
-    assert done.code == 2
-    assert "--selftest measures programs of its own on the CPU; give it without --device and FILE.py" in done.err
+    right = "give it without --device and FILE.py"
+    assert (done.code, done.err) == (2, f"dlbench: --selftest measures programs of its own on the CPU; {right}\n")

@@ -85,13 +85,10 @@ def _parse_side(name: str, given: Sequence[str]) -> tuple[Side, str | None]:
 def _parse_variable(option: str, text: str) -> tuple[str, str]:
     """Return name and value of an environment variable from ``NAME=VALUE``. Raises UsageError for one that may not be set."""
     key, equals, value = text.partition("=")
-    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key) or "\0" in value:
+    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key):
         raise UsageError(f"{option}: write env=NAME=VALUE")
     if key in own_variables(threads=1, seed=0):
         raise UsageError(f"{option}: dlbench sets {key} itself, alike on both sides; leave it out")
-    # The loader would only print that it goes on without it.
-    if key == "LD_PRELOAD" and (absent := [each for each in re.split("[ :]+", value) if "/" in each and not Path(each).is_file()]):
-        raise UsageError(f"{option}: there is no file {absent[0]}; give the path of a library that is there")
     return key, value
 
 
@@ -288,11 +285,13 @@ def _session(
     sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettings, measuring: MeasureOptions
 ) -> tuple[sessions.Session, bool]:
     """Return the session of both sides, by the policy of side a's suites, and whether nothing that is recorded differs between them."""
-    tasks = [task for side, plan in zip(sides, plans, strict=True) for task in side.opened.tasks(plan)]
+    tasks, recorded = list[Task](), []
+    for side, plan in zip(sides, plans, strict=True):
+        tasks += side.opened.tasks(plan)
+        recorded.append(side.to_json(plan))
     policy = sessions.policy_for(plans[0], measuring.policy, gate_rounds(len({task.case.id for task in tasks})))
-    header = {str(side.opened.side.name): side.to_json(plan) for side, plan in zip(sides, plans, strict=True)}
-    session = sessions.start(plans[0], tasks, settings, policy, measuring.output, sides=header)
-    a, b = header.values()
+    session = sessions.start(plans[0], tasks, settings, policy, measuring.output, sides=dict(zip("ab", recorded, strict=True)))
+    a, b = recorded
     return session, not differences(a, b, ("side", "identity", "stack"))
 
 

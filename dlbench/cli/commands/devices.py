@@ -14,7 +14,7 @@ from dlbench.cli.planning import DEFAULT_SUITE, minutes
 from dlbench.cli.terminal import draw
 from dlbench.core.units import Json, byte_count
 from dlbench.harness.plan.suite import load
-from dlbench.harness.probe.devices import Gpus, Processor, describe_cpu, versions
+from dlbench.harness.probe.devices import Gpus, Processor, describe, describe_cpu, versions, why_gpu_unusable
 from dlbench.harness.probe.programs import OtherPrograms
 
 if TYPE_CHECKING:
@@ -70,25 +70,22 @@ def devices_command(plugins: tuple[str, ...], form: str) -> None:
       dlbench devices
       dlbench devices --format json
     """
-    from dlbench.harness.probe.devices import describe, why_gpu_unusable
     from dlbench.harness.runner import ask_hello
 
     hello = ask_hello(plugins)
-    versions = hello["versions"]
+    installed = hello["versions"]
     devices = [device.to_json() for device in describe(hello)]
     usable = [device["id"] for device in devices if device["kind"] != "cpu" and "unusable" not in device]
-    why = None if usable else why_gpu_unusable(versions) or "torch finds none that it can use"
+    why = None if usable else why_gpu_unusable(installed) or "torch finds none that it can use"
     if form == "json":
-        click.echo(json.dumps({"torch": versions, "why_no_gpu": why, "devices": devices}, indent=2, allow_nan=False))
+        click.echo(json.dumps({"torch": installed, "why_no_gpu": why, "devices": devices}, indent=2, allow_nan=False))
         return
-    torch = {"id": "torch", "version": versions["torch"], "gpu": f"none: {why}" if why else ", ".join(usable)}
+    torch = {"id": "torch", "version": installed["torch"], "gpu": f"none: {why}" if why else ", ".join(usable)}
     draw(*(part for device in (torch, *devices) for part in _parts(device)))
 
 
 def _parts(device: Json) -> "Iterator[RenderableType]":
     """Yield the heading and the table of a device, a field a row."""
-    from dlbench.analysis.report.screen import Note, ScreenColumn, ScreenTable
-
     labels, values = zip(*rows(device), strict=True)
     yield Note(device["id"], "bold")
     yield ScreenTable([ScreenColumn("", labels, priority=0), ScreenColumn("", values, priority=0)])

@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from dlbench.cli.options import complete_columns, files_argument, format_option, offering, price_options, typed_options
-from dlbench.cli.prices import check_devices
 from dlbench.core.errors import UsageError, did_you_mean
 from dlbench.core.prices import Prices
 
@@ -61,7 +60,7 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
     from dlbench.cli.terminal import write_notes
 
     results = replace(collect(files), prices=given)
-    check_devices(given, output.devices(results), typed="price" in typed_options())
+    output.check_priced_devices(results)
     notes = [*output.notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]
     if by is None and topic in (None, "details"):
         output.write_results(results, form, files, notes, details=topic is not None)
