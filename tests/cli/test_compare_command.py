@@ -153,41 +153,63 @@ SAID: Mapping[str, tuple[Sequence[Written], tuple[str, ...]]] = {
 """Files, and the options with which they are compared, by what is said."""
 
 
-def test_what_it_says(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
+SPENT = made_up.ended(ONE, Status.SKIPPED, "the budget of 60 s was spent before its turn; give a larger --budget")
+BUDGET = {"policy": Policy(rounds=14, budget_s=60.0), "footer": {"rounds": 10, "seconds": 60.0}}
+LEFT_OUT = [([*timed(ONE), *STEADY], HERE), ([SPENT, *STEADY], {**HERE, **BUDGET})]
+THREE_CASES = [*timed(ONE), *STEADY, *timed(made_up.case("matmul", n=3), 1, WIDE)]
+
+
+def quick(**thresholds: Any) -> dict[str, Any]:
+    return {**HERE, "suites": [{"name": "quick", "thresholds": thresholds}]}
+
+
+def metered(watts: float | None, **energy: Any) -> Written:
+    """Steps that took so much power, None where nothing metered it, with these fields of their energy changed."""
+    steps = made_up.sustained("training", "cpu", (0.90, 0.905, 0.895, 0.91, 0.89, 0.9, 0.9), watts=watts)
+    return [replace(each, energy=replace(each.energy, **energy)) for each in steps if each.energy], {**HERE, "workloads": made_up.SUSTAINED}
+
+
+def allocated(bytes_: int) -> Written:
+    return timed(ON_CARD, memory=made_up.Memory(bytes_, bytes_)), HERE
+
+
+TWO_OF_SUITES = [
+    ([*timed(ONE), *timed(made_up.case("noop"))], quick(time=0.5, memory="50%", matmul={"time": "30%"})),
+    ([*timed(ONE, 1.2), *timed(made_up.case("noop"), 1.2)], quick(time=0.001)),
+]
+OTHER_SUITE = {**HERE, "suites": [{"name": "other", "thresholds": {"time": 0.5}}]}
+JUDGED: Mapping[str, tuple[Sequence[Written], tuple[str, ...]]] = {
+    "left out by a budget": (LEFT_OUT, ()),
+    "left out by a budget, strict": (LEFT_OUT, ("--strict",)),
+    "left out by a budget, and to be detected": (LEFT_OUT, ("--detect", "25%")),
+    "all left out by a budget": ([(timed(ONE), HERE), ([SPENT], HERE)], ()),
+    "slower, missing and inconclusive": ([(THREE_CASES, HERE), ([*timed(ONE, 1.3), *THREE_CASES[20:]], HERE)], ("--strict",)),
+    "missing and inconclusive": ([(THREE_CASES, HERE), ([*timed(ONE), *THREE_CASES[20:]], HERE)], ("--strict",)),
+    "more memory": ([allocated(1000), allocated(1100)], ()),
+    "more memory, within its threshold": ([allocated(1000), allocated(1100)], ("--threshold", "memory=20%", "--threshold", "time=5%")),
+    "more energy": ([metered(300), metered(330)], ()),
+    "more energy, within its threshold": ([metered(300), metered(330)], ("--threshold", "energy=20%")),
+    "less energy": ([metered(330), metered(300)], ()),
+    "energy that one side did not meter": ([metered(300), metered(None)], ()),
+    "energy of another meter": ([metered(300, source="nvml_power"), metered(330)], ()),
+    "energy from nothing": ([metered(300, joules=0.0), metered(330)], ()),
+    "thresholds of the base's suite": (TWO_OF_SUITES, ()),
+    "thresholds of the command line": (TWO_OF_SUITES, ("--threshold", "5%")),
+    "thresholds of another suite": ([(timed(ONE), OTHER_SUITE), (timed(ONE, 1.2), OTHER_SUITE)], ()),
+    "thresholds within one file": ([(made_up.both_kinds(), quick(time="999%"))], ("--by", "batch")),
+    "a threshold that may be meant as a percentage": ([(made_up.both_kinds(), quick(time=9.99))], ("--by", "batch")),
+    "edited thresholds": ([(timed(ONE), quick(time=-1)), (timed(ONE), HERE)], ()),
+}
+
+
+@pytest.mark.parametrize(("name", "scenes"), [("compare-says", SAID), ("compare-judges", JUDGED)])
+def test_what_it_says(tmp_path: Path, snapshot: Callable[[str, str], None], name: str, scenes: Mapping[str, Any]) -> None:
     texts = {}
-    for what, (runs, arguments) in SAID.items():
+    for what, (runs, arguments) in scenes.items():
         files = [made_up.write(tmp_path / what / f"run{number}.jsonl", run, **options) for number, (run, options) in enumerate(runs)]
         done = front_door.in_process(tmp_path / what, "compare", *(each.name for each in files), *arguments)
         texts[f"{what}, exit {done.code}"] = done.out + done.err
-    snapshot("compare-says", front_door.under_titles(texts))
-
-
-SPENT = made_up.ended(ONE, Status.SKIPPED, "the budget of 60 s was spent before its turn; give a larger --budget")
-BUDGET = {"policy": Policy(rounds=14, budget_s=60.0), "footer": {"rounds": 10, "seconds": 60.0}}
-
-
-def test_what_a_budget_left_out_of_the_new_file_did_not_fail(folder: Folder) -> None:
-    folder.write("base", timed(ONE), STEADY)
-    folder.write("new", [SPENT], STEADY, **BUDGET)
-    assert folder.verdicts() == (0, {ONE.id: "not measured", TWO.id: "same"})
-    assert [folder.compare(option).code for option in ("--strict", "--detect=25%")] == [4, 4]
-    reason = "skipped: the budget of 60 s was spent before its turn; give a larger --budget; in the base it was ok"
-    assert f"matmul n=1: {reason}" in " ".join(folder.compare("--junit", "out.xml").out.split())
-    (skipped,) = suites(folder.path / "out.xml").findall("*/testcase/skipped")
-    assert skipped.get("message") == f"not measured: {reason}"
-    folder.write("nothing", [SPENT])
-    assert folder.compare(files=("base.jsonl", "nothing.jsonl")).code == 5  # the other case is missing
-    folder.write("one", timed(ONE))
-    assert folder.compare(files=("one.jsonl", "nothing.jsonl")).code == 4
-
-
-def test_of_several_codes_the_first_of_3_5_4_holds(folder: Folder) -> None:
-    three = made_up.case("matmul", n=3)
-    folder.write("base", timed(ONE), timed(TWO), timed(three, 1, WIDE))
-    folder.write("new", timed(ONE, 1.3), timed(three, 1, WIDE))
-    folder.write("lost", timed(ONE), timed(three, 1, WIDE))
-    assert folder.compare("--strict").code == 3
-    assert folder.compare("--strict", files=("base.jsonl", "lost.jsonl")).code == 5
+    snapshot(name, front_door.under_titles(texts))
 
 
 @pytest.mark.parametrize(
@@ -270,82 +292,6 @@ def test_a_threshold_is_a_percentage_or_a_fraction_and_throughput_is_time_turned
     assert folder.rows("--threshold", "throughput=20%")[1][0]["compare.threshold"] == pytest.approx(0.25)
 
 
-def test_memory_has_a_threshold_of_its_own(folder: Folder) -> None:
-    on_gpu = made_up.case(device="cuda:0", n=1)
-    folder.write("base", timed(on_gpu, memory=made_up.Memory(1000, 1000)))
-    folder.write("new", timed(on_gpu, memory=made_up.Memory(1100, 1100)))
-    code, (row,) = folder.rows()
-    assert (code, row["compare.verdict"], row["compare.regressed"]) == (3, "slower", "memory")
-    assert (row["base.memory_bytes"], row["new.memory_bytes"], row["memory.change"]) == (1000, 1100, pytest.approx(0.1))
-    assert folder.compare("--threshold", "memory=20%", "--threshold", "time=5%").code == 0
-
-
-def sustained(folder: Folder, watts: float | None, name: str, **energy: Any) -> None:
-    """Write a file of steps that took so much power, None where nothing metered it, with these fields of their energy changed."""
-    steps = made_up.sustained("training", "cpu", (0.90, 0.905, 0.895, 0.91, 0.89, 0.9, 0.9), watts=watts)
-    edited = [replace(each, energy=replace(each.energy, **energy)) for each in steps if each.energy]
-    folder.write(name, edited, workloads=made_up.SUSTAINED)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "options", "edit", "verdict", "regressed", "code"),
-    [
-        (300, 330, (), {}, "slower", "energy.joules_per_item", 3),
-        (300, 330, ("--threshold", "energy=20%"), {}, "same", None, 0),
-        (330, 300, (), {}, "faster", None, 0),
-        (300, None, (), {}, "same", None, 0),
-        (300, 330, (), {"source": "nvml_power"}, "same", None, 0),
-        (300, 330, (), {"joules": 0.0}, "inconclusive", None, 4),
-    ],
-)
-def test_energy_of_an_item_is_judged_where_the_same_meter_measured_it(
-    folder: Folder,
-    before: float,
-    after: float | None,
-    options: Sequence[str],
-    edit: dict[str, Any],
-    verdict: str,
-    regressed: str,
-    code: int,
-) -> None:
-    sustained(folder, before, "base", **edit)
-    sustained(folder, after, "new")
-    ends_with, (row,) = folder.rows(*options)
-    assert (row["compare.verdict"], row["compare.regressed"], ends_with) == (verdict, regressed, code)
-    remarks = {
-        "source": "energy: 0.333 J to 0.367 J (+10.0 %), not judged, as nvml_power metered it and now rapl",
-        "joules": "energy: 0 J to 0.367 J, not judged, as a share of zero is no margin",
-    }
-    assert all(remarks[field] in row["compare.note"] for field in edit)
-
-
-def quick(**thresholds: Any) -> list[dict[str, Any]]:
-    return [{"name": "quick", "thresholds": thresholds}]
-
-
-def test_the_suite_of_the_base_sets_the_thresholds_and_the_command_line_goes_before_it(folder: Folder) -> None:
-    noop = made_up.case("noop", n=1)
-    folder.write("base", timed(ONE), timed(noop), suites=quick(time=0.5, memory="50%", matmul={"time": "30%"}))
-    folder.write("new", timed(ONE, 1.2), timed(noop, 1.2), suites=quick(time=0.001))
-    for arguments, code, thresholds in (((), 0, [0.3, 0.5]), (("--threshold", "5%"), 3, [0.05, 0.05])):
-        done = folder.rows(*arguments)
-        assert (done[0], [row["compare.threshold"] for row in done[1]]) == (code, thresholds)
-    assert "note: base and new were run with other thresholds in quick; those of base hold" in folder.compare().err.splitlines()
-
-
-def test_the_thresholds_of_another_suite_are_not_those_of_a_case(folder: Folder) -> None:
-    for name, factor in (("base", 1.0), ("new", 1.2)):
-        folder.write(name, timed(ONE, factor), suites=[{"name": "other", "thresholds": {"time": 0.5}}])
-    assert folder.compare().code == 3
-
-
-def test_within_one_file_its_own_suite_sets_the_thresholds(folder: Folder) -> None:
-    folder.write("base", made_up.both_kinds(), suites=quick(time=9.99))
-    assert folder.compare("--by", "batch", files=("base.jsonl",)).code == 2  # from 1 on a percentage, for whoever writes 5 means 5 %
-    folder.write("mine", made_up.both_kinds(), suites=quick(time="999%"))
-    assert folder.compare("--by", "batch", files=("mine.jsonl",)).code == 0
-
-
 MACHINE = "0123456789abcdef"
 CALIBRATION = f"results/calibration/{MACHINE}.json"
 
@@ -403,19 +349,17 @@ WRONG = [
     "base",
     "base base",
     "base absent",
-    "edited new",
 ]
 
 
 def test_what_makes_no_sense_is_2_and_one_sentence(folder: Folder, snapshot: Callable[[str, str], None]) -> None:
     for name in ("base", "new"):
         folder.write(name, timed(ONE), environment=environment(cpu=MACHINE))
-    folder.write("edited", timed(ONE), suites=quick(time=-1))
     calibrated(folder, path="other.json", machine="other")
     (folder.path / "torn.json").write_text((folder.path / "other.json").read_text()[:50])
     texts = {}
     for words in WRONG:
-        files = [f"{word}.jsonl" if word in ("base", "new", "absent", "edited") else word for word in words.split()]
+        files = [f"{word}.jsonl" if word in ("base", "new", "absent") else word for word in words.split()]
         texts[words] = front_door.refusal(folder.compare(files=files))
     snapshot("wrong-comparisons", front_door.under_titles(texts))
 
