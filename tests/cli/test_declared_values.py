@@ -5,7 +5,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,14 +121,6 @@ def test_compare_judges_what_has_a_direction_and_shows_the_rest(served: Path) ->
     assert judged(first, "curve") == ["[2.0, 1.0, 0.5]", "[2.0, 1.0, 0.75]", None, None]
     thresholds = {"value=60%": 0, "value=40%": 3}
     assert {text: compare(served, "--threshold", text, files=files)[0] for text in thresholds} == thresholds
-
-
-def test_a_suite_sets_the_threshold_of_a_workloads_values(tmp_path: Path) -> None:
-    suites = [{"name": "quick", "thresholds": {"value": 0.05, "serve": {"value": 0.6}}}]
-    for name, value in (("one", 1.0), ("two", 1.5)):
-        written(tmp_path / f"{name}.jsonl", value, suites)
-    _, (row,), _ = compare(tmp_path)
-    assert (row["compare.verdict"], row["value.p99_s.verdict"]) == ("same", "same")
 
 
 @pytest.mark.parametrize(
@@ -311,51 +303,32 @@ def test_a_value_is_judged_by_ranks_and_by_its_margin(
     assert (row["value.p99_s.verdict"], ends_with) == (verdict, code)
 
 
-def test_the_margin_is_that_of_base_and_an_old_file_takes_the_others(tmp_path: Path) -> None:
-    written(tmp_path / "old.jsonl", 1.0)
-    written(tmp_path / "narrow.jsonl", 1.04, margin=0.03)
-    written(tmp_path / "wide.jsonl", 1.0, margin=0.05)
-    rows = {name: compare(tmp_path, files=(f"{name}.jsonl", "narrow.jsonl"))[1] for name in ("old", "wide")}
-    assert {name: row["value.p99_s.verdict"] for name, (row,) in rows.items()} == {"old": "worse", "wide": "same"}
+NOISY, CALM = (1.0, 1.6, 0.7, 1.3, 0.8, 1.9, 1.1), (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0)
+SUITES = {"suites": [{"name": "quick", "thresholds": {"value": 0.05, "serve": {"value": 0.6}}}]}
+SCENES: Mapping[str, tuple[float | Sequence[float], Mapping[str, Any], float | Sequence[float], Mapping[str, Any], tuple[str, ...]]] = {
+    "a threshold of the suite for the workload": (1.0, SUITES, 1.5, SUITES, ()),
+    "the margin is that of base": (1.0, {"margin": 0.05}, 1.04, {"margin": 0.03}, ()),
+    "an old file takes the margin of the other": (1.0, {}, 1.04, {"margin": 0.03}, ()),
+    "a change from zero without a margin": (0.0, {}, 1e-12, {}, ("--strict",)),
+    "too few rounds": ((1.0, 1.01, 0.99), {}, (2.0, 2.01, 1.99), {}, ()),
+    "what must be seen may be there": (NOISY, {}, NOISY[::-1], {}, ("--detect", "25%")),
+    "what must be seen is not there": (CALM, {}, CALM, {}, ("--detect", "25%")),
+    "in bytes on one side": (1.0, {}, 2.0, {"unit": "bytes"}, ()),
+    "higher is better on one side": (1.0, {}, 2.0, {"direction": "higher"}, ()),
+    "a series on one side": (1.0, {}, 2.0, {"series": True}, ()),
+    "more than any sum could hold": (1e308, {}, 1.7e308, {}, ()),
+}
+"""Values and what is declared of them in both files, and the options with which they are compared."""
 
 
-def test_a_change_from_zero_without_a_margin_decides_nothing_and_says_what_would(tmp_path: Path) -> None:
-    written(tmp_path / "one.jsonl", 0.0)
-    written(tmp_path / "two.jsonl", 1e-12)
-    code, (row,), _ = compare(tmp_path, "--strict")
-    remark = "not judged, as a share of zero is no margin; declare one in the value's own unit, Value(…, margin=…)"
-    assert (code, row["compare.verdict"], row["value.p99_s.verdict"]) == (4, "inconclusive", "inconclusive")
-    assert (remark in row["compare.note"], remark in row["compare.unseen"]) == (True, True)
-
-
-def test_rounds_that_are_too_few_for_a_value_are_named_with_how_many_would_do(tmp_path: Path) -> None:
-    written(tmp_path / "one.jsonl", (1.0, 1.01, 0.99))
-    written(tmp_path / "two.jsonl", (2.0, 2.01, 1.99))
-    code, (row,), _ = compare(tmp_path)
-    assert (code, row["compare.verdict"]) == (4, "inconclusive")
-    assert row["compare.note"] == "p99: 1.00 s to 2.00 s (+100.0 %), 3 rounds a side are too few, 4 would do"
-
-
-def test_a_value_that_may_be_worse_by_what_must_be_seen_leaves_a_case_undecided(tmp_path: Path) -> None:
-    noisy, steady = (1.0, 1.6, 0.7, 1.3, 0.8, 1.9, 1.1), (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0)
-    for name, rounds in (("one", noisy), ("two", noisy[::-1]), ("steady", steady), ("other", steady)):
-        written(tmp_path / f"{name}.jsonl", rounds)
-    code, (row,), err = compare(tmp_path, "--detect", "25%")
-    assert (code, row["compare.unseen"], row["compare.detect"]) == (4, "p99 may be up to 400 ms worse", 0.25)
-    assert row["value.p99_s.possible"] == pytest.approx(0.4)  # of a median of 1.1 s
-    assert "a worsening of 25.0 % or more is not excluded in 1 of 1 case" in err
-    assert "rounds a side would probably call or exclude it" in err
-    code, (row,), _ = compare(tmp_path, "--detect", "25%", files=("steady.jsonl", "other.jsonl"))
-    assert (code, row["compare.unseen"]) == (0, None)
-
-
-@pytest.mark.parametrize("declared", [{"unit": "bytes"}, {"direction": "higher"}, {"series": True}])
-def test_sides_that_declare_a_value_differently_are_shown_and_not_judged(tmp_path: Path, declared: dict[str, object]) -> None:
-    written(tmp_path / "one.jsonl", 1.0)
-    written(tmp_path / "two.jsonl", 2.0, **declared)
-    _, (row,), _ = compare(tmp_path)
-    assert "not judged, as its unit, direction or kind is declared otherwise on each side" in row["compare.note"]
-    assert (row["value.p99_s.base"], row["value.p99_s.new"], row["value.p99_s.verdict"]) == (1.0, 2.0, None)
+def test_what_a_comparison_says_of_values(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
+    texts = {}
+    for what, (base, of_base, new, of_new, options) in SCENES.items():
+        written(tmp_path / what / "one.jsonl", base, **of_base)
+        written(tmp_path / what / "two.jsonl", new, **of_new)
+        done = in_process(tmp_path / what, "compare", "one.jsonl", "two.jsonl", *options)
+        texts[f"{what}, exit {done.code}"] = done.out + done.err
+    snapshot("compare-values", front_door.under_titles(texts))
 
 
 GIB = 1 << 30
@@ -427,13 +400,6 @@ def test_what_a_search_found_may_not_fall_by_what_must_be_seen_and_be_the_same(t
     code, (row,), _ = compare(tmp_path)
     assert (code, row["compare.verdict"]) == ((0, "same") if is_seen else (4, "inconclusive"))
     assert (row["compare.unseen"], row["compare.detect"]) == (None if is_seen else "largest is within two steps of its search", 0.25)
-
-
-def test_a_value_that_no_sum_could_hold_is_a_damaged_line(tmp_path: Path) -> None:
-    written(tmp_path / "one.jsonl", 1e308)
-    written(tmp_path / "two.jsonl", 1.7e308)
-    code, _, err = compare(tmp_path)
-    assert (code, "Expected `float` <= 1e+100 - at `$.values[...]`" in err) == (4, True)
 
 
 def test_rounds_that_suffice_for_values_and_not_for_their_memory_are_too_few(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ HEADER: dict[str, Any] = {
 }
 CASE = made_up.case("infer_step", model="resnet18", batch=4, dtype="fp32")
 ID = CASE.id
+ODD = made_up.ended(made_up.case("matmul", n=64), made_up.Status.FAILED, "it is odd")
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -53,8 +55,7 @@ def run_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def mixed_file(tmp_path: Path) -> Path:
     """Two cases that are ok, on two devices, and one that is not."""
-    failed = made_up.ended(made_up.case("matmul", n=64), made_up.Status.FAILED, "it is odd")
-    return made_up.write(tmp_path / "mixed.jsonl", [*made_up.both_kinds(rounds=2)[:4], failed])
+    return made_up.write(tmp_path / "mixed.jsonl", [*made_up.both_kinds(rounds=2)[:4], ODD])
 
 
 def shown(form: str) -> list[Any]:
@@ -81,13 +82,6 @@ def test_the_page_shows_the_two_files_of_github_action_benchmark(run_file: Path,
     assert written == {f"{prefix}smaller-is-better.json": smaller, f"{prefix}bigger-is-better.json": bigger}
 
 
-def test_a_direction_without_entries_has_no_file(tmp_path: Path) -> None:
-    made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case("noop"), [[1.0]], items=None, flops=None))
-    done = in_process(tmp_path, "export", "run.jsonl", "--to", "github-action-benchmark", "-o", "run")
-    assert done.err == "note: no case states how many items or operations a call handles, so there is no run-bigger-is-better.json\n"
-    assert (done.code, sorted(path.name for path in tmp_path.iterdir())) == (0, ["run-smaller-is-better.json", "run.jsonl"])
-
-
 def test_csv_is_the_table_that_show_prints(mixed_file: Path) -> None:
     exported = in_process(mixed_file.parent, "export", "mixed.jsonl", "--to", "csv")
     table = in_process(mixed_file.parent, "show", "mixed.jsonl", "--format", "csv").out
@@ -110,46 +104,40 @@ def test_parquet_without_pyarrow_is_a_sentence_with_the_remedy(run_file: Path) -
     assert (done, (run_file.parent / "run.parquet").exists()) == (front_door.Done(2, "", sentence), False)
 
 
-def test_what_is_not_exported_is_named(mixed_file: Path) -> None:
-    done = in_process(mixed_file.parent, "export", "mixed.jsonl", "--to", "bencher")
-    assert (done.code, done.err) == (0, "note: 1 of 3 cases not exported, failed: it is odd: matmul[n=64]@cpu\n")
-    assert len(json.loads(done.out)) == 2
+FILES: dict[str, Callable[[Path], object]] = {
+    "mixed": lambda path: made_up.write(path, [*made_up.both_kinds(rounds=2)[:4], ODD]),
+    "interrupted": lambda path: made_up.write(path, made_up.rounds_of(CASE, [[1.0]]), planned=3, finished=False),
+    "without items": lambda path: made_up.write(path, made_up.rounds_of(CASE, [[1.0]], items=None, flops=None)),
+    "without times": lambda path: made_up.write(path, [made_up.ended(CASE, made_up.Status.OOM, "too large")]),
+}
+EXPORTS = [
+    ("mixed", "bencher"),
+    ("interrupted", "csv"),
+    ("interrupted", "pyperf"),
+    ("without items", "github-action-benchmark -o new"),
+    ("without times", "pyperf -o new"),
+    ("without times", "github-action-benchmark -o new"),
+    ("mixed", "parquet"),
+    ("mixed", "github-action-benchmark"),
+    ("mixed", "github-action-benchmark -o x"),
+    ("mixed", "csv -o run.jsonl"),
+    ("mixed", "csv -o no/such/x.csv"),
+    ("mixed", "csv -o run.jsonl/x.csv"),
+]
 
 
-def test_what_a_file_lacks_is_a_note(tmp_path: Path) -> None:
-    path = made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(CASE, [[1.0]]), planned=3, finished=False)
-    note = f"note: {path.name}: the run was interrupted or is still going on, at 1 of 3 planned cases; "
-    for form in ("csv", "pyperf"):
-        done = in_process(tmp_path, "export", "run.jsonl", "--to", form)
-        assert (done.code, done.err.startswith(note)) == (0, True)
-
-
-@pytest.mark.parametrize("form", ["pyperf", "github-action-benchmark"])
-def test_nothing_to_export_is_a_usage_error(tmp_path: Path, form: str) -> None:
-    made_up.write(tmp_path / "run.jsonl", [made_up.ended(CASE, made_up.Status.OOM, "too large")])
-    done = in_process(tmp_path, "export", "run.jsonl", "--to", form, "-o", "out")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.splitlines()[1] == f"dlbench: run.jsonl has no case with times, so there is nothing to export to {form}"
-    assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("parquet", "parquet is not text, so it needs a name: add -o OUT"),
-        ("github-action-benchmark", "github-action-benchmark makes two files, so it needs a name: add -o OUT"),
-        ("github-action-benchmark -o x", "x-bigger-is-better.json exists and is never overwritten; choose another name"),
-        ("csv -o run.jsonl", "run.jsonl exists and is never overwritten; choose another name"),
-        ("csv -o no/such/x.csv", "there is no folder no/such to write x.csv in; make it, or choose another"),
-        ("csv -o run.jsonl/x.csv", "there is no folder run.jsonl to write x.csv in; make it, or choose another"),
-    ],
-)
-def test_wrong_outputs(run_file: Path, words: str, sentence: str) -> None:
-    (run_file.parent / "x-bigger-is-better.json").write_text("mine")
-    before = {path: path.read_bytes() for path in run_file.parent.iterdir()}
-    done = in_process(run_file.parent, "export", "run.jsonl", "--to", *words.split())
-    assert done == front_door.Done(2, "", f"dlbench: {sentence}\n")
-    assert {path: path.read_bytes() for path in run_file.parent.iterdir()} == before
+def test_what_is_left_out_or_refused_is_named_and_nothing_is_overwritten(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
+    texts = {}
+    for number, (file, words) in enumerate(EXPORTS):
+        folder = tmp_path / str(number)
+        FILES[file](folder / "run.jsonl")
+        (folder / "x-bigger-is-better.json").write_text("mine")
+        before = {path: path.read_bytes() for path in folder.iterdir()}
+        done = in_process(folder, "export", "run.jsonl", "--to", *words.split())
+        assert all(path.read_bytes() == content for path, content in before.items())
+        written = [f"wrote {path.name}\n" for path in sorted({*folder.iterdir()} - {*before})]
+        texts[f"{file}: {words}, exit {done.code}"] = "".join([done.err, *written, "wrote to stdout\n" * bool(done.out)])
+    snapshot("export", front_door.under_titles(texts))
 
 
 def test_a_full_disk_behind_stdout_is_74(run_file: Path) -> None:

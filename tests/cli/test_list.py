@@ -1,8 +1,7 @@
 """``dlbench list`` from the front door, with the measuring process's answer made up."""
 
-import csv
-import io
 import json
+import shlex
 import subprocess
 import sys
 
@@ -30,7 +29,6 @@ workload = "matmul"
 axes.n = [64, 128]
 axes.dtype = ["fp32", "bf16"]
 """
-IDS = [f"matmul[n={n},dtype={dtype}]@cpu" for n in (64, 128) for dtype in ("fp32", "bf16")]
 
 
 class Idle:
@@ -95,64 +93,26 @@ def test_its_minutes_are_those_of_the_devices_here(listed, monkeypatch):
 def test_the_list_of_suites_in_every_format(listed):
     rows = json.loads(listed("--format", "json")[1])
     assert {"suite": "self", "minutes": 1, "about": SELF} in rows
-    table = list(csv.DictReader(io.StringIO(listed("--format", "csv")[1])))
-    assert [{**row, "minutes": int(row["minutes"])} for row in table] == rows
-    heading, rule, *lines = listed("--format", "md")[1].splitlines()
-    assert (heading, rule, len(lines)) == ("| suite | minutes | about |", "| --- | --- | --- |", len(rows))
+    assert len(listed("--format", "csv")[1].splitlines()) == len(rows) + 1
+    assert listed("--format", "md")[1].startswith("| suite | minutes | about |\n| --- | --- | --- |\n")
 
 
-def test_cases_are_one_id_a_line_and_the_estimate_goes_to_stderr(listed, asked):
-    estimate = "4 cases, about 28.0 s in 7 rounds (estimated from the policy; slow steps take longer)\n"
-    assert listed("dense.toml", "mine.py") == (0, "".join(f"{each}\n" for each in IDS), estimate)
+def test_what_is_asked_of_the_measuring_process(listed, asked):
+    assert listed("dense.toml", "mine.py")[0] == 0
     assert asked == [(("mine.py",), ("matmul",))]
 
 
 ABSENT = '\n[[bench]]\nworkload = "noop"\ndevices = ["cpu", "accelerator"]\n'
-
-
-def test_what_is_not_here_is_counted_and_not_listed(listed, tmp_path):
-    (tmp_path / "all.toml").write_text(ABSENT)
-    code, out, err = listed("all.toml")
-    assert (code, out) == (0, "noop[]@cpu\n")
-    assert err.splitlines()[1:] == ["not listed: 1 case of what is not here: accelerator"]
-
-
-def test_a_budget_is_the_most_that_it_takes_and_who_takes_the_cpus_is_named(listed, tmp_path, monkeypatch):
-    monkeypatch.setattr(Idle, "found", "other programs take 1.5 of 2 CPUs: python")
-    (tmp_path / "paid.toml").write_text(f"[policy]\nbudget_s = 300\n{ABSENT}")
-    assert listed("paid.toml", "--device", "cpu")[2].splitlines() == [
-        "1 case, about 10.5 s in 7 rounds (estimated from the policy; slow steps take longer, 300 s at most)",
-        "busy: other programs take 1.5 of 2 CPUs: python; times would be too long, and forecasts are those of a quiet machine",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "ids"),
-    [
-        (("-k", "bf16 and not 64"), [IDS[3]]),
-        (("--set", "n=8", "--set", "dtype=bf16"), ["matmul[n=8,dtype=bf16]@cpu"]),
-        (("--device", "cpu"), IDS),
-        (("-k", f"{IDS[3]} or {IDS[0]}", "--device", "cpu"), [IDS[0], IDS[3]]),
-    ],
-)
-def test_the_options_narrow_and_change_the_plan(listed, options, ids):
-    assert listed("dense.toml", *options)[1].splitlines() == ids
-
-
-def test_cases_in_every_format(listed):
-    rows = json.loads(listed("dense.toml", "--format", "json")[1])
-    assert [row["id"] for row in rows] == IDS
-    assert rows[1] == {"id": IDS[1], "suite": "dense", "workload": "matmul", "device": "cpu", "params": {"n": 64, "dtype": "bf16"}}
-    table = list(csv.DictReader(io.StringIO(listed("dense.toml", "--format", "csv")[1])))
-    assert [{**row, "params": json.loads(row["params"])} for row in table] == rows
-    assert listed("dense.toml", "-k", "64 and bf16", "--format", "md")[1].splitlines() == [
-        "| id | suite | workload | device | params |",
-        "| --- | --- | --- | --- | --- |",
-        '| matmul[n=64,dtype=bf16]@cpu | dense | matmul | cpu | {"n": 64, "dtype": "bf16"} |',
-    ]
-
-
-WRONG = [
+LISTS = [
+    ["dense.toml"],
+    ["dense.toml", "-k", "bf16 and not 64"],
+    ["dense.toml", "-k", "matmul[n=128,dtype=bf16]@cpu or matmul[n=64,dtype=fp32]@cpu", "--device", "cpu"],
+    ["dense.toml", "--set", "n=8", "--set", "dtype=bf16"],
+    ["dense.toml", "--format", "json"],
+    ["dense.toml", "--format", "csv"],
+    ["dense.toml", "--format", "md", "-k", "64 and bf16"],
+    ["absent.toml"],
+    ["paid.toml", "--device", "cpu"],
     ["quikc"],
     ["dense.toml", "-k", "and"],
     ["dense.toml", "-k", "vgg"],
@@ -165,13 +125,20 @@ WRONG = [
 ]
 
 
-def test_a_mistake_is_one_sentence_and_no_output(listed, snapshot):
+def test_cases_are_listed_with_an_estimate_and_a_mistake_is_one_sentence(listed, tmp_path, snapshot):
+    (tmp_path / "absent.toml").write_text(ABSENT)
+    (tmp_path / "paid.toml").write_text(f"[policy]\nbudget_s = 300\n{ABSENT}")
     texts = {}
-    for words in WRONG:
-        done = listed(*words)
-        assert listed(*words, "--format", "json") == done
-        texts[" ".join(words)] = front_door.refusal(front_door.Done(*done))
-    snapshot("wrong-lists", front_door.under_titles(texts))
+    for words in LISTS:
+        code, out, err = listed(*words)
+        texts[f"{shlex.join(words)}, exit {code}"] = out + err
+    snapshot("list", front_door.under_titles(texts))
+
+
+def test_who_takes_the_cpus_is_named(listed, monkeypatch):
+    monkeypatch.setattr(Idle, "found", "other programs take 1.5 of 2 CPUs: python")
+    sentence = "other programs take 1.5 of 2 CPUs: python; times would be too long, and forecasts are those of a quiet machine"
+    assert listed("dense.toml")[2].splitlines()[1:] == [f"busy: {sentence}"]
 
 
 BIG = f"""
