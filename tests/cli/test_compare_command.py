@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,14 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.export.verdict_files import COLUMNS
+from dlbench.cli.recording import LEAST_ROUNDS
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Policy, Status
-from dlbench.core.rank_test import rounds_for_gate, smallest_p
+from dlbench.core.model import Case, Policy, Status
+from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate, smallest_p
 from dlbench.core.units import parse_fraction
+from dlbench.harness.plan import cases as planning
+from dlbench.harness.plan.suite import load
+from dlbench.harness.worker import registry
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
@@ -422,6 +427,40 @@ def test_a_fraction_is_a_percentage_or_refused_in_a_sentence(text: str, hundredt
         assert 1e-4 <= parse_fraction(text) <= 10
     except ValueError as error:
         assert str(error) == f"'{text}' is not a fraction; write for example 5% or 0.05"
+
+
+def full(*devices: str) -> list[Case]:
+    registry.load_builtins()
+    signatures = {name: workload.signature for name, workload in registry.all_workloads().items()}
+    return list(planning.plan([load("full")], signatures, devices, include_absent=False))
+
+
+def write_rounds(path: Path, cases: list[Case], rounds: int, seed: int, slow: Case | None = None) -> None:
+    """Write a result file whose rounds lie 3 % apart; the slow case takes twice its time."""
+    chance = random.Random(seed)
+    times = {case.id: [(2 if case is slow else 1) * chance.lognormvariate(0, 0.03) for _ in range(rounds)] for case in cases}
+    made_up.write(path, [each for case in cases for each in made_up.rounds_of(case, made_up.flat(times[case.id]))])
+
+
+def test_one_case_of_full_that_takes_twice_as_long_is_found(tmp_path):
+    cases = full("cpu", "cuda:0")
+    rounds = rounds_for_gate(TESTS_A_CASE * len(cases), least=LEAST_ROUNDS)
+    assert rounds == 14
+    slow = cases[len(cases) // 2]
+    write_rounds(tmp_path / "base.jsonl", cases, rounds, 1)
+    write_rounds(tmp_path / "new.jsonl", cases, rounds, 2, slow)
+    done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--format", "json")
+    slower = [row["compare.case"] for row in json.loads(done.out) if row["compare.verdict"] == "slower"]
+    assert (done.code, slower) == (3, [slow.id])
+
+
+def test_a_gate_over_full_that_could_not_have_failed_is_4_and_says_so(tmp_path):
+    cases = full("cpu")
+    write_rounds(tmp_path / "base.jsonl", cases, 7, 1)
+    write_rounds(tmp_path / "new.jsonl", cases, 7, 2, cases[0])
+    done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl")
+    sentence = f"too few rounds: in {3 * len(cases)} tests none could have been called slower; 11 rounds a side would do: --rounds 11"
+    assert (done.code, sentence in done.err) == (4, True)
 
 
 PAGE = (front_door.ROOT / "docs" / "compare.md").read_text()

@@ -97,17 +97,7 @@ def test_a_quiet_run_is_copied_without_what_is_private_and_the_copy_can_be_read_
         "git add results/reference/nvidia-h200/quick.jsonl && git commit -m 'Add the reference run quick of nvidia-h200'",
         "  git push -u origin reference-nvidia-h200-quick && gh pr create --fill",
     ]
-    head, *rest = front_door.lines(tmp_path / "nvidia-h200-quick.jsonl")
-    assert head["devices"] == [
-        {"id": "cpu", "name": made_up.CPU, "kind": "cpu"},
-        {"pcie_width_max": 16, "id": "cuda:0", "name": made_up.GPU, "kind": "cuda"},
-    ]
-    where = head["environment"]
-    assert where["provenance"] == {"dlbench": "0.1.0", "git": {"sha": "a" * 40, "dirty": False}, "utc": "2026-11-21T15:40:55+00:00"}
-    assert where["identity"] == ENVIRONMENT["identity"]
-    assert where["stack"] == {name: value for name, value in ENVIRONMENT["stack"].items() if name != "environ"} | {"kernel": "6.18.44"}
-    assert where["state"]["accelerators"] == {"cuda:0": {"throttle_reasons": ["gpu_idle"], "temperature_c": 40, "other_processes": 0}}
-    assert [line for line in rest if line["kind"] == "measurement"] == front_door.measurements(tmp_path / "run.jsonl")
+    assert front_door.measurements(tmp_path / "nvidia-h200-quick.jsonl") == front_door.measurements(tmp_path / "run.jsonl")
     tables = [front_door.in_process(tmp_path, "show", name, "--format", "json").out for name in ("run.jsonl", "nvidia-h200-quick.jsonl")]
     assert json.loads(tables[1]) == [{**row, "case.run": "nvidia-h200-quick"} for row in json.loads(tables[0])]
 
@@ -151,14 +141,24 @@ DECLARED = {
 }
 
 
-def test_what_workloads_declare_is_copied_without_sentences(tmp_path):
+def test_what_is_published_has_no_sentence_of_others(tmp_path, snapshot):
+    """Neither what values mean, nor names of layers and odd kinds of operations, nor the words of an error."""
+    first, *rest = quiet()
+    kinds = KindTime("products", 0.7, 2, 1e6, 1e9), KindTime("sorting of our ids", 0.2), KindTime("rest", 0.1)
+    profile = StepProfile(1, 1.0, kinds, (LayerTime("our.layer", "OurLinear", 0.7, 0.0),))
     looked_up = made_up.rounds_of(made_up.case("lookup", n=8), SEVEN, values={"distinct": 0.5})
-    write(tmp_path, [*quiet(), *looked_up], workloads=DECLARED)
+    text = "CUDA out of memory. Process 12345 of somebody on build07.corp.example.org, /home/some body/x"
+    ends = enumerate((Status.OOM, Status.TIMEOUT, Status.UNSUPPORTED, Status.SKIPPED))
+    ended = [made_up.ended(made_up.case("matmul", n=n, dtype="fp32"), status, text) for n, status in ends]
+    write(tmp_path, [replace(first, profile=profile), *rest, *looked_up, *ended], workloads=DECLARED)
     assert contribute(tmp_path, "-o", "out.jsonl").code == 0
-    without_meaning = {"values": [{"name": "distinct", "unit": "fraction", "direction": "higher", "margin": 0.1}]}
-    published = {**DECLARED, "lookup": DECLARED["lookup"] | without_meaning}
-    assert front_door.lines(tmp_path / "out.jsonl")[0]["workloads"] == published
+    header, profiled, *_ = front_door.lines(tmp_path / "out.jsonl")
+    without = [each for each in front_door.measurements(tmp_path / "out.jsonl") if each["status"] != "ok"]
+    records = {"header": header, "profiled": profiled, **{each["status"]: each for each in without}}
+    snapshot("contributed", front_door.under_titles({name: json.dumps(each, indent=1) for name, each in records.items()}))
     assert "distinct 50.0 %" in front_door.in_process(tmp_path, "show", "out.jsonl").out
+    profiles = [row.profile for row in collect([tmp_path / "out.jsonl"]).rows if row.profile]
+    assert profiles == [StepProfile(1, 1.0, (kinds[0], kinds[2]))]
 
 
 def test_what_was_contributed_can_be_contributed_again_and_stays_as_it_is(tmp_path):
@@ -264,32 +264,6 @@ def test_a_name_that_is_not_plain_is_refused(tmp_path, place, sentence, kind):
         assert (done.code, "build-host-17" in (tmp_path / "out.jsonl").read_text()) == (0, False)
     else:
         assert (done.code, sentence in done.err) == (2, True)
-
-
-def test_a_profile_is_published_without_the_names_of_layers(tmp_path):
-    kinds = KindTime("products", 0.7, 2, 1e6, 1e9), KindTime("sorting of our ids", 0.2), KindTime("rest", 0.1)
-    profile = StepProfile(1, 1.0, kinds, (LayerTime("our.layer", "OurLinear", 0.7, 0.0),))
-    write(tmp_path, [replace(quiet()[0], profile=profile), *quiet()[1:]])
-    assert contribute(tmp_path, "-o", "out.jsonl").code == 0
-    products = {"kind": "products", "seconds": 0.7, "operations": 2, "bytes": 1e6, "flops": 1e9}
-    rest = {"kind": "rest", "seconds": 0.1, "operations": 0, "bytes": None, "flops": None}
-    published = {"steps": 1, "step_s": 1.0, "kinds": [products, rest]}
-    assert front_door.measurements(tmp_path / "out.jsonl")[0]["profile"] == published
-    assert collect([tmp_path / "out.jsonl"]).rows[0].profile == StepProfile(1, 1.0, (kinds[0], kinds[2]))
-
-
-def test_of_a_reason_only_its_kind_is_published(tmp_path):
-    text = "CUDA out of memory. Process 12345 of somebody on build07.corp.example.org, /home/some body/x"
-    ends = [(Status.OOM, 9), (Status.TIMEOUT, 10), (Status.UNSUPPORTED, 11), (Status.SKIPPED, 12)]
-    ended = [made_up.ended(made_up.case("matmul", n=n, dtype="fp32"), status, text) for status, n in ends]
-    write(tmp_path, [*quiet(), *ended])
-    assert contribute(tmp_path, "-o", "out.jsonl").code == 0
-    assert {line["status"]: line["reason"] for line in front_door.measurements(tmp_path / "out.jsonl") if line["status"] != "ok"} == {
-        "oom": "it ran out of memory",
-        "timeout": "it took longer than its deadline",
-        "unsupported": "this device or this version of torch does not support it",
-        "skipped": "it was skipped",
-    }
 
 
 def published_reasons(folder, reasons):
