@@ -32,13 +32,19 @@ COMMANDS = {
     "calibrate": "This machine's noise between sessions, which compare allows for.",
 }
 
-_ELSEWHERE = {"list": "planning", "doctor": "commands.noise", "calibrate": "commands.noise"}
-_ELSEWHERE |= dict.fromkeys(("report", "export", "contribute"), "commands.convert")
+_ELSEWHERE = {
+    "list": "planning",
+    "doctor": "commands.noise",
+    "calibrate": "commands.noise",
+    "report": "commands.convert",
+    "export": "commands.convert",
+    "contribute": "commands.convert",
+}
 """Modules of commands that have none of their own."""
 _REPORT_NEEDS = ("vl_convert", "jinja2")
 """Modules of the extra that makes pages."""
 _OF_FILES = {".jsonl": "show", ".py": "run", ".toml": "run"}
-"""The command that a file in place of one nearly always stands for."""
+"""The command that is nearly always meant by a file in its place."""
 _COMPLETE = "_DLBENCH_COMPLETE"
 """The variable in which a shell says how it asks for completions, by Click's convention."""
 

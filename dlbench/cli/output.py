@@ -36,7 +36,9 @@ def left_open(found: Sequence[Answer | Missing], *, with_time: bool) -> str:
     ``with_time``: with the sum of the suites' budgets, if all have one. That imports the harness, which ``show`` does without.
     """
     topics, command = terminal.left_open(found)
-    return f"{topics}: {command}{_minutes(command.split()[2:] or ['quick']) if with_time else ''}" if topics else ""
+    suites = command.split()[2:] or ["quick"]
+    time = _minutes(suites) if with_time else ""
+    return f"{topics}: {command}{time}" if topics else ""
 
 
 def _minutes(suites: Sequence[str]) -> str:
@@ -62,7 +64,7 @@ def last_line(
         f"{'saved in' if saved else 'of'} {', '.join(names)}",
         f"why: {shlex.join(['dlbench', 'show', *names, '--topic', 'all'])}",
     ]
-    lines = [f"{'next':<{terminal.LABEL}}{one_line(' · '.join(parts[:count]))}" for count in (3, 2, 1)]
+    lines = ["next".ljust(terminal.LABEL) + one_line(" · ".join(parts[:count])) for count in (3, 2, 1)]
     return next((line for line in lines if width is None or len(line) <= width), one_line(command))
 
 

@@ -148,7 +148,7 @@ def measure_until_seen(
         have = recording.rounds - session.first_round
         most = _MOST_FURTHER - have
         left_s = None
-        if budget_s is not None:
+        if budget_s is not None:  # a round of some of the cases takes their share of a full one
             left_s = budget_s - recording.seconds
             share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
             most = min(most, int(left_s / max(full_round_s * share, 1e-9)))

@@ -93,7 +93,7 @@ class Session:
     gate: ThresholdSettings | None = None
     """Changes that every case of a baseline has to be able to show, from the command line."""
     answered: bool = False
-    """Whether its rows are meant as answers, which then stand on the screen from the first case on."""
+    """Whether its rows are meant to answer questions, which the screen then shows from the first case on."""
 
 
 def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
@@ -150,7 +150,7 @@ def start(
     return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
 
 
-_ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "github", "strict", "samples", "epochs"))
+_ELSEWHERE = {"output", "resume", "form", "junit", "verdict", "github", "strict", "samples", "epochs"}
 """Parameters that say where results go, or how."""
 _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 
@@ -165,7 +165,8 @@ def _command_words() -> list[list[str]]:
             words[0] += value
         elif each.name not in _ELSEWHERE and context.get_parameter_source(str(each.name)) in _CHOSEN:
             option = max(each.opts, key=len)
-            words += [[option] if one is True else [option, str(one)] for one in (value if isinstance(value, tuple) else [value])]
+            given = value if isinstance(value, tuple) else [value]
+            words += [[option] if one is True else [option, str(one)] for one in given]
     return [[fingerprint.without_folders(word) for word in group] for group in words]
 
 
@@ -236,7 +237,6 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
-        _check_places(tasks, signatures)
     return Session(
         tasks,
         settings,

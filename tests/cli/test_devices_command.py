@@ -54,7 +54,7 @@ def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_first_comes_torch_and_whether_it_uses_a_gpu(monkeypatch: pytest.MonkeyPatch, found: list[Any], why: str | None, gpu: str) -> None:
-    monkeypatch.setattr("dlbench.cli.commands.devices.why_gpu_unusable", lambda versions: why)
+    monkeypatch.setattr("dlbench.harness.probe.devices.why_gpu_unusable", lambda versions: why)
     result = run(monkeypatch, lambda plugins: {**HELLO, "devices": [{"id": "cpu", "kind": "cpu"}, *found]})
     expected = [["torch"], ["version", "2.11.0+rocm6.4"], ["gpu", gpu], []]
     assert [line.split(maxsplit=1) for line in result.stdout.splitlines()[:4]] == expected

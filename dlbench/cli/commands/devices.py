@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.analysis.presentation.wording import entry
+from dlbench.analysis.presentation.wording import entry, plural
 from dlbench.analysis.report.screen import Note, ScreenColumn, ScreenTable
 from dlbench.cli.options import NETWORK_SUITE, device_files_argument
 from dlbench.cli.planning import DEFAULT_SUITE, minutes
 from dlbench.cli.terminal import draw
 from dlbench.core.units import Json, byte_count
 from dlbench.harness.plan.suite import load
-from dlbench.harness.probe.devices import Gpus, Processor, describe, describe_cpu, versions, why_gpu_unusable
+from dlbench.harness.probe.devices import Gpus, Processor, describe_cpu, versions
 from dlbench.harness.probe.programs import OtherPrograms
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _LOOK_S = 0.3
-"""For which CPU time is counted, in ticks of 10 ms: short enough to wait for, and long enough to tell half a CPU from an idle one."""
+"""Seconds for which CPU time is counted, in ticks of 10 ms: few enough to wait, enough to distinguish half a CPU from an idle one."""
 
 
 def write_first_screen() -> None:
@@ -35,8 +35,7 @@ def write_first_screen() -> None:
 
 def _first_screen(cpu: Processor, gpus: Gpus, torch: str | None, busy: str | None) -> "Iterator[RenderableType]":
     """Yield a line on the machine, one on the programs that use its CPUs (``busy``), and a table of commands."""
-    threads = cpu.usable_threads()
-    facts = [cpu.name or "CPU", f"{threads} core{'s' * (threads > 1)}", *([byte_count(cpu.memory_bytes)] if cpu.memory_bytes else ())]
+    facts = [cpu.name or "CPU", plural(cpu.usable_threads(), "core"), *([byte_count(cpu.memory_bytes)] if cpu.memory_bytes else ())]
     cards = ", ".join(f"{name}, {byte_count(memory)}" for name, memory in gpus.visible)
     if gpus.why_none:
         gpu = f"no GPU: {gpus.why_none}"
@@ -70,6 +69,7 @@ def devices_command(plugins: tuple[str, ...], form: str) -> None:
       dlbench devices
       dlbench devices --format json
     """
+    from dlbench.harness.probe.devices import describe, why_gpu_unusable
     from dlbench.harness.runner import ask_hello
 
     hello = ask_hello(plugins)
