@@ -243,7 +243,7 @@ PARAMETERS = [
     "form: Searched[str] = None",
     "n: [8, 16] = 8",
 ]
-RATES = ["rate: Searched[Size] = None", "rate: Searched[float] = None"]
+RATE_PARAMETERS = ["rate: Searched[Size] = None", "rate: Searched[float] = None"]
 
 
 def test_a_declaration_that_makes_no_sense_is_a_sentence(
@@ -257,7 +257,7 @@ def test_a_declaration_that_makes_no_sense_is_a_sentence(
         "Parallel(step=…) without ranks": refused(tmp_path, 'parallel=Parallel(step="s")', FORMS.replace("ranks", "rank")),
         **{parameters: refused(tmp_path, "", parameters) for parameters in PARAMETERS},
         "device: Sweep[Size]": refused(tmp_path, "", "n: int = 1", device="device: Sweep[Size]"),
-        **{f"{rate}, {parameter}": refused(tmp_path, rate, parameter) for parameter in RATES},
+        **{f"{rate}, {parameter}": refused(tmp_path, rate, parameter) for parameter in RATE_PARAMETERS},
     }
     snapshot("wrong-declarations", front_door.under_titles(texts))
 
@@ -278,31 +278,10 @@ def written(path: Path, value: float | Sequence[float], suites: Sequence[object]
     return made_up.write(path, reported(values), workloads={"serve": {"values": [{**P99, **declared}], "parallel": {}}}, suites=suites)
 
 
-OVERLAPPING = (1.02, 0.85, 1.17, 0.93, 1.30, 0.76, 1.08), (1.53, 1.27, 1.75, 1.21, 1.95, 1.28, 1.62)
+FEWER, MORE = (1.02, 0.85, 1.17, 0.93, 1.30, 0.76, 1.08), (1.53, 1.27, 1.75, 1.21, 1.95, 1.28, 1.62)
 """Seven rounds each that differ by 15 to 20 %, the second by half more: its lowest lies among the first."""
 BELOW_ZERO = (-10.0, -11.0, -9.9, -10.1, -10.2, -9.8, -10.4)
-JUDGED = {
-    "rounds that overlap": (*OVERLAPPING, {}, "worse", 3),
-    "the same the other way": (*OVERLAPPING[::-1], {}, "better", 0),
-    "one share lost": ((0.98,) * 7, (0.89,) * 7, {"unit": "fraction", "direction": "higher", "margin": 0.01}, "worse", 3),
-    "the same within a margin": ((0.98,) * 7, (0.89,) * 7, {"unit": "fraction", "direction": "higher", "margin": 0.1}, "same", 0),
-    "zero and next to nothing": ((0.0,) * 7, (1e-12,) * 7, {"margin": 1e-3}, "same", 0),
-    "more than nothing": ((0.0,) * 7, (2.0,) * 7, {"margin": 0.5}, "worse", 3),
-    "less than zero": (BELOW_ZERO, tuple(each - 3 for each in BELOW_ZERO), {"direction": "higher"}, "worse", 3),
-    "nothing on both sides": ((0.0,) * 7, (0.0,) * 7, {}, "same", 0),
-}
-
-
-@pytest.mark.parametrize(("base", "new", "declared", "verdict", "code"), JUDGED.values(), ids=JUDGED)
-def test_a_value_is_judged_by_ranks_and_by_its_margin(
-    tmp_path: Path, base: Sequence[float], new: Sequence[float], declared: dict[str, object], verdict: str, code: int
-) -> None:
-    written(tmp_path / "one.jsonl", base, **declared)
-    written(tmp_path / "two.jsonl", new, **declared)
-    ends_with, (row,), _ = compare(tmp_path)
-    assert (row["value.p99_s.verdict"], ends_with) == (verdict, code)
-
-
+SHARE = {"unit": "fraction", "direction": "higher"}
 NOISY, CALM = (1.0, 1.6, 0.7, 1.3, 0.8, 1.9, 1.1), (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0)
 SUITES = {"suites": [{"name": "quick", "thresholds": {"value": 0.05, "serve": {"value": 0.6}}}]}
 SCENES: Mapping[str, tuple[float | Sequence[float], Mapping[str, Any], float | Sequence[float], Mapping[str, Any], tuple[str, ...]]] = {
@@ -317,6 +296,14 @@ SCENES: Mapping[str, tuple[float | Sequence[float], Mapping[str, Any], float | S
     "higher is better on one side": (1.0, {}, 2.0, {"direction": "higher"}, ()),
     "a series on one side": (1.0, {}, 2.0, {"series": True}, ()),
     "more than any sum could hold": (1e308, {}, 1.7e308, {}, ()),
+    "rounds that overlap": (FEWER, {}, MORE, {}, ()),
+    "the same in the other direction": (MORE, {}, FEWER, {}, ()),
+    "one share lost": (0.98, {**SHARE, "margin": 0.01}, 0.89, {**SHARE, "margin": 0.01}, ()),
+    "the same within a margin": (0.98, {**SHARE, "margin": 0.1}, 0.89, {**SHARE, "margin": 0.1}, ()),
+    "zero and next to nothing": (0.0, {"margin": 1e-3}, 1e-12, {"margin": 1e-3}, ()),
+    "more than nothing": (0.0, {"margin": 0.5}, 2.0, {"margin": 0.5}, ()),
+    "less than zero": (BELOW_ZERO, {"direction": "higher"}, tuple(each - 3 for each in BELOW_ZERO), {"direction": "higher"}, ()),
+    "nothing on both sides": (0.0, {}, 0.0, {}, ()),
 }
 """Values and what is declared of them in both files, and the options with which they are compared."""
 
@@ -346,60 +333,50 @@ def searched(path: Path, batch: int, limit_bytes: int | None = GIB) -> Path:
     return made_up.write(path, [measured], workloads=declared)
 
 
-OTHER_MEMORY = "the searches could take other memory, {} against {}; give both the same limit"
 SEARCHED = {
-    "one step of each side": (100, GIB, 110, GIB, "same", "largest: 100 to 110 (+10.0 %)"),
-    "more than that": (100, GIB, 88, GIB, "slower", "largest worse: 100 to 88 (-12.0 %)"),
-    "nearly as much memory": (100, GIB, 88, int(0.96 * GIB), "slower", "largest worse: 100 to 88 (-12.0 %)"),
-    "less memory": (100, GIB, 50, GIB // 2, "incomparable", OTHER_MEMORY.format("1.00 GiB", "512 MiB")),
-    "too little for any": (40, GIB, 0, 256 << 20, "incomparable", OTHER_MEMORY.format("1.00 GiB", "256 MiB")),
-    "enough, after too little": (0, 256 << 20, 40, GIB, "incomparable", OTHER_MEMORY.format("256 MiB", "1.00 GiB")),
-    "nothing fits in the same": (40, GIB, 0, GIB, "failed", "oom: not even batch=1 fits: full"),
-    "a limit that one side does not know": (100, None, 50, GIB, "slower", "largest worse: 100 to 50 (-50.0 %)"),
+    "one step of each side": (100, GIB, 110, GIB),
+    "more than that": (100, GIB, 88, GIB),
+    "nearly as much memory": (100, GIB, 88, int(0.96 * GIB)),
+    "less memory": (100, GIB, 50, GIB // 2),
+    "too little for any": (40, GIB, 0, 256 << 20),
+    "enough, after too little": (0, 256 << 20, 40, GIB),
+    "nothing fits in the same": (40, GIB, 0, GIB),
+    "a limit that one side does not know": (100, None, 50, GIB),
+    "a fall from 4 to 2": (4, GIB, 2, GIB),
+    "a fall from 2 to 1": (2, GIB, 1, GIB),
+    "a rise from 2 to 4": (2, GIB, 4, GIB),
+    "a fall from 12 to 10": (12, GIB, 10, GIB),
 }
+RATES = {
+    "a little more": ((272, 421), (297, 421)),
+    "a fall by a quarter, within what the search left open": ((354, 421), (272, 386)),
+    "a fall below what it left open": ((272, 421), (182, 257)),
+    "a rise": ((182, 257), (272, 421)),
+}
+"""The highest rate that held, and the lowest that failed, in each file."""
 
 
-@pytest.mark.parametrize("what", SEARCHED)
-def test_what_a_search_found_is_compared_within_the_same_memory(tmp_path: Path, what: str) -> None:
-    batch, limit, other_batch, other_limit, verdict, note = SEARCHED[what]
-    searched(tmp_path / "one.jsonl", batch, limit)
-    searched(tmp_path / "two.jsonl", other_batch, other_limit)
-    _, (row,), _ = compare(tmp_path)
-    assert (row["compare.verdict"], row["compare.note"]) == (verdict, note)
-
-
-@pytest.mark.parametrize(
-    ("base", "new", "verdict"),
-    [
-        ((272, 421), (297, 421), "same"),
-        ((354, 421), (272, 386), "inconclusive"),  # a fall by a quarter, within what the search left open
-        ((272, 421), (182, 257), "slower"),
-        ((182, 257), (272, 421), "faster"),
-    ],
-)
-def test_rates_that_searches_found_differ_where_what_they_left_open_does_not_overlap(
-    tmp_path: Path, base: tuple[float, float], new: tuple[float, float], verdict: str
+def test_what_searches_found_is_compared_within_the_same_memory_and_what_they_left_open(
+    tmp_path: Path, snapshot: Callable[[str, str], None]
 ) -> None:
+    for what, (batch, limit, other_batch, other_limit) in SEARCHED.items():
+        searched(tmp_path / what / "one.jsonl", batch, limit)
+        searched(tmp_path / what / "two.jsonl", other_batch, other_limit)
     values = [
         {"name": name, "unit": "items/s", "direction": better, "meaning": "m", "role": role}
         for name, better, role in (("held", "higher", "highest_rate"), ("failed", None, "failing_rate"))
     ]
     declared = {"serve": {"values": values, "parameters": {"rate": {"searched": ""}}}}
-    for name, (held, failed) in (("one", base), ("two", new)):
-        (found,) = made_up.rounds_of(made_up.case("serve", model="resnet18"), [[1.0]], found={"rate": held})
-        measured = made_up.with_values(made_up.without_rounds(found), held=float(held), failed=float(failed))
-        made_up.write(tmp_path / f"{name}.jsonl", [measured], workloads=declared)
-    _, (row,), _ = compare(tmp_path)
-    assert row["compare.verdict"] == verdict
-
-
-@pytest.mark.parametrize(("base", "new", "is_seen"), [(4, 2, False), (2, 1, False), (2, 4, True), (12, 10, True)])
-def test_what_a_search_found_may_not_fall_by_what_must_be_seen_and_be_the_same(tmp_path: Path, base: int, new: int, is_seen: bool) -> None:
-    searched(tmp_path / "one.jsonl", base)
-    searched(tmp_path / "two.jsonl", new)
-    code, (row,), _ = compare(tmp_path)
-    assert (code, row["compare.verdict"]) == ((0, "same") if is_seen else (4, "inconclusive"))
-    assert (row["compare.unseen"], row["compare.detect"]) == (None if is_seen else "largest is within two steps of its search", 0.25)
+    for what, rates in RATES.items():
+        for name, (held, failed) in zip(("one", "two"), rates, strict=True):
+            (found,) = made_up.rounds_of(made_up.case("serve", model="resnet18"), [[1.0]], found={"rate": held})
+            measured = made_up.with_values(made_up.without_rounds(found), held=float(held), failed=float(failed))
+            made_up.write(tmp_path / what / f"{name}.jsonl", [measured], workloads=declared)
+    texts = {}
+    for what in (*SEARCHED, *RATES):
+        code, (row,), _ = compare(tmp_path / what)
+        texts[f"{what}, exit {code}"] = f"{row['compare.verdict']}: {row['compare.note']}; unseen: {row['compare.unseen']}"
+    snapshot("compare-searches", front_door.under_titles(texts))
 
 
 def test_rounds_that_suffice_for_values_and_not_for_their_memory_are_too_few(tmp_path: Path) -> None:
