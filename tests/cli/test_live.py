@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import front_door
@@ -98,52 +99,60 @@ def screen_of(session, folder, programs=UNSEEN, *, width=120, height=30, every=F
 
     def update(shown, refresh):
         if not every:
-            console.file.truncate(0)
+            console.file.seek(0)
+            console.file.truncate()
         console.print(shown)
 
     return _LiveTable(session, folder / "o.jsonl", SimpleNamespace(console=console, update=update), programs), console.file.getvalue
 
 
-@pytest.fixture
-def two_seconds_gone(monkeypatch):
-    """A clock that stands two seconds behind the start of the command."""
-    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: 2.0))
+def measured(case=CASE, **fields):
+    (measurement,) = made_up.rounds_of(case, [[1.0]], **fields)
+    return measurement
 
 
-@pytest.mark.usefixtures("two_seconds_gone")
-def test_a_log_says_at_once_what_starts(capsys):
-    cases = [made_up.case("matmul", device, n=8) for device in ("cpu", "cuda:0", "cuda:1")]
-    lines = PlainLines(session_of(*cases, policy=Policy(budget_s=360)))
-    for number in range(2):
-        lines.round_started(number, [task.series for task in lines.session.tasks])
-    assert capsys.readouterr().err == "round 1 of 7, 3 cases left: starting workers for cpu, cuda:0\n"
+OTHER, TF32 = made_up.case("matmul", n=16), made_up.case("matmul", n=8, dtype="tf32")
+ALL = [Series(None, case.id) for case in (CASE, OTHER, TF32)]
+EVENTS = {
+    "a round starts": lambda tracker: tracker.round_started(0, ALL),
+    "a case starts": lambda tracker: tracker.case_started(ALL[2], 0),
+    "it can't be measured here": lambda tracker: tracker.case_ended(made_up.ended(TF32, Status.UNSUPPORTED, "no tf32 here")),
+    "another is tried": lambda tracker: tracker.case_tried(measured()),
+    "it was disturbed": lambda tracker: tracker.case_postponed(measured(throttling=LOST)),
+    "it starts again": lambda tracker: tracker.case_started(SERIES, 0),
+    "it was throttled": lambda tracker: tracker.case_postponed(measured(throttling=Throttling(thermal=0.25))),
+    "its other side does not count": lambda tracker: tracker.case_postponed(measured(throttling=Throttling(waiting=0.0))),
+    "it ends": lambda tracker: tracker.case_ended(made_up.with_values(measured(), product_error=[3e-7, 4e-5])),
+    "another round starts": lambda tracker: tracker.round_started(1, ALL[:2]),
+    "the budget has no time for a case": lambda tracker: tracker.case_left_out(ALL[1]),
+    "the last case starts": lambda tracker: tracker.case_started(SERIES, 1),
+    "nor for that": lambda tracker: tracker.case_left_out(SERIES),
+}
 
 
-@pytest.mark.usefixtures("two_seconds_gone")
-def test_the_screen_says_at_once_what_starts_and_has_lines_from_the_first_round_on(tmp_path):
-    first_round = made_up.both_kinds(rounds=1)
+def test_a_log_and_a_screen_show_what_happens(monkeypatch, capsys, snapshot):
+    """The screen shows no errors of products, and from the first case that went well on what it answers."""
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=itertools.count().__next__))  # so that answering takes its time
+    value = Value("product_error", Unit.NUMBER, "lower", series=True, role="product_error")
     absent = [made_up.case("matmul", "cuda:1", n=n) for n in (8, 16)]
-    session = session_of(*(each.case for each in first_round), *absent, policy=Policy(budget_s=360), answered=True)
-    screen, shown = screen_of(session, tmp_path, width=200, height=60, every=True)
+    session = session_of(CASE, OTHER, TF32, *absent, policy=Policy(budget_s=360), answered=True, declared=Declaration(values=(value,)))
+    log, (screen, shown) = PlainLines(session), screen_of(session, Path())
     screen.draw()
-    status = "round 1 of 7, 10 cases left, 0:02 gone\n2 cases skipped, not available here: cuda:1\n"
-    assert f"{status}starting workers for cpu, cuda:0\n" in shown()
-    assert "matmul" not in shown()
+    texts = {"before": shown()}
+    for what, event in EVENTS.items():
+        event(log)
+        event(screen)
+        texts[what] = f"{capsys.readouterr().err}{shown()}"
+    snapshot("live", front_door.under_titles(texts))
+
+
+def test_the_screen_has_lines_of_answers_from_the_first_round_on(tmp_path):
+    first_round = made_up.both_kinds(rounds=1)
+    screen, shown = screen_of(session_of(*(each.case for each in first_round), answered=True), tmp_path, width=200, height=60)
     for measurement in first_round:
         screen._answers_due_s = 0.0  # as if answering took no time
         screen.case_ended(measurement)
-    last = shown().rpartition("\n case ")[2]
-    assert re.findall("^([a-z]+(?: it)?)  +[^ ]", last, re.MULTILINE) == ["worth it", "precision", "batch"]
-
-
-def test_a_first_case_that_can_not_be_measured_does_not_put_answers_off(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=itertools.count().__next__))  # so that answering takes its time
-    unsupported = made_up.case("matmul", n=8, dtype="tf32")
-    screen, shown = screen_of(session_of(unsupported, CASE, answered=True), tmp_path, every=True)
-    screen.case_ended(made_up.ended(unsupported, Status.UNSUPPORTED, "no tf32 here"))
-    assert "usable" not in shown()
-    screen.case_ended(*made_up.rounds_of(CASE, [[1.0]]))
-    assert "AMD EPYC 7B13, 2 threads · quick, 2 cases (1 unsupported), 1 round · usable\n" in shown()
+    assert re.findall("^([a-z]+(?: it)?)  +[^ ]", shown(), re.MULTILINE)[-3:] == ["worth it", "precision", "batch"]
 
 
 def test_the_screen_knows_the_accelerators_that_have_no_row_yet(tmp_path):
@@ -153,47 +162,9 @@ def test_the_screen_knows_the_accelerators_that_have_no_row_yet(tmp_path):
     screen, _ = screen_of(session, tmp_path, width=200, height=60, every=True)
     for case in on_cpu:
         screen._answers_due_s = 0.0  # as if answering took no time
-        screen.case_ended(*made_up.rounds_of(case, [[1.0]]))
+        screen.case_ended(measured(case))
     found = {each.question.topic: each for each in screen._answers.found}
     assert found["crossover"].command == "dlbench run crossover"
-
-
-@pytest.mark.parametrize(
-    ("throttling", "reason"),
-    [
-        (LOST, "disturbed: waited for a CPU for 50.0 % of its time"),
-        (Throttling(thermal=0.25), "throttled: too hot for 25.0 % of its time"),
-        (Throttling(waiting=0.0), "stays with its other side"),
-    ],
-)
-def test_a_line_says_why_a_case_is_measured_again(throttling, reason, capsys):
-    lines = PlainLines(session_of(CASE))
-    lines.round_started(0, [SERIES])
-    lines.case_postponed(*made_up.rounds_of(CASE, [[1.0]], throttling=throttling))
-    assert capsys.readouterr().err.splitlines() == [
-        "round 1 of 7, 1 case left: starting workers for cpu",
-        f"round 1 of 7, 1 case left: matmul[n=8]@cpu 1.00 s; {reason}; again later in this round",
-    ]
-
-
-def test_the_screen_has_no_errors_of_products(tmp_path):
-    value = Value("product_error", Unit.NUMBER, "lower", series=True, role="product_error")
-    screen, shown = screen_of(session_of(CASE, declared=Declaration(values=(value,))), tmp_path)
-    screen.case_ended(made_up.with_values(*made_up.rounds_of(CASE, [[1.0]]), product_error=[3e-7, 4e-5]))
-    assert ("1.00 s" in shown(), "product" in shown()) == (True, False)
-
-
-def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
-    screen, shown = screen_of(session_of(CASE), tmp_path, width=160)
-    lost, whole = (made_up.rounds_of(CASE, [[1.0]], throttling=throttling)[0] for throttling in (LOST, None))
-    screen.round_started(0, [SERIES])
-    screen.case_tried(whole)
-    assert re.search(r"tried matmul\[n=8\]@cpu 1\.00 s", shown())
-    screen.case_postponed(lost)
-    screen.case_started(lost.series, 0)
-    assert "matmul[n=8]@cpu 1.00 s; disturbed: waited for a CPU for 50.0 % of its time; again later in this round" in shown()
-    screen.case_ended(whole)
-    assert "again later" not in shown()
 
 
 class Machine:
@@ -216,7 +187,7 @@ class Machine:
 @pytest.mark.parametrize("number", [0, 1])
 def test_what_takes_the_cpus_is_named_once_before_the_first_case_also_of_a_run_that_goes_on(tmp_path, number):
     machine = Machine()
-    (lost,) = made_up.rounds_of(CASE, [[1.0]], throttling=LOST)
+    lost = measured(throttling=LOST)
     screen, shown = screen_of(session_of(CASE, done=(lost,) * number), tmp_path, machine.programs)
     screen.round_started(number, [SERIES])
     assert "other programs" not in shown()
@@ -231,7 +202,7 @@ def test_what_takes_the_cpus_is_named_once_before_the_first_case_also_of_a_run_t
 
 def test_a_long_case_that_lost_time_is_told_from_the_calm_time_before_it(tmp_path):
     cases, machine = [made_up.case("matmul", n=n) for n in (8, 9)], Machine()
-    calm, lost = (made_up.rounds_of(case, [[1.0]], throttling=each)[0] for case, each in zip(cases, (None, LOST), strict=True))
+    calm, lost = measured(cases[0]), measured(cases[1], throttling=LOST)
     screen, shown = screen_of(session_of(*cases), tmp_path, machine.programs)
     screen.round_started(0, [calm.series, lost.series])
     machine.run(60.0)
@@ -331,19 +302,3 @@ def test_cases_that_are_skipped_are_not_drawn_one_by_one(tmp_path):
     assert shown() == before
     screen.case_started(SERIES, 0)
     assert shown() != before
-
-
-@pytest.mark.parametrize("begun", [True, False])
-def test_a_case_that_the_spent_budget_leaves_out_of_a_round_is_not_left_in_it(tmp_path, capsys, begun):
-    cases = [made_up.case("matmul", n=n) for n in (8, 16)]
-    series = [Series(None, case.id) for case in cases]
-    screen, shown = screen_of(session_of(*cases), tmp_path)
-    for tracker in (PlainLines(session_of(*cases)), screen):
-        tracker.round_started(1, series)
-        if begun:
-            tracker.case_started(series[0], 1)
-        tracker.case_left_out(series[0])
-    line = "round 2 of 7, 1 case left: matmul[n=8]@cpu left out of this round, as the budget has no time for it\n"
-    assert capsys.readouterr().err == line
-    screen.draw()
-    assert ("round 2 of 7, 1 case left" in shown(), "now matmul" in shown()) == (True, False)
