@@ -101,6 +101,13 @@ def under_titles(texts: Mapping[str, str]) -> str:
     return "\n".join([*lines, ""])
 
 
+def refusal(done: Done) -> str:
+    """The code and the sentence of a command that refused before it wrote anything; Click shows the usage above its own sentences."""
+    *usage, sentence = done.err.splitlines()
+    assert (done.out, [line.split()[0] for line in usage if line]) in (("", []), ("", ["Usage:", "Try"])), done
+    return f"exit {done.code}: {sentence}\n"
+
+
 class _Terminal(io.TextIOWrapper):
     """A stream that somebody watches."""
 

@@ -1,4 +1,4 @@
-"""Defaults of options from the nearest dlbench.toml, and which of them a command went by."""
+"""Defaults of options from the nearest dlbench.toml, and those that a command used."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ Settings = Mapping[str, Given]
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The user's defaults for one command, and those that it went by."""
+    """The user's defaults for one command, and those that it used."""
 
     settings: Settings = field(default_factory=dict)
     used: dict[str, Given] = field(default_factory=dict)
@@ -45,9 +45,8 @@ class Defaults:
 
 
 def in_force() -> Defaults:
-    """Return the defaults of the command that is running; none outside of one."""
-    context = click.get_current_context(silent=True)
-    return (context and context.obj) or Defaults()
+    """Return the defaults of the command that is running."""
+    return click.get_current_context().obj or Defaults()
 
 
 def without_defaults(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -55,8 +54,9 @@ def without_defaults(*names: str) -> Callable[[click.Context, click.Parameter, A
 
     def callback(context: click.Context, _: click.Parameter, value: Any) -> Any:
         if value:
-            kept = context.default_map or {}
-            context.default_map = {name: each for name, each in kept.items() if name == "form" or (names and name not in names)}
+            defaults = context.default_map or {}
+            switched_off = {*(names or defaults)} - {"form"}
+            context.default_map = {name: each for name, each in defaults.items() if name not in switched_off}
         return value
 
     return callback
@@ -97,13 +97,12 @@ def _setting(command: click.Command, called: str, name: str, value: object) -> G
     if name not in settable:
         raise UsageError(f"{place}: --{name} can't have a default, as {_REFUSED}")
     option = options[name]
-    given = tuple(map(str, value if isinstance(value, list) else [value])) if option.multiple else str(value)
+    values = value if isinstance(value, list) else [value]
+    given = tuple(map(str, values)) if option.multiple else str(value)
     try:
         converted = option.type_cast_value(click.Context(command), given)
     except click.BadParameter as error:
         raise UsageError(f"{place}: {error.message}") from error
-    if name == "strict" and not converted:
-        raise UsageError(f"{place}: --strict can't be turned off by default, as {_REFUSED}")
     return bool(converted) if option.is_flag else given
 
 
@@ -115,9 +114,10 @@ def _options(command: click.Command) -> dict[str, click.Option]:
 def _nearest_file() -> Json:
     """Return the tables of the file in the working directory or, in a git checkout, above it: further up it may be a stranger's."""
     try:
-        above = [here := Path.cwd(), *here.parents]
-        top = next((folder for folder in above if (folder / ".git").exists()), here)
-        path = next((folder / FILE for folder in above[: above.index(top) + 1] if (folder / FILE).is_file()), None)
+        here = Path.cwd()
+        folders = [here, *here.parents]
+        top = next((folder for folder in folders if (folder / ".git").exists()), here)
+        path = next((folder / FILE for folder in folders[: folders.index(top) + 1] if (folder / FILE).is_file()), None)
     except OSError:  # the folder was removed, or one above it may not be read
         return {}
     if path is None:

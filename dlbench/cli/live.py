@@ -30,7 +30,7 @@ _REST = 50
 """Times what answering took before it is done again: 2 % of the time between cases at most."""
 _TICK_S = 1.0
 _LONG_S = 5.0
-"""Seconds without a case that starts or ends, from which on the clock moves by itself: a screen that stands still looks like a hang."""
+"""Seconds without a case that starts or ends, after which the clock moves by itself: a screen that does not change looks like a hang."""
 
 
 @contextmanager
@@ -64,7 +64,8 @@ def _how_ended(measurement: Measurement) -> str:
     medians = per_round([measurement]).median_s
     ended = units.seconds(medians[0]) if medians else measurement.status.value
     found = f", found {settings_text(measurement.found)}" if measurement.found else ""
-    return f"{ended}{found}{f': {measurement.reason}' if measurement.reason else ''}"
+    reason = f": {measurement.reason}" if measurement.reason else ""
+    return f"{ended}{found}{reason}"
 
 
 class Tracker(Observer):
@@ -74,17 +75,17 @@ class Tracker(Observer):
         self.session = session
         self.policy = session.settings.policy
         self.measurements: dict[Series, list[Measurement]] = {}
-        """Those that count of each; without those that were skipped before, which are measured now."""
+        """Those that count, by case and side; without those that were skipped earlier, which are measured now."""
         self.round = -1
-        """From 0 on, of those that this command measures; -1 before the first."""
+        """Number of the round among those that this command measures, from 0 on; -1 before the first."""
         self.current: Series | None = None
         self._waiting = {task.series for task in session.tasks}
-        """Those that this round has still to measure, perhaps again."""
+        """Cases that this round has still to measure, perhaps again."""
         devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
         self._opening = f"starting workers for {', '.join(devices)}" if devices else ""
         """The start of a round, which takes seconds on an accelerator; empty where none of its devices is there."""
         self.doing = self._opening
-        """Work between cases; empty: writing the file."""
+        """Work between cases; empty while the file is written."""
         for measurement in session.done:
             if measurement.status is not Status.SKIPPED:
                 self._note(measurement)
@@ -123,12 +124,9 @@ class Tracker(Observer):
 
     def case_ended(self, measurement: Measurement) -> None:
         """Show the result that the case has in this round."""
-        self._count(measurement)
-        self.show(f"{measurement.series} {_how_ended(measurement)}")
-
-    def _count(self, measurement: Measurement) -> None:
         self._end(measurement.series)
         self._note(measurement)
+        self.show(f"{measurement.series} {_how_ended(measurement)}")
 
     def _end(self, series: Series) -> None:
         self._waiting.discard(series)
@@ -136,11 +134,6 @@ class Tracker(Observer):
 
     def _note(self, measurement: Measurement) -> None:
         self.measurements.setdefault(measurement.series, []).append(measurement)
-
-    def about(self) -> str:
-        """Return ``, about 6:12 left``; nothing while that is not known yet."""
-        left_s = self.left_s()
-        return "" if left_s is None else f", about {units.clock_time(left_s)} left"
 
     def where(self) -> str:
         """Return ``round 2 of 7, 9 of 14 cases left``."""
@@ -173,7 +166,8 @@ class _LiveTable(Tracker):
         # A case's row changes only when that case ends, so each is computed once a round.
         self._rows = {task.series: planned_row(task.case, task.side.name) for task in session.tasks if task.has_device}
         absent = [task.case.device for task in session.tasks if not task.has_device]
-        self._absent = f"{plural(len(absent), 'case')} skipped, not available here: {', '.join(dict.fromkeys(absent))}" if absent else ""
+        missing = ", ".join(dict.fromkeys(absent))
+        self._absent = f"{plural(len(absent), 'case')} skipped, not available here: {missing}" if absent else ""
         for series, measurements in self.measurements.items():
             self._renew(series, measurements)
         self._news = ""
@@ -184,7 +178,8 @@ class _LiveTable(Tracker):
 
     def show(self, event: str = "") -> None:
         """Draw all of it anew, with the event until a case ends."""
-        self._news = event if event != self.doing else self._news
+        if event != self.doing:
+            self._news = event
         self.draw()
 
     def case_started(self, series: Series, number: int) -> None:
@@ -192,15 +187,15 @@ class _LiveTable(Tracker):
             self._programs.named()
         else:
             self._programs.renew()
-        self.current, self.doing = series, ""
-        self.draw()
+        super().case_started(series, number)
 
     def case_postponed(self, measurement: Measurement) -> None:
         self._name_others(measurement)
         super().case_postponed(measurement)
 
     def case_ended(self, measurement: Measurement) -> None:
-        self._count(measurement)
+        self._end(measurement.series)
+        self._note(measurement)
         self._news = ""
         self._renew(measurement.series, self.measurements[measurement.series])
         self._name_others(measurement)
@@ -253,7 +248,9 @@ class _LiveTable(Tracker):
         from rich.text import Text
 
         self._drawn_s = time.monotonic()
-        self._where = f"{self.where()}, {{}} gone{self.about()}"
+        left_s = self.left_s()
+        left = "" if left_s is None else f", about {units.clock_time(left_s)} left"
+        self._status_form = f"{self.where()}, {{}} gone{left}"
         self._status = status = Text(self._with_time(), style="bold")
         doing = f"now {self.current}" if self.current else self.doing or f"writing {self._path}"
         lines = [line for line in (self._absent, self._busy or self._programs.found, self._news, doing) if line]
@@ -267,7 +264,7 @@ class _LiveTable(Tracker):
         self._live.update(Group(*laid_out), refresh=True)
 
     def _with_time(self) -> str:
-        return self._where.format(units.clock_time(time.monotonic() - self.session.settings.began))
+        return self._status_form.format(units.clock_time(time.monotonic() - self.session.settings.began))
 
     def tick_until(self, ended: threading.Event) -> None:
         """Draw the clock anew each second, where nothing has happened for long; any thread may do so."""
@@ -277,25 +274,17 @@ class _LiveTable(Tracker):
                 self._live.refresh()
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
-        """Return the table of as many cases, around the current one, as the screen has lines for above ``below``.
-
-        Cases that could not be measured here share a line at the end of the run, and have none in the table.
-        """
+        """Return the table of as many cases, around the current one, as the screen has lines for above ``below``."""
         from dlbench.analysis.report import tables
         from dlbench.analysis.report.screen import fitting, lines_of
-        from dlbench.analysis.report.sentences import common_endings
 
-        rows = self._rows
-        endings = common_endings(list(rows.values()))
-        if endings:  # seldom, and a run may have many thousand cases
-            rows = {series: row for series, row in rows.items() if row.ending not in endings} or rows
-        position = list(rows).index(self.current) if self.current in rows else 0
+        position = list(self._rows).index(self.current) if self.current in self._rows else 0
         console = self._live.console
         room = max(3, console.height - lines_of(console, below) - 1)  # one line the terminal keeps
 
         def around_current(count: int) -> "ScreenTable":
-            first = max(0, min(position - count // 2, len(rows) - count))
-            return tables.cases_table(list(rows.values())[first : first + count])
+            first = max(0, min(position - count // 2, len(self._rows) - count))
+            return tables.cases_table(list(self._rows.values())[first : first + count])
 
         # Most often as many as last time.
         self._fitting, table = fitting(console, around_current, self._fitting + 1, room)
@@ -305,6 +294,5 @@ class _LiveTable(Tracker):
         if series not in self._rows:  # those of devices that are not there share a line
             return
         row = summarise(measurements, self.policy.target)
-        signature = self.session.signatures.get(row.case.workload)
-        declared = signature.declared if signature else row.declared
+        declared = self.session.signatures[row.case.workload].declared
         self._rows[series] = replace(row, case=replace(row.case, run=row.case.side or ""), declared=declared)

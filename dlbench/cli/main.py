@@ -32,13 +32,19 @@ COMMANDS = {
     "calibrate": "This machine's noise between sessions, which compare allows for.",
 }
 
-_ELSEWHERE = {"list": "planning", "doctor": "commands.noise", "calibrate": "commands.noise"}
-_ELSEWHERE |= dict.fromkeys(("report", "export", "contribute"), "commands.convert")
+_ELSEWHERE = {
+    "list": "planning",
+    "doctor": "commands.noise",
+    "calibrate": "commands.noise",
+    "report": "commands.convert",
+    "export": "commands.convert",
+    "contribute": "commands.convert",
+}
 """Modules of commands that have none of their own."""
 _REPORT_NEEDS = ("vl_convert", "jinja2")
 """Modules of the extra that makes pages."""
 _OF_FILES = {".jsonl": "show", ".py": "run", ".toml": "run"}
-"""The command that a file in place of one nearly always stands for."""
+"""The command that is nearly always meant by a file in its place."""
 _COMPLETE = "_DLBENCH_COMPLETE"
 """The variable in which a shell says how it asks for completions, by Click's convention."""
 
@@ -145,9 +151,6 @@ def main() -> None:
             sentence = "a page needs vl-convert-python and Jinja2: pip install '.[report]' in a clone"
         say(f"dlbench: {sentence}")
         code = ExitCode.USAGE
-    except MemoryError:
-        say("dlbench: out of memory; plan fewer cases, or free some")
-        code = ExitCode.INTERNAL
     except Exception as error:  # noqa: BLE001  # the last door: a traceback for the report, and never exit code 1
         import traceback
 

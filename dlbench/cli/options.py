@@ -61,7 +61,7 @@ complete_columns = offering(_columns)  # that identify a case
 NETWORK_SUITE = "network"
 """The suite that measures the networks of a file."""
 CALIBRATIONS = Path("results", "calibration")
-"""Where `dlbench calibrate` keeps what it finds, and the runs that it stands on."""
+"""Where `dlbench calibrate` keeps its sessions and the noise that it finds."""
 
 PATH = click.Path(path_type=Path)
 OUTPUT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -78,8 +78,8 @@ def option_group(name: str, make: Callable[..., Any], *options: Decorator) -> De
     def decorate(command: Command) -> Command:
         @wraps(command)
         def gathering(**values: Any) -> Any:
-            made = make(**{each: values.pop(each) for each in inspect.signature(make).parameters if each in values})
-            return command(**{name: made}, **values)
+            own = {each: values.pop(each) for each in inspect.signature(make).parameters if each in values}
+            return command(**{name: make(**own)}, **values)
 
         decorated: Command = gathering
         for option in reversed(options):
@@ -95,16 +95,15 @@ def typed_options() -> set[str]:
     return {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
 
 
-def read_by(parse: Callable[..., Any], *more: Any) -> Callable[[str], Any]:
+def read_by(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a type of options whose value is the result of ``parse``; its ValueError becomes the error of the option."""
 
     def read(text: str) -> Any:
         try:
-            return parse(text, *more)
+            return parse(text)
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
 
-    read.__name__ = parse.__name__.removeprefix("parse_")  # which help shows
     return read
 
 
@@ -128,7 +127,7 @@ rounds_type = whole(1, 1000)
 class PlanOptions:
     """Suites, and which of their cases to plan with which values."""
 
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...]
     expression: str | None = None
     overrides: tuple[str, ...] = ()
     """``axis=v1,v2`` each."""
@@ -138,10 +137,12 @@ class PlanOptions:
 
 
 def _plan_options(names: tuple[str, ...], expression: str | None, overrides: tuple[str, ...], device_words: tuple[str, ...]) -> PlanOptions:
-    """Return the options; files of Python without a suite stand for the suite that is made for their networks."""
+    """Return the options. Files of Python without a suite are measured by the suite that is made for networks."""
     files = [name for name in names if name.endswith(".py")]
-    suites = dict.fromkeys([name for name in names if name not in files] or (files and [NETWORK_SUITE]))
-    return PlanOptions(tuple(suites), expression, overrides, device_words, tuple(dict.fromkeys(files)))
+    suites = [name for name in names if name not in files]
+    if files and not suites:
+        suites = [NETWORK_SUITE]
+    return PlanOptions(tuple(dict.fromkeys(suites)), expression, overrides, device_words, tuple(dict.fromkeys(files)))
 
 
 device_option = click.option(
@@ -256,10 +257,9 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         refuse_same_file(self.files)
-        check_writable(*self.files.values(), new=False)
-        check_writable(*(path for path in self.files.values() if path and path.suffix == ".jsonl"))  # a result file
-        if self.report:  # before anything is measured
-            check_writable(self.report)
+        for path in filter(None, self.files.values()):
+            check_writable(path, new=path == self.report or path.suffix == ".jsonl")  # a page and a result file are never overwritten
+        if self.report:  # what a page needs is missed before anything is measured
             import_module("dlbench.analysis.report.page")
         if self.github and not self.summary:
             raise UsageError("--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere")
@@ -272,7 +272,8 @@ class OutputOptions:
     @property
     def summary(self) -> Path | None:
         """The file for the summary of a step in GitHub Actions, where one is asked for."""
-        return Path(path) if self.github and (path := os.environ.get("GITHUB_STEP_SUMMARY")) else None
+        path = os.environ.get("GITHUB_STEP_SUMMARY") if self.github else None
+        return Path(path) if path else None
 
 
 format_option = click.option(
@@ -313,4 +314,4 @@ price_options = option_group(
     *_TRAINING,
     click.option("--on", multiple=True, metavar="CARD", help="What a card would bring that is not here: 'RTX 4090'. Repeatable."),
 )
-"""Adds what things cost and a training of one's own, none of which is stored; the command gets ``given``, `core.prices.Prices`."""
+"""Adds prices and a training of one's own, which are not stored; the command gets ``given``, `core.prices.Prices`."""

@@ -22,9 +22,10 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import all_disturbed
 from dlbench.analysis.report import sentences, terminal
 from dlbench.analysis.scaling import projection, speedup
+from dlbench.cli.options import typed_options
 from dlbench.cli.terminal import draw, say_unbroken, unread, write_notes
 from dlbench.core.errors import UsageError
-from dlbench.core.model import Status
+from dlbench.core.model import Status, kind_of
 from dlbench.core.store import read_header
 from dlbench.core.units import one_line
 
@@ -35,7 +36,9 @@ def left_open(found: Sequence[Answer | Missing], *, with_time: bool) -> str:
     ``with_time``: with the sum of the suites' budgets, if all have one. That imports the harness, which ``show`` does without.
     """
     topics, command = terminal.left_open(found)
-    return f"{topics}: {command}{_minutes(command.split()[2:] or ['quick']) if with_time else ''}" if topics else ""
+    suites = command.split()[2:] or ["quick"]
+    time = _minutes(suites) if with_time else ""
+    return f"{topics}: {command}{time}" if topics else ""
 
 
 def _minutes(suites: Sequence[str]) -> str:
@@ -61,7 +64,7 @@ def last_line(
         f"{'saved in' if saved else 'of'} {', '.join(names)}",
         f"why: {shlex.join(['dlbench', 'show', *names, '--topic', 'all'])}",
     ]
-    lines = [f"{'next':<{terminal.LABEL}}{one_line(' · '.join(parts[:count]))}" for count in (3, 2, 1)]
+    lines = ["next".ljust(terminal.LABEL) + one_line(" · ".join(parts[:count])) for count in (3, 2, 1)]
     return next((line for line in lines if width is None or len(line) <= width), one_line(command))
 
 
@@ -199,6 +202,16 @@ def notes_on(results: Results, files: Sequence[Path]) -> list[str]:
     return notes
 
 
-def devices(results: Results) -> list[str]:
-    """Return the ids of all devices that were present, including those of ranks."""
-    return list(dict.fromkeys(device for row in results.rows if row.has_device for device in devices_of(row)))
+def check_priced_devices(results: Results) -> None:
+    """Raise UsageError for a price on the command line of a device that no row has; one of the user's defaults gets a note instead.
+
+    A file of defaults may have the prices of several machines.
+    """
+    measured = list(dict.fromkeys(device for row in results.rows if row.has_device for device in devices_of(row)))
+    known = {*measured, *map(kind_of, measured)}
+    for name in dict.fromkeys((*results.prices.per_hour.named, *results.prices.price.named)):
+        if name not in known:
+            absent = f"--price {name}=: no row of these files is of {name}; they have {', '.join(measured) or 'none'}"
+            if "price" in typed_options():
+                raise UsageError(absent)
+            write_notes([absent])

@@ -31,14 +31,15 @@ def check_writable(*paths: Path | None, new: bool = True) -> None:
                     raise UsageError(f"there is no folder {path.parent} to write {path.name} in; make it, or choose another") from error
             else:
                 if new:
-                    raise FileExistsError
+                    raise FileExistsError  # of which `writing` makes the sentence
 
 
 def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
     """Raise UsageError where two options name the same file, in which the second output would replace the first."""
     taken: dict[str, str] = {}
     for option, path in paths.items():
-        if path and (first := taken.setdefault(os.path.realpath(path), option)) != option:
+        first = taken.setdefault(os.path.realpath(path), option) if path else option
+        if first != option:
             raise UsageError(f"{first} and {option} both name {path}; give each a file of its own")
 
 

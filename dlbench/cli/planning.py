@@ -15,7 +15,7 @@ from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.options import PlanOptions, format_option, planning_options, typed_options
 from dlbench.cli.terminal import busy_line, draw, say
 from dlbench.core.decoding import convert
-from dlbench.core.errors import ExitCode, UsageError
+from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature, declaration_to_json
 from dlbench.core.thresholds import DETECT
 from dlbench.core.units import Json, seconds
@@ -98,7 +98,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
     signatures = signatures_of(hello)
     suites = with_user_names(with_settings(suites, options.overrides, signatures), signatures)
     here = devices.describe(hello)
-    cpu = next((each for each in here if isinstance(each, devices.Processor)), None) or devices.describe_cpu()
+    cpu = next(each for each in here if isinstance(each, devices.Processor))
     suites = with_core_counts(suites, cpu.usable_threads(), cpu.usable_cpus())
     check(suites, signatures, hello["kinds"])
     chosen = devices.select(here, options.device_words, devices.why_gpu_unusable(hello["versions"]))
@@ -118,8 +118,8 @@ def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[s
                 raise UsageError(f"{where}: of {workload} {error}") from error
 
 
-def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms") -> ExitCode:
-    """Write the cases of a plan to stdout, and to stderr their number and about how long they take by this policy.
+def write_plan(plan: Plan, form: str, programs: "OtherPrograms") -> None:
+    """Write the cases of a plan to stdout, and to stderr their number and about how long they take.
 
     Cases of devices that are not here are only counted. ``programs``: watches who uses the CPUs, as the forecast is for a quiet machine.
     """
@@ -131,6 +131,7 @@ def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms")
     here = NodeCapacity(present, describe_cpu().usable_threads())
     crowded = sum(len(place_ranks(case, (here,)).devices) < (case.ranks or 1) for case in cases)
     searches = sum(search_of(case, plan.signatures[case.workload]) is not None for case in cases)
+    policy = plan.policy
     write_cases(cases, form)
     skipped = f" ({crowded:,} skipped: too few devices or cores for their ranks)" if crowded else ""
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {TRIES * searches:,} tries" if searches else ""
@@ -143,7 +144,6 @@ def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms")
         say(f"not listed: {plural(absent.total(), 'case')} of what is not here: {', '.join(absent)}")
     if busy := busy_line(programs):
         say(busy)
-    return ExitCode.OK
 
 
 def at_most(policy: Policy) -> str:
@@ -210,4 +210,4 @@ def list_command(planning: PlanOptions, form: str) -> None:
 
     suites, programs = load_suites(planning), OtherPrograms()
     plan = plan_suites(suites, ask_hello(planning.plugins, workload_names(suites)), planning)
-    write_plan(plan, form, plan.policy, programs)
+    write_plan(plan, form, programs)

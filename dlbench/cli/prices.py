@@ -1,11 +1,8 @@
-"""Prices on the command line and among its defaults: read, checked against what was measured, and refused where they would do nothing."""
+"""Prices on the command line and among its defaults: read, and refused where two contradict each other."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from dlbench.cli.terminal import write_notes
 from dlbench.core.errors import UsageError
-from dlbench.core.model import kind_of
 from dlbench.core.prices import KWH, PerDevice, Price, Prices
 from dlbench.core.reference.peaks import card_of
 
@@ -42,19 +39,3 @@ def training(samples: int | None, epochs: int | None) -> Prices:
     if epochs is not None and samples is None:
         raise UsageError("--epochs says how often a training passes over --samples; give that, too")
     return Prices(samples=samples, epochs=epochs or 1)
-
-
-def check_devices(prices: Prices, devices: Iterable[str], *, typed: bool) -> None:
-    """Raise UsageError for a price of a device that no row has, or write a note where prices were not ``typed`` but are defaults.
-
-    ``devices``: those of the rows. A file of defaults may have the prices of several machines.
-    """
-    measured = list(dict.fromkeys(devices))
-    known = {*measured, *map(kind_of, measured)}
-    for name in dict.fromkeys((*prices.per_hour.named, *prices.price.named)):
-        if name in known:
-            continue
-        absent = f"--price {name}=: no row of these files is of {name}; they have {', '.join(measured) or 'none'}"
-        if typed:
-            raise UsageError(absent)
-        write_notes([absent])

@@ -60,12 +60,11 @@ class Recording:
     def __init__(self, session: Session, interruption: Interruption) -> None:
         self.interruption = interruption
         self.writer = session.open_writer()
+        self.path = self.writer.path
         if why := self.writer.unlocked:
-            path = self.writer.path
-            say(f"note: {path} can't be locked where it is ({why}); see to it that no other dlbench writes it meanwhile")
+            say(f"note: {self.path} can't be locked where it is ({why}); see to it that no other dlbench writes it meanwhile")
         self._tried = list(session.tried)
         self._started = time.monotonic()
-        self.path = self.writer.path
         self.rounds = 0
         """Rounds that the file has by now."""
         self.out_of_budget = False
@@ -147,7 +146,7 @@ def measure_until_seen(
         have = recording.rounds - session.first_round
         most = _MOST_FURTHER - have
         left_s = None
-        if budget_s is not None:
+        if budget_s is not None:  # a round of some of the cases takes their share of a full one
             left_s = budget_s - recording.seconds
             share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
             most = min(most, int(left_s / max(full_round_s * share, 1e-9)))

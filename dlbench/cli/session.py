@@ -2,7 +2,6 @@
 
 import secrets
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +14,7 @@ from click.core import ParameterSource
 
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
-from dlbench.cli.terminal import announce, say
+from dlbench.cli.terminal import on_screen, say
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.files import __version__
 from dlbench.core.machine import differences
@@ -23,7 +22,7 @@ from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Status
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
-from dlbench.core.units import Json, seconds
+from dlbench.core.units import Json
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.plan.cases import Signatures, check, plan, workload_names
 from dlbench.harness.plan.suite import Suite, compile_expression
@@ -42,11 +41,9 @@ def settings_for(seed: int | None = None, isolation: Isolation | None = None) ->
     """Return the settings for this machine, with the default policy; without a seed one is drawn."""
     cpu = machine.describe_cpu()
     default: Isolation = "fork" if sys.platform == "linux" else "spawn"  # fork where it is known to be safe
-    context = click.get_current_context(silent=True)
-    began = (context.meta if context else {}).get(BEGAN, time.monotonic())
-    return RunSettings(
-        Policy(), secrets.randbits(32) if seed is None else seed, isolation or default, cpu.usable_threads(), began, cpu.usable_cpus()
-    )
+    began = click.get_current_context().meta[BEGAN]
+    drawn = secrets.randbits(32) if seed is None else seed
+    return RunSettings(Policy(), drawn, isolation or default, cpu.usable_threads(), began, cpu.usable_cpus())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +67,14 @@ class OpenSide:
 def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption) -> Iterator[OpenSide]:
     """Start a worker and ask it for its devices and workloads; end it afterwards. Raises WorkerError where it can't say."""
     programs = OtherPrograms()
-    announce(f"starting torch{'' if side.name is None else f' of side {side.name}'} …")
+    if on_screen():
+        say(f"starting torch{'' if side.name is None else f' of side {side.name}'} …")
     mode: Mode = "fork" if settings.isolation == "fork" else "stay"
     layout = layout_seed(settings.seed, 0, side.name)
     with WorkerProcess(mode, settings.threads, layout, interruption, side.interpreter) as worker:
         hello = handshake(worker, side.plugins, workload_names(suites), settings.threads, side.not_from)
-        yield OpenSide(replace(side, imports_once=_imported_once(hello["trials"])), worker, hello, programs)
-
-
-_LONG_IMPORT_S = 0.5
-
-
-def _imported_once(trials: Sequence[Json]) -> tuple[str, ...]:
-    """Return the plugins that a process imports once for all its cases, and note on stderr the time that others cost each case."""
-    for each in trials:
-        if (why := each["not_once"]) and each["seconds"] > _LONG_IMPORT_S:
-            say(f"note: every case imports {each['plugin']} anew, {seconds(each['seconds'])} each, as {why}")
-    return tuple(each["plugin"] for each in trials if not each["not_once"])
+        once = tuple(trial["plugin"] for trial in hello["trials"] if not trial["not_once"])  # others are imported anew for each case
+        yield OpenSide(replace(side, imports_once=once), worker, hello, programs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +93,7 @@ class Session:
     gate: ThresholdSettings | None = None
     """Changes that every case of a baseline has to be able to show, from the command line."""
     answered: bool = False
-    """Whether its rows are meant as answers, which then stand on the screen from the first case on."""
+    """Whether its rows are meant to answer questions, which the screen then shows from the first case on."""
 
 
 def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
@@ -162,16 +150,14 @@ def start(
     return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
 
 
-_ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "github", "strict", "samples", "epochs"))
+_ELSEWHERE = {"output", "resume", "form", "junit", "verdict", "github", "strict", "samples", "epochs"}
 """Parameters that say where results go, or how."""
 _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 
 
 def _command_words() -> list[list[str]]:
     """Return the words of the command that measures the same again, without folders: the command with its suites, then each option."""
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return []
+    context = click.get_current_context()
     words = [[str(context.command.name)]]
     for each in context.command.params:
         value = context.params[str(each.name)]
@@ -179,7 +165,8 @@ def _command_words() -> list[list[str]]:
             words[0] += value
         elif each.name not in _ELSEWHERE and context.get_parameter_source(str(each.name)) in _CHOSEN:
             option = max(each.opts, key=len)
-            words += [[option] if one is True else [option, str(one)] for one in (value if isinstance(value, tuple) else [value])]
+            given = value if isinstance(value, tuple) else [value]
+            words += [[option] if one is True else [option, str(one)] for one in given]
     return [[fingerprint.without_folders(word) for word in group] for group in words]
 
 
@@ -250,7 +237,6 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
-        _check_places(tasks, signatures)
     return Session(
         tasks,
         settings,

@@ -29,12 +29,6 @@ def on_screen() -> bool:
     return sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
 
 
-def announce(doing: str) -> None:
-    """Say on a terminal what the command is doing before it has anything to show."""
-    if on_screen():
-        say(doing)
-
-
 def say(text: str) -> None:
     """Write text to stderr, on a terminal broken between words."""
     click.echo(wrapped(text, sys.stderr), err=True)

@@ -96,5 +96,5 @@ def _tell_github(comparisons: Sequence[Comparison], conclusion: str, notes: Sequ
         text = verdict_files.step_summary(comparisons, conclusion, notes, room).encode(errors="replace")
         if len(text) <= room:
             file.write(text)
-        else:  # what stands there already would be lost as well
+        else:  # GitHub would drop what the summary has so far as well
             write_notes(["the summary of this step is full, so nothing was added to it"])

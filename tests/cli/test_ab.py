@@ -1,6 +1,5 @@
 """``dlbench ab`` by the front door: real processes on two sides, real git references, a real second interpreter."""
 
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -30,13 +29,10 @@ def ab(folder, *arguments, benches=('workload = "tells"',), run=dlbench, **more)
     return run("ab", front_door.suite(folder, *benches, **more), "-o", "o.jsonl", *QUICKLY, *same, *arguments, cwd=folder)
 
 
-def told(folder, name):
-    """What an experiment returned, by side."""
-    found = {}
-    for each in measurements(folder / "o.jsonl"):
-        if name in each.get("values", {}):
-            found.setdefault(each["side"], []).append(each["values"][name])
-    return found
+def reported(folder, name):
+    """The values that an experiment returned, by side."""
+    values = [(each["side"], each["values"][name]) for each in measurements(folder / "o.jsonl") if name in each.get("values", {})]
+    return {side: [value for of_side, value in values if of_side == side] for side, _ in values}
 
 
 @pytest.fixture(scope="module")
@@ -44,25 +40,26 @@ def slowed(tmp_path_factory):
     """One A/B in which b takes a tenth longer, confirmed; five rounds are enough for one case with times."""
     folder = tmp_path_factory.mktemp("slowed")
     benches = ('workload = "takes"\naxes.ms = [1, 2]', 'workload = "tells"')
-    plugins = (SCRIPTED, SIDES)
-    arguments = (*plugins, "--b", "env=TAKES_TIMES=1.1", "--b", "env=API_TOKEN=hush", "--rounds", "5", "--seed", "3", "--confirm")
-    done = ab(folder, *arguments, "--junit", "o.xml", "-k", "not ms=2", benches=benches, run=shared_hosts.dlbench)
-    return done, folder
+    differs = ("--b", "env=TAKES_TIMES=1.1", "--b", "env=API_TOKEN=hush")
+    options = ("--rounds", "5", "--seed", "3", "--confirm", "--junit", "o.xml", "-k", "not ms=2")
+    return ab(folder, SCRIPTED, SIDES, *differs, *options, benches=benches, run=shared_hosts.dlbench), folder
 
 
 def test_a_side_that_is_slower_is_found_confirmed_and_fails_with_3(slowed):
     done, folder = slowed
     assert done.code == 3, done.err
     rows = [re.split(r"  +", line.strip()) for line in done.out.splitlines()]
-    measured_again = "measured again; the first rounds said slower by +10.0 %"
     assert rows[4] == ["takes ms=1", "1.00 ms", "1.10 ms", "+10.0 %", "+10.0 %", "0.0238", "slower"]
     (reason,) = [line for line in done.out.splitlines() if line.startswith("takes ms=1: ")]
-    assert reason.endswith(measured_again)  # before it stands what else this machine did meanwhile, if anything
+    assert reason.endswith("measured again; the first rounds said slower by +10.0 %")  # after what else this machine did, if anything
     assert rows[-1] == ["1 slower, 1 inconclusive; exit 3"]
-    assert "measuring again, in 5 fresh rounds: takes[ms=1]@cpu" in done.err
-    assert "note: the sides differ, a against b: side.environ.TAKES_TIMES: nothing against '1.1'; " in done.err
-    assert "round 1 of 5, 3 cases left: " in done.err
-    assert "saved in o.jsonl" in done.err
+    for text in (
+        "measuring again, in 5 fresh rounds: takes[ms=1]@cpu",
+        "note: the sides differ, a against b: side.environ.TAKES_TIMES: nothing against '1.1'; ",
+        "round 1 of 5, 3 cases left: ",
+        "saved in o.jsonl",
+    ):
+        assert text in done.err
     assert "slower by +10.0 %" in (folder / "o.xml").read_text()
 
 
@@ -86,53 +83,41 @@ def test_one_file_has_both_sides_round_by_round(slowed):
         assert {workload: {even[workload], odd[workload]} for workload in even} == {"takes": {"a", "b"}, "tells": {"a", "b"}}
 
 
-def test_the_header_says_what_differs_and_no_secret(slowed):
-    _, folder = slowed
-    header = lines(folder / "o.jsonl")[0]
-    assert header["sides"]["a"]["side"]["environ"] == {}
-    assert header["sides"]["b"]["side"]["environ"] == {"TAKES_TIMES": "1.1", "API_TOKEN": "…"}
-    assert "stack" not in header["environment"]
-    assert header["sides"]["b"]["stack"]["versions"]["torch"]
-    assert "hush" not in (folder / "o.jsonl").read_text()
-
-
-def test_the_file_alone_gives_the_same_verdicts(slowed):
+def test_the_file_says_what_differs_and_no_secret_gives_the_same_verdicts_and_is_not_gone_on_with(slowed):
     done, folder = slowed
+    content = (folder / "o.jsonl").read_bytes()
+    header = lines(folder / "o.jsonl")[0]
+    assert {name: side["side"]["environ"] for name, side in header["sides"].items()} == {
+        "a": {},
+        "b": {"TAKES_TIMES": "1.1", "API_TOKEN": "…"},
+    }
+    assert ("stack" in header["environment"], bool(header["sides"]["b"]["stack"]["versions"]["torch"]), b"hush" in content) == (
+        False,
+        True,
+        False,
+    )
     again = in_process(folder, "compare", "o.jsonl", "--by", "run")
     assert (again.code, again.out) == (done.code, done.out)
     assert in_process(folder, "compare", "o.jsonl", "--by", "run", "--threshold", "900%").code == 0
+    resumed = in_process(folder, "run", "--resume", "o.jsonl")
+    assert (resumed.code, "o.jsonl is an A/B, which can't be resumed" in resumed.err) == (2, True)
+    assert (folder / "o.jsonl").read_bytes() == content
 
 
-def test_the_file_has_the_thresholds_that_were_given(tmp_path):
+def test_sides_that_do_not_differ_are_an_a_a_too_few_rounds_are_4_and_the_file_has_the_thresholds_that_were_given(tmp_path):
     given = ("--detect", "40%", "--threshold", "5%", "--threshold", "value=0.2")
-    benches = ['workload = "noop"']
-    done = ab(
-        tmp_path, "--rounds", "1", *given, benches=benches, head="[thresholds]\nthroughput = 0.1\nmemory = 0.1\n", run=shared_hosts.dlbench
-    )
-    assert done.code == 4, done.err
-    assert lines(tmp_path / "o.jsonl")[0]["suites"][0]["thresholds"] == {"memory": 0.1, "detect": "40%", "time": "5%", "value": "0.2"}
-
-
-def test_it_is_not_gone_on_with(slowed):
-    _, folder = slowed
-    before = (folder / "o.jsonl").read_bytes()
-    done = in_process(folder, "run", "--resume", "o.jsonl")
-    assert done.code == 2
-    assert "o.jsonl is an A/B, which can't be resumed" in done.err
-    assert (folder / "o.jsonl").read_bytes() == before
-
-
-def test_sides_that_do_not_differ_are_said_to_be_an_a_a_and_too_few_rounds_are_4(tmp_path):
-    done = ab(tmp_path, "--rounds", "1", benches=['workload = "noop"'], run=shared_hosts.dlbench)
+    head = "[thresholds]\nthroughput = 0.1\nmemory = 0.1\n"
+    done = ab(tmp_path, "--rounds", "1", *given, benches=['workload = "noop"'], head=head, run=shared_hosts.dlbench)
     assert done.code == 4, done.err
     assert "note: nothing that is recorded differs between the sides" in done.err
     assert "11 rounds a side would do: --rounds 11" in done.err
+    assert lines(tmp_path / "o.jsonl")[0]["suites"][0]["thresholds"] == {"memory": 0.1, "detect": "40%", "time": "5%", "value": "0.2"}
 
 
 def test_each_side_has_its_own_process_and_layout_each_round_and_both_the_same_inputs(tmp_path):
     done = ab(tmp_path, SIDES, "--rounds", "2")
     assert done.code == 4, done.err
-    pids, seeds, numbers = (told(tmp_path, name) for name in ("pid", "hash_seed", "first_random"))
+    pids, seeds, numbers = (reported(tmp_path, name) for name in ("pid", "hash_seed", "first_random"))
     assert (len(pids["a"]), len(pids["b"]), len({*pids["a"], *pids["b"]})) == (2, 2, 4)
     assert len({*seeds["a"], *seeds["b"]}) == 4
     assert len({*numbers["a"], *numbers["b"]}) == 1
@@ -150,40 +135,31 @@ def test_what_fails_on_side_b_is_a_row_and_5(tmp_path):
     benches = ['workload = "meets_its_fate"\naxes.fate = ["raises", "dies", "lives"]']
     done = ab(tmp_path, SIDES, "--b", "env=FATED=1", "--rounds", "2", benches=benches, run=shared_hosts.dlbench)
     assert done.code == 5, done.err
-    first = [
-        each for each in measurements(tmp_path / "o.jsonl") if each["round"] < 2
-    ]  # more rounds come for the one that can't show enough
-    rows = [(each["side"], each["case"]["params"]["fate"], each["status"]) for each in first]
-    assert sorted(rows) == sorted(
-        [
-            *(("a", fate, "ok") for fate in ("raises", "dies", "lives") for _ in range(2)),
-            ("b", "raises", "failed"), ("b", "dies", "crashed"), ("b", "lives", "ok"), ("b", "lives", "ok"),
-        ]
-    )  # fmt: skip
+    # Further rounds come for the one that can't show enough.
+    first = [each for each in measurements(tmp_path / "o.jsonl") if each["round"] < 2]
+    failed = [("b", "dies", "crashed"), ("b", "raises", "failed")]
+    lived = [(side, fate, "ok") for side, fate in (("a", "dies"), ("a", "lives"), ("a", "raises"), ("b", "lives")) for _ in range(2)]
+    assert sorted((each["side"], each["case"]["params"]["fate"], each["status"]) for each in first) == sorted([*failed, *lived])
 
 
 def test_both_sides_share_a_device_and_each_has_a_process_there(tmp_path):
-    benches = ('workload = "which_process"\naxes.n = [1, 2]', 'workload = "faulty"')
-    suite = front_door.suite(tmp_path, *benches)
+    suite = front_door.suite(tmp_path, 'workload = "which_process"\naxes.n = [1, 2]', 'workload = "faulty"')
     options = (PRETEND, "--device", "pretend:0", "--isolation", "none", "--rounds", "2", "--seed", "1", "--b", "same")
     done = dlbench("ab", suite, *options, "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 5, done.err
     # The case that faults does so on both sides, one right after the other, and that is no device that fails twice in a row.
     ended = [(each["side"], each["status"]) for each in measurements(tmp_path / "o.jsonl") if each["case"]["workload"] == "faulty"]
     assert sorted(ended) == [("a", "crashed"), ("b", "crashed")]
-    pids = told(tmp_path, "pid")
-    assert (len(pids["a"]), len(pids["b"]), set(pids["a"]) & set(pids["b"])) == (4, 4, set())
-    second = {each["side"]: each["values"]["pid"] for each in measurements(tmp_path / "o.jsonl") if each["round"] == 1}
-    assert {(each["side"], each["values"]["pid"]) for each in measurements(tmp_path / "o.jsonl") if each["round"] == 1} == set(
-        second.items()
-    )
+    pids = reported(tmp_path, "pid")
+    assert (len(pids["a"]), len(pids["b"]), {*pids["a"]} & {*pids["b"]}) == (4, 4, set())
+    second = {(each["side"], each["values"]["pid"]) for each in measurements(tmp_path / "o.jsonl") if each["round"] == 1}
+    assert len(second) == 2  # both cases of a side share its process
 
 
 def test_a_device_that_one_side_lacks_is_no_silent_pass(tmp_path):
     text = Path(PRETEND).read_text().replace('kind = "pretend"', 'kind = "xpu"')  # a kind that a suite may name
-    (tmp_path / "pretend.py").write_text(
-        text.replace("register_backend(Pretend())", 'if "BARE" not in os.environ:\n    register_backend(Pretend())')
-    )
+    register = "register_backend(Pretend())"
+    (tmp_path / "pretend.py").write_text(text.replace(register, f'if "BARE" not in os.environ:\n    {register}'))
     suite = front_door.suite(tmp_path, 'workload = "which_process"', head='devices = ["cpu", "xpu:0"]' + front_door.HASTY)
     arguments = ("ab", suite, "pretend.py", "--b", "env=BARE=1", "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
     done = shared_hosts.dlbench(*arguments, cwd=tmp_path)
@@ -221,9 +197,7 @@ def git(folder, *words):
 
 def state_of(folder):
     """Everything in a folder, git's own files too."""
-    return {
-        path: hashlib.sha256(path.read_bytes()).digest() for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    }
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
 
 
 @pytest.fixture
@@ -237,36 +211,36 @@ def temporary(tmp_path):
 BOTH = ("--a", "env=PYTHONPATH=src", "--b", "env=PYTHONPATH=src")
 
 
-def test_git_references_are_measured_from_folders_of_their_own(checkout, temporary):
-    suite = front_door.suite(checkout.parent, 'workload = "tells"')
-    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "plug/sides.py", *BOTH)
+def ab_of_states(checkout, *arguments, benches=('workload = "tells"',), **options):
+    suite = front_door.suite(checkout.parent, *benches)
+    start = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "plug/sides.py")
+    return dlbench(*start, *arguments, cwd=checkout, **options)
+
+
+@pytest.mark.parametrize(
+    ("references", "states"),
+    [({"a": "state1", "b": "main"}, {"a": [1.0], "b": [2.0]}), ({"a": "HEAD"}, {"a": [2.0], "b": [3.0]})],
+)
+def test_git_references_are_measured_from_folders_of_their_own_and_files_as_they_are(checkout, temporary, references, states):
     before = state_of(checkout)
-    done = dlbench(*arguments, "--a", "ref=state1", "--b", "ref=main", cwd=checkout, variables={"TMPDIR": str(temporary)})
+    options = [word for side, reference in references.items() for word in (f"--{side}", f"ref={reference}")]
+    done = ab_of_states(checkout, *BOTH, *options, variables={"TMPDIR": str(temporary)})
     assert done.code == 4, done.err
-    assert told(checkout.parent, "state") == {"a": [1.0], "b": [2.0]}
+    assert reported(checkout.parent, "state") == states
     assert (state_of(checkout), list(temporary.glob("dlbench-*"))) == (before, [])
     sides = lines(checkout.parent / "o.jsonl")[0]["sides"]
-    assert [(sides[name]["side"]["ref"], sides[name]["side"]["commit"]) for name in ("a", "b")] == [
-        ("state1", git(checkout, "rev-parse", "state1").strip()), ("main", git(checkout, "rev-parse", "main").strip()),
-    ]  # fmt: skip
+    for side, reference in references.items():
+        recorded = sides[side]["side"]
+        assert (recorded["ref"], recorded["commit"]) == (reference, git(checkout, "rev-parse", reference).strip())
     assert str(checkout) not in (checkout.parent / "o.jsonl").read_text()
-
-
-def test_a_reference_stands_beside_the_files_as_they_are(checkout):
-    suite = front_door.suite(checkout.parent, 'workload = "tells"')
-    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "plug/sides.py", *BOTH)
-    done = dlbench(*arguments, "--a", "ref=HEAD", cwd=checkout)
-    assert done.code == 4, done.err
-    assert told(checkout.parent, "state") == {"a": [2.0], "b": [3.0]}
 
 
 @pytest.mark.parametrize(("side", "verdict", "code"), [("--a", "new", 4), ("--b", "missing", 5)])
 def test_a_workload_that_one_state_of_the_code_lacks_is_a_verdict_and_no_mistake(checkout, side, verdict, code):
-    suite = front_door.suite(checkout.parent, 'workload = "noop"', 'workload = "added"')
     added = "@workload()\ndef added(device: torch.device) -> Work:\n    return Work(call=lambda: None)\n"
     (checkout / "plug" / "sides.py").write_text(f"import torch\nfrom dlbench import Work, workload\n\n\n{added}")
-    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "plug/sides.py", *BOTH, side, "ref=main")
-    done = dlbench(*arguments, "--format", "json", cwd=checkout)
+    benches = ('workload = "noop"', 'workload = "added"')
+    done = ab_of_states(checkout, *BOTH, side, "ref=main", "--format", "json", benches=benches)
     assert done.code == code, done.err
     assert {row["compare.case"]: row["compare.verdict"] for row in json.loads(done.out)}["added[]@cpu"] == verdict
 
@@ -274,29 +248,19 @@ def test_a_workload_that_one_state_of_the_code_lacks_is_a_verdict_and_no_mistake
 def test_a_reference_whose_plugin_does_not_import_is_named_without_its_folder(checkout):
     (checkout / "plug" / "sides.py").write_text("import no_such_package\n")
     git(checkout, "commit", "-q", "-a", "-m", "broken")
-    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "plug/sides.py", "--b", "ref=main", *BOTH, cwd=checkout)
-    assert (done.code, done.err) == (
-        2,
-        "dlbench: side a: plug/sides.py, line 1: ModuleNotFoundError: No module named 'no_such_package'\n",
-    )
+    error = "plug/sides.py, line 1: ModuleNotFoundError: No module named 'no_such_package'"
+    assert ab_of_states(checkout, "--b", "ref=main", *BOTH) == front_door.Done(2, "", f"dlbench: side a: {error}\n")
     git(checkout, "checkout", "-q", "state2")
-    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "plug/sides.py", "--b", "ref=main", *BOTH, cwd=checkout)
-    assert (done.code, done.err) == (
-        2,
-        "dlbench: side b: plug/sides.py, line 1: ModuleNotFoundError: No module named 'no_such_package'\n",
-    )
+    assert ab_of_states(checkout, "--b", "ref=main", *BOTH) == front_door.Done(2, "", f"dlbench: side b: {error}\n")
 
 
 def test_code_of_the_checkout_itself_is_never_measured_in_place_of_a_reference(checkout):
     """As with an editable installation, whose packages come from the checkout whatever the reference."""
-    suite = front_door.suite(checkout.parent, 'workload = "tells"')
-    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "plug/sides.py", "--a", "ref=state1")
-    done = dlbench(*arguments, cwd=checkout, variables={"PYTHONPATH": f"{front_door.ROOT}{os.pathsep}{checkout / 'src'}"})
-    assert (done.code, done.out) == (2, "")
-    assert re.search(
-        r"^dlbench: side a: module 'mine(\.state)?' was imported from the checkout itself and not from the reference", done.err
-    )
-    assert not (checkout.parent / "o.jsonl").exists()
+    installed = {"PYTHONPATH": f"{front_door.ROOT}{os.pathsep}{checkout / 'src'}"}
+    done = ab_of_states(checkout, "--a", "ref=state1", variables=installed)
+    assert (done.code, done.out, (checkout.parent / "o.jsonl").exists()) == (2, "", False)
+    error = r"^dlbench: side a: module 'mine(\.state)?' was imported from the checkout itself and not from the reference"
+    assert re.search(error, done.err)
 
 
 @pytest.mark.parametrize(
@@ -305,25 +269,16 @@ def test_code_of_the_checkout_itself_is_never_measured_in_place_of_a_reference(c
         (("--a", "ref=nowhere", "plug/sides.py"), "--a ref=nowhere: the checkout has no reference 'nowhere'"),
         (("--a", "ref=-x", "plug/sides.py"), "--a ref=-x: the checkout has no reference '-x'"),
         (("--b", "ref=main", "other.py"), "--b ref=main: this reference has no other.py"),
+        (("--a", "ref=main", "../outside.py"), "--a ref=main: no FILE.py of yours lies in a git checkout, so there is nothing to take"),
     ],
 )
 def test_references_that_make_no_sense(checkout, temporary, arguments, sentence):
-    (checkout / "other.py").write_text("")
-    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, *arguments, cwd=checkout, variables={"TMPDIR": str(temporary)})
-    assert (done.code, done.out) == (2, "")
-    assert sentence in done.err
-    assert done.err.count("\n") == 1
-    assert list(temporary.glob("dlbench-*")) == []
-    assert not (checkout.parent / "o.jsonl").exists()
-
-
-@pytest.mark.usefixtures("needs_git")
-def test_a_plugin_outside_any_checkout_has_no_references(tmp_path):
-    (tmp_path / "mine.py").write_text("")
-    done = dlbench("ab", "self", "mine.py", "--a", "ref=main", cwd=tmp_path, variables={"GIT_CEILING_DIRECTORIES": "/"})
-    assert (done.code, done.err) == (
-        2, "dlbench: --a ref=main: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of\n",
-    )  # fmt: skip
+    for path in (checkout / "other.py", checkout.parent / "outside.py"):
+        path.write_text("")
+    variables = {"TMPDIR": str(temporary), "GIT_CEILING_DIRECTORIES": str(checkout.parent)}
+    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, *arguments, cwd=checkout, variables=variables)
+    assert sentence in front_door.refusal(done)
+    assert (done.code, list(temporary.glob("dlbench-*")), (checkout.parent / "o.jsonl").exists()) == (2, [], False)
 
 
 def torch_alone(folder):
@@ -353,58 +308,50 @@ def test_an_interpreter_needs_torch_and_nothing_else(tmp_path):
     assert done.code == 4, done.err
     assert {each["status"] for each in measurements(tmp_path / "o.jsonl")} == {"ok"}
     modules = ("click", "msgspec", "rich", "pandas", "psutil", "pynvml")
-    assert [told(tmp_path, name)["b"] for name in (*modules, "torch")] == [[0.0]] * len(modules) + [[1.0]]
+    found = {name: reported(tmp_path, name)["b"] for name in (*modules, "torch")}
+    assert found == {name: [0.0] for name in modules} | {"torch": [1.0]}
     absent = subprocess.run([str(python), "-c", "import click"], capture_output=True, text=True, check=False)
     assert "No module named 'click'" in absent.stderr
     assert "side.python_key: " in done.err
     assert str(tmp_path) not in (tmp_path / "o.jsonl").read_text()
 
 
-def test_an_interpreter_that_was_asked_for_does_not_import_from_the_folder_one_stands_in(tmp_path):
+def test_an_interpreter_that_was_asked_for_does_not_import_from_the_folder_of_the_call(tmp_path):
     """Else a package that is checked out there would be measured on both sides, whatever is installed in either."""
     for folder, state in ((".", 3), ("one", 1), ("two", 2)):
         (tmp_path / folder / "installed").mkdir(parents=True)
         (tmp_path / folder / "installed" / "__init__.py").write_text(f"STATE = {state}\n")
     (tmp_path / "mine.py").write_text(Path(SIDES).read_text().replace("STATE = 1", "from installed import STATE"))
-    sides = [
-        word
-        for side, lib in (("a", "one"), ("b", "two"))
-        for word in (f"--{side}", f"python={sys.executable}", f"--{side}", f"env=PYTHONPATH={lib}")
-    ]
-    done = ab(tmp_path, "mine.py", "--rounds", "1", *sides)
+    python = f"python={sys.executable}"
+    done = ab(tmp_path, "mine.py", "--rounds", "1", "--a", python, "--a", "env=PYTHONPATH=one", "--b", python, "--b", "env=PYTHONPATH=two")
     assert done.code == 4, done.err
-    assert told(tmp_path, "state") == {"a": [1.0], "b": [2.0]}
-    done = dlbench("ab", "self", "mine.py", "--a", f"python={sys.executable}", cwd=tmp_path)
-    assert (done.code, done.err) == (
-        2,
-        "dlbench: side a: mine.py, line 12: ModuleNotFoundError: No module named 'installed'\n",
-    )
+    assert reported(tmp_path, "state") == {"a": [1.0], "b": [2.0]}
+    error = "mine.py, line 12: ModuleNotFoundError: No module named 'installed'"
+    assert dlbench("ab", "self", "mine.py", "--a", python, cwd=tmp_path) == front_door.Done(2, "", f"dlbench: side a: {error}\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--a", "python=no/such/python"), "--a python=no/such/python: there is no such program; give the path of a Python"),
-        (("--b", "python=./empty"), "side b: cannot start "),
-        (("--b", "python=/bin/false"), "side b: the measuring process could not start: it ended with exit code 1 and no result"),
-        (("--b", "env=PYTHONPATH=old"), "side b: python is Python 3.9; the measuring process needs Python 3.11 or later"),
-        (("--b", "env=PYTHONPATH=bare"), "side b: torch is not installed for python"),
-        (("--b", "env=PYTHONPATH=dated"), "side b: python has torch 2.5.1; dlbench needs torch 2.6 or later"),
-        (("--a", "env=SPEED"), "--a env=SPEED: write env=NAME=VALUE"),
-        (("--a", "env=2=3"), "--a env=2=3: write env=NAME=VALUE"),
-        (("--a", "env=OMP_NUM_THREADS=1"), "--a env=OMP_NUM_THREADS=1: dlbench sets OMP_NUM_THREADS itself, alike on both sides"),
-        (("--a", "env=X=1", "--a", "env=X=2"), "--a env=X=2: X is given twice; give it once"),
-        (
-            ("--b", f"env=LD_PRELOAD={__file__}:./none.so other.so"),
-            f"--b env=LD_PRELOAD={__file__}:./none.so other.so: there is no file ./none.so; give the path of a library that is there",
-        ),
-        (("--threshold", "5"), "--threshold 5: '5' is not a fraction; write for example 5% or 0.05"),
-        (("--a", "ref=main"), "--a ref=main: no FILE.py of yours lies in a git checkout"),
-        (("--set", "nn=3"), "side a: --set nn: no workload of self has such a parameter"),
-        (("--device", "cuda:9"), "side a: there is no device 'cuda:9' here"),
-    ],
-)
-def test_sides_that_make_no_sense_are_one_sentence(tmp_path, arguments, sentence):
+SIDES_WITHOUT_SENSE = [
+    "self --a python=no/such/python",
+    "self --b python=./empty",
+    "self --b python=/bin/false",
+    "self --b env=PYTHONPATH=old",
+    "self --b env=PYTHONPATH=bare",
+    "self --b env=PYTHONPATH=dated",
+    "self --a env=SPEED",
+    "self --a env=2=3",
+    "self --a env=OMP_NUM_THREADS=1",
+    "self --a env=X=1 --a env=X=2",
+    "self --a ref=main",
+    "self --b same --threshold 5",
+    "self --b same --set nn=3",
+    "self --b same -k (noop",
+    "qick --b same",
+    "self --b same --b env=A=1",
+    "self",
+]
+
+
+def test_sides_that_make_no_sense_are_one_sentence(tmp_path, snapshot):
     (tmp_path / "empty").touch(mode=0o755)
     for name, text in {
         "old/sitecustomize": "import sys; sys.version_info = (3, 9, 2)",
@@ -413,38 +360,12 @@ def test_sides_that_make_no_sense_are_one_sentence(tmp_path, arguments, sentence
     }.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / f"{name}.py").write_text(text)
-    same = () if {"--a", "--b"} & set(arguments) else ("--b", "same")
-    done = shared_hosts.dlbench("ab", "self", "-o", "o.jsonl", *same, *arguments, cwd=tmp_path)
-    assert (done.code, done.out) == (69 if "--device" in arguments else 2, "")
-    assert sentence in done.err
-    assert done.err.count("\n") == 1
-    assert not (tmp_path / "o.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [(("qick",), "dlbench: no suite is called 'qick'; did you mean 'quick'?"), (("self", "-k", "(noop"), "dlbench: -k")],
-)
-def test_a_mistake_that_is_no_sides_is_not_told_as_one(tmp_path, arguments, sentence):
-    done = shared_hosts.dlbench("ab", "--b", "same", *arguments, cwd=tmp_path)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(sentence)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            (),
-            "a and b are the same code here; say in what b differs: --b python=PATH, --b env=NAME=VALUE, --b ref=REF "
-            "(--b same measures the same code twice)",
-        ),
-        (("--b", "same", "--b", "env=A=1"), "--b same: write python=PATH, env=NAME=VALUE, ref=REF"),
-    ],
-)
-def test_a_side_is_asked_for_before_anything_starts(tmp_path, arguments, sentence):
-    done = in_process(tmp_path, "ab", *arguments)
-    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+    texts = {}
+    for words in SIDES_WITHOUT_SENSE:
+        done = shared_hosts.dlbench("ab", *words.split(), "-o", "o.jsonl", cwd=tmp_path)
+        texts[words] = front_door.refusal(done).replace(f"{tmp_path}/", "")
+        assert not (tmp_path / "o.jsonl").exists()
+    snapshot("wrong-sides", front_door.under_titles(texts))
 
 
 @pytest.mark.parametrize("signals", [1, 2])

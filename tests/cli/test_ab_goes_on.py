@@ -22,7 +22,7 @@ TESTED = RankTest((), (), shift=0.1, round_intervals=(Interval(-0.4, 0.6, 0.95),
 
 
 class Recording:
-    """Fourteen rounds were measured; whatever is measured further takes its time and stands in ``asked``."""
+    """Fourteen rounds were measured; whatever is measured further takes its time and is noted in ``asked``."""
 
     stopped = False
 
@@ -40,7 +40,7 @@ class Recording:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "budget_s", "goes_on", "said"),
+    ("rounds", "budget_s", "goes_on", "forecast"),
     [
         (14, None, True, "in 14 to 60 rounds a side, about 9.83 s to 42.1 s"),
         (5, None, False, "in 5 rounds a side, about 3.51 s"),
@@ -49,25 +49,25 @@ class Recording:
         (14, 5.0, True, "in 14 to 60 rounds a side, about 5.00 s"),
     ],
 )
-def test_it_says_beforehand_what_it_takes_at_least_and_at_most(capsys, rounds, budget_s, goes_on, said):
+def test_it_says_beforehand_what_it_takes_at_least_and_at_most(capsys, rounds, budget_s, goes_on, forecast):
     policy = Policy(rounds=rounds, round_s=0.05, warmup_s=0.001, budget_s=budget_s)
     settings, signatures = RunSettings(policy, 1, "none", 2), {"matmul": Signature("matmul", "", ())}
     announce_gate(replace(SESSION, tasks=TASKS[:2], settings=settings, signatures=signatures), goes_on)
     most = f", {seconds(budget_s)} at most" if budget_s else ""
-    assert capsys.readouterr().err == f"1 case {said} (estimated from the policy; slow steps take longer{most})\n"
+    assert capsys.readouterr().err == f"1 case {forecast} (estimated from the policy; slow steps take longer{most})\n"
 
 
 def unseen(*numbers, rounds=20, verdict=Verdict.INCONCLUSIVE):
-    """What a comparison says in which these cases could not show enough, each before so many rounds."""
+    """A comparison in which these cases could not show enough, each before so many rounds."""
     needed = dict(zip(numbers, rounds if isinstance(rounds, tuple) else [rounds] * len(numbers), strict=True))
     cases = tuple(CaseVerdict(case.id, verdict, tests={"median": TESTED}, rounds_to_see=needed.get(n)) for n, case in enumerate(CASES))
     ids = tuple(CASES[n].id for n in numbers)
     return Comparison("b against a", cases, None, Undetectable(ids, "…", True) if numbers else None)
 
 
-def gone_on(*said, budget_s=None, stop_after=99):
-    """What was measured further, where the file's comparison says these in turn, and the last of them from then on."""
-    answers, recording = list(said), Recording()
+def gone_on(*comparisons, budget_s=None, stop_after=99):
+    """What was measured further, where the file compares so in turn, and like the last of them from then on."""
+    answers, recording = list(comparisons), Recording()
     measure = recording.measure
 
     def watched(*arguments):
@@ -79,59 +79,45 @@ def gone_on(*said, budget_s=None, stop_after=99):
     return recording.asked
 
 
+HOPELESS = 14 + 4 * (60 - 14) + 1
+"""So many rounds are more than four times those left."""
+
+
+GOES_ON = {
+    "all was seen": ([unseen()], {}, []),
+    "until the first has enough": ([unseen(0, 1, rounds=(20, 40)), unseen(1, rounds=40), unseen()], {}, [(4, 6), (2, 20)]),
+    **{each.value: ([unseen(1, verdict=each), unseen()], {}, [(2, 6)]) for each in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME)},
+    "sixty rounds at most": ([unseen(0, 1, rounds=58), unseen(0, 1, rounds=64)], {}, [(4, 44), (4, 2)]),
+    "a budget is that of all rounds": ([unseen(0, 1, rounds=16), unseen()], {"budget_s": 165.0}, [(4, 2)]),
+    "a spent budget": ([unseen(0, 1, rounds=16), unseen()], {"budget_s": 149.0}, []),
+    "a large budget": ([unseen(0, 1, rounds=40), unseen(0, rounds=41), unseen()], {"budget_s": 1000.0}, [(4, 26), (2, 2)]),
+    "many times the rounds left": ([unseen(0, rounds=HOPELESS)], {}, []),
+    "one of two is hopeless": ([unseen(0, 1, rounds=(HOPELESS, 17)), unseen()], {}, [(2, 3)]),
+    "not quite hopeless": ([unseen(0, rounds=HOPELESS - 1), unseen()], {}, [(2, 46)]),
+    "Ctrl-C": ([unseen(0, rounds=16)], {"stop_after": 1}, [(2, 2)]),
+}
+
+
+@pytest.mark.parametrize(("comparisons", "options", "tasks_and_rounds"), GOES_ON.values(), ids=GOES_ON)
+def test_cases_that_can_not_show_enough_are_measured_further(comparisons, options, tasks_and_rounds):
+    assert [(len(tasks), rounds) for tasks, rounds, *_ in gone_on(*comparisons, **options)] == tasks_and_rounds
+
+
 def test_only_what_can_not_show_enough_gets_more_rounds_on_both_sides_until_it_can():
     asked = gone_on(unseen(1, rounds=20), unseen(1, rounds=21), unseen())
     both = [("a", CASES[1].id), ("b", CASES[1].id)]
-    # Six rounds are missing, then one, where two are the least.
-    assert asked == [(both, 6, 14, None), (both, 2, 20, None)]
-
-
-def test_each_step_ends_where_the_first_case_is_expected_to_have_enough():
-    asked = gone_on(unseen(0, 1, rounds=(20, 40)), unseen(1, rounds=40), unseen())
-    assert [(len(tasks), rounds, first) for tasks, rounds, first, _ in asked] == [(4, 6, 14), (2, 20, 20)]
-
-
-@pytest.mark.parametrize("verdict", [Verdict.SLOWER, Verdict.FASTER, Verdict.SAME])
-def test_a_verdict_does_not_end_it_before_the_change_is_known_as_well_as_it_must_be(verdict):
-    assert [rounds for _, rounds, _, _ in gone_on(unseen(1, verdict=verdict), unseen())] == [6]
-
-
-def test_nothing_is_measured_further_where_all_was_seen():
-    assert gone_on(unseen()) == []
-
-
-def test_it_goes_on_to_sixty_rounds_at_most():
-    assert [rounds for _, rounds, _, _ in gone_on(unseen(0, 1, rounds=58), unseen(0, 1, rounds=64))] == [44, 2]
-
-
-@pytest.mark.parametrize(("budget_s", "rounds"), [(165.0, [2]), (149.0, []), (1000.0, [26, 2, 2])])
-def test_a_budget_is_that_of_all_rounds(budget_s, rounds):
-    said = (
-        (unseen(0, 1, rounds=16), unseen()) if budget_s < 1000 else (unseen(0, 1, rounds=40), unseen(0, 1, rounds=41), unseen(0), unseen())
-    )
-    assert [each for _, each, _, _ in gone_on(*said, budget_s=budget_s)] == rounds
-
-
-def test_what_would_take_many_times_the_rounds_left_is_left_out():
-    hopeless = 14 + 4 * (60 - 14) + 1
-    assert gone_on(unseen(0, rounds=hopeless)) == []
-    assert [(len(tasks), rounds) for tasks, rounds, _, _ in gone_on(unseen(0, 1, rounds=(hopeless, 17)), unseen())] == [(2, 3)]
-    assert len(gone_on(unseen(0, rounds=hopeless - 1))) == 1
+    assert asked == [(both, 6, 14, None), (both, 2, 20, None)]  # six rounds are missing, then one, where two are the least
 
 
 def test_fresh_rounds_go_on_as_the_first_ones_did_and_count_for_themselves(monkeypatch):
-    said = [unseen(verdict=Verdict.SLOWER), unseen(1, rounds=20), unseen()]
-    monkeypatch.setattr(ab, "_judge", lambda _: said.pop(0) if len(said) > 1 else said[0])
+    comparisons = [unseen(verdict=Verdict.SLOWER), unseen(1, rounds=20), unseen()]
+    monkeypatch.setattr(ab, "_judge", lambda _: comparisons.pop(0) if len(comparisons) > 1 else comparisons[0])
     recording = Recording()
     ab._measure_again(recording, SESSION, None)
     assert [([side for side, _ in tasks], *rest) for tasks, *rest in recording.asked] == [
         (["a-confirm", "b-confirm"] * 2, 14, 14, None),
         (["a-confirm", "b-confirm"], 6, 28, None),
     ]
-    recording, said[:] = Recording(), [unseen(verdict=Verdict.SLOWER), unseen(1, rounds=20)]
+    recording, comparisons[:] = Recording(), [unseen(verdict=Verdict.SLOWER), unseen(1, rounds=20)]
     ab._measure_again(recording, SESSION, 5)
     assert [rounds for _, rounds, _, _ in recording.asked] == [5]
-
-
-def test_ctrl_c_ends_it():
-    assert len(gone_on(unseen(0, rounds=16), stop_after=1)) == 1

@@ -3,8 +3,7 @@
 import csv
 import io
 import json
-import subprocess
-import sys
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +18,14 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.export.verdict_files import COLUMNS
+from dlbench.cli.recording import LEAST_ROUNDS
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Policy, Status
+from dlbench.core.model import Case, Policy, Status
+from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate, smallest_p
 from dlbench.core.units import parse_fraction
+from dlbench.harness.plan import cases as planning
+from dlbench.harness.plan.suite import load
+from dlbench.harness.worker import registry
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
@@ -34,16 +38,12 @@ def timed(a_case: made_up.Case, factor: float = 1.0, rounds: Sequence[float] = T
 
 
 def environment(cpu: str = "AMD EPYC 7B13", torch: str = "2.13.0") -> Mapping[str, Any]:
-    return {
-        "machine_key": cpu,
-        "stack_key": torch,
-        "identity": {"cpu": {"name": cpu}},
-        "stack": {"versions": {"torch": torch}},
-    }
+    identity, stack = {"cpu": {"name": cpu}}, {"versions": {"torch": torch}}
+    return {"machine_key": cpu, "stack_key": torch, "identity": identity, "stack": stack}
 
 
 class Folder:
-    """Two files and the command that compares them: in this process, as pandas takes a second to import, or as a program of its own."""
+    """Two files, and the command that compares them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,12 +54,13 @@ class Folder:
     def compare(self, *arguments: str, files: Sequence[str] = ("base.jsonl", "new.jsonl")) -> front_door.Done:
         return front_door.in_process(self.path, "compare", *files, *arguments)
 
-    def program(self, *arguments: str) -> front_door.Done:
-        return front_door.dlbench("compare", "base.jsonl", "new.jsonl", *arguments, cwd=self.path)
+    def rows(self, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+        done = self.compare("--format", "json", *arguments)
+        return done.code, json.loads(done.out)
 
     def verdicts(self, *arguments: str) -> tuple[int, dict[str, str]]:
-        done = self.compare("--format", "json", *arguments)
-        return done.code, {row["compare.case"]: row["compare.verdict"] for row in json.loads(done.out)}
+        code, rows = self.rows(*arguments)
+        return code, {row["compare.case"]: row["compare.verdict"] for row in rows}
 
 
 def suites(path: Path) -> ElementTree.Element:
@@ -127,13 +128,14 @@ def at(clock_hz: float, **options: Any) -> dict[str, Any]:
     return {"state": {"accelerators": {"cuda:0": {"clock_sm_hz": clock_hz}}}, **options}
 
 
+REPORTED = ("--across-machines",)
 Written = tuple[Sequence[Measurement], Mapping[str, Any]]
 SAID: Mapping[str, tuple[Sequence[Written], tuple[str, ...]]] = {
     "another machine": ([(timed(ONE), HERE), (timed(ONE, 2, device_name="Intel Xeon", threads=56), ELSEWHERE)], ()),
     "another machine, reported on": ([(timed(ONE), HERE), (timed(ONE, 2), ELSEWHERE)], ("--across-machines", "--strict")),
     "held back on another machine": ([(timed(ONE), HERE), (timed(ONE, 2, steady=False), ELSEWHERE)], ("--across-machines", "--strict")),
-    "missing on another machine": ([([*timed(ONE), *STEADY], HERE), (timed(ONE), ELSEWHERE)], ("--across-machines",)),
-    "one machine all the same": ([(timed(ONE), HERE), (timed(ONE, 2), HERE)], ("--across-machines",)),
+    "missing on another machine": ([([*timed(ONE), *STEADY], HERE), (timed(ONE), ELSEWHERE)], REPORTED),
+    "one machine all the same": ([(timed(ONE), HERE), (timed(ONE, 2), HERE)], REPORTED),
     "a machine that is not named": ([(timed(ONE), HERE), (timed(ONE), {})], ()),
     "other software": ([(timed(ONE), HERE), (timed(ONE), NEWER)], ()),
     "a device that neither has": ([([*NO_DEVICE, *STEADY], HERE)] * 2, ("--strict",)),
@@ -147,10 +149,7 @@ SAID: Mapping[str, tuple[Sequence[Written], tuple[str, ...]]] = {
     "other clocks": ([(timed(ON_CARD), at(1.98e9, **HERE)), (timed(ON_CARD, 1.2), at(1.755e9, **HERE))], ()),
     "nearly the same clocks": ([(timed(ON_CARD), at(1.98e9, **HERE)), (timed(ON_CARD, 1.2), at(1.95e9, **HERE))], ()),
     "unknown clocks": ([(timed(ON_CARD), at(1.98e9, **HERE)), (timed(ON_CARD, 1.2), HERE)], ()),
-    "clocks of another machine": (
-        [(timed(ON_CARD), at(1.98e9, **HERE)), (timed(ON_CARD, 1.2), at(1.2e9, **ELSEWHERE))],
-        ("--across-machines",),
-    ),
+    "clocks of another machine": ([(timed(ON_CARD), at(1.98e9, **HERE)), (timed(ON_CARD, 1.2), at(1.2e9, **ELSEWHERE))], REPORTED),
     "within one file": ([(made_up.both_kinds(), HERE)], ("--by", "dtype")),
     "slower within one file": ([(made_up.both_kinds(), HERE)], ("--by", "batch")),
     "failed within one file": ([([*made_up.both_kinds(), *timed(ONE), made_up.ended(BF16, Status.FAILED, "no")], HERE)], ("--by", "dtype")),
@@ -159,48 +158,67 @@ SAID: Mapping[str, tuple[Sequence[Written], tuple[str, ...]]] = {
 """Files, and the options with which they are compared, by what is said."""
 
 
-def test_what_it_says(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
+SPENT = made_up.ended(ONE, Status.SKIPPED, "the budget of 60 s was spent before its turn; give a larger --budget")
+BUDGET = {"policy": Policy(rounds=14, budget_s=60.0), "footer": {"rounds": 10, "seconds": 60.0}}
+LEFT_OUT = [([*timed(ONE), *STEADY], HERE), ([SPENT, *STEADY], {**HERE, **BUDGET})]
+THREE_CASES = [*timed(ONE), *STEADY, *timed(made_up.case("matmul", n=3), 1, WIDE)]
+
+
+def quick(**thresholds: Any) -> dict[str, Any]:
+    return {**HERE, "suites": [{"name": "quick", "thresholds": thresholds}]}
+
+
+def metered(watts: float | None, **energy: Any) -> Written:
+    """Steps that took so much power, None where nothing metered it, with these fields of their energy changed."""
+    steps = made_up.sustained("training", "cpu", (0.90, 0.905, 0.895, 0.91, 0.89, 0.9, 0.9), watts=watts)
+    return [replace(each, energy=replace(each.energy, **energy)) for each in steps if each.energy], {**HERE, "workloads": made_up.SUSTAINED}
+
+
+def allocated(bytes_: int) -> Written:
+    return timed(ON_CARD, memory=made_up.Memory(bytes_, bytes_)), HERE
+
+
+TWO_OF_SUITES = [
+    ([*timed(ONE), *timed(made_up.case("noop"))], quick(time=0.5, memory="50%", matmul={"time": "30%"})),
+    ([*timed(ONE, 1.2), *timed(made_up.case("noop"), 1.2)], quick(time=0.001)),
+]
+OTHER_SUITE = {**HERE, "suites": [{"name": "other", "thresholds": {"time": 0.5}}]}
+JUDGED: Mapping[str, tuple[Sequence[Written], tuple[str, ...]]] = {
+    "left out by a budget": (LEFT_OUT, ()),
+    "left out by a budget, strict": (LEFT_OUT, ("--strict",)),
+    "left out by a budget, and to be detected": (LEFT_OUT, ("--detect", "25%")),
+    "all left out by a budget": ([(timed(ONE), HERE), ([SPENT], HERE)], ()),
+    "slower, missing and inconclusive": ([(THREE_CASES, HERE), ([*timed(ONE, 1.3), *THREE_CASES[20:]], HERE)], ("--strict",)),
+    "missing and inconclusive": ([(THREE_CASES, HERE), ([*timed(ONE), *THREE_CASES[20:]], HERE)], ("--strict",)),
+    "more memory": ([allocated(1000), allocated(1100)], ()),
+    "more memory, within its threshold": ([allocated(1000), allocated(1100)], ("--threshold", "memory=20%", "--threshold", "time=5%")),
+    "more energy": ([metered(300), metered(330)], ()),
+    "more energy, within its threshold": ([metered(300), metered(330)], ("--threshold", "energy=20%")),
+    "less energy": ([metered(330), metered(300)], ()),
+    "energy that one side did not meter": ([metered(300), metered(None)], ()),
+    "energy of another meter": ([metered(300, source="nvml_power"), metered(330)], ()),
+    "energy from nothing": ([metered(300, joules=0.0), metered(330)], ()),
+    "thresholds of the base's suite": (TWO_OF_SUITES, ()),
+    "thresholds of the command line": (TWO_OF_SUITES, ("--threshold", "5%")),
+    "thresholds of another suite": ([(timed(ONE), OTHER_SUITE), (timed(ONE, 1.2), OTHER_SUITE)], ()),
+    "thresholds within one file": ([(made_up.both_kinds(), quick(time="999%"))], ("--by", "batch")),
+    "a threshold that may be meant as a percentage": ([(made_up.both_kinds(), quick(time=9.99))], ("--by", "batch")),
+    "edited thresholds": ([(timed(ONE), quick(time=-1)), (timed(ONE), HERE)], ()),
+}
+
+
+@pytest.mark.parametrize(("name", "scenes"), [("compare-says", SAID), ("compare-judges", JUDGED)])
+def test_what_it_says(tmp_path: Path, snapshot: Callable[[str, str], None], name: str, scenes: Mapping[str, Any]) -> None:
     texts = {}
-    for what, (runs, arguments) in SAID.items():
+    for what, (runs, arguments) in scenes.items():
         files = [made_up.write(tmp_path / what / f"run{number}.jsonl", run, **options) for number, (run, options) in enumerate(runs)]
         done = front_door.in_process(tmp_path / what, "compare", *(each.name for each in files), *arguments)
         texts[f"{what}, exit {done.code}"] = done.out + done.err
-    snapshot("compare-says", front_door.under_titles(texts))
-
-
-SPENT = made_up.ended(ONE, Status.SKIPPED, "the budget of 60 s was spent before its turn; give a larger --budget")
-BUDGET = {"policy": Policy(rounds=14, budget_s=60.0), "footer": {"rounds": 10, "seconds": 60.0}}
-
-
-def test_what_a_budget_left_out_of_the_new_file_did_not_fail(folder: Folder) -> None:
-    folder.write("base", timed(ONE), STEADY)
-    folder.write("new", [SPENT], STEADY, **BUDGET)
-    assert folder.verdicts() == (0, {ONE.id: "not measured", TWO.id: "same"})
-    assert [folder.compare(option).code for option in ("--strict", "--detect=25%")] == [4, 4]
-    said = "skipped: the budget of 60 s was spent before its turn; give a larger --budget; in the base it was ok"
-    report = folder.compare("--junit", "out.xml")
-    assert f"matmul n=1: {said}" in " ".join(report.out.split())
-    (skipped,) = suites(folder.path / "out.xml").findall("*/testcase/skipped")
-    assert skipped.get("message") == f"not measured: {said}"
-
-
-def test_a_budget_that_left_out_all_of_the_new_file_decides_nothing(folder: Folder) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", [SPENT])
-    assert folder.verdicts() == (4, {ONE.id: "not measured"})
-
-
-def test_of_several_codes_the_first_of_3_5_4_holds(folder: Folder) -> None:
-    three = made_up.case("matmul", n=3)
-    folder.write("base", timed(ONE), timed(TWO), timed(three, 1, WIDE))
-    folder.write("new", timed(ONE, 1.3), timed(three, 1, WIDE))
-    folder.write("lost", timed(ONE), timed(three, 1, WIDE))
-    assert folder.compare("--strict").code == 3
-    assert folder.compare("--strict", files=("base.jsonl", "lost.jsonl")).code == 5
+    snapshot(name, front_door.under_titles(texts))
 
 
 @pytest.mark.parametrize(
-    ("began", "code", "said"),
+    ("began", "code", "remark"),
     [
         ("2026-01-01T12:59:59+00:00", 0, ""),
         ("2026-01-01T13:10:00+00:00", 0, ""),  # the base took ten minutes
@@ -211,9 +229,7 @@ def test_of_several_codes_the_first_of_3_5_4_holds(folder: Folder) -> None:
         ("yesterday", 0, ""),
     ],
 )
-def test_files_of_two_occasions_without_a_calibration_are_undecided_for_whoever_is_strict(
-    folder: Folder, began: str, code: int, said: str
-) -> None:
+def test_files_of_two_sessions_without_a_calibration_are_undecided_if_strict(folder: Folder, began: str, code: int, remark: str) -> None:
     for name, utc in (("base", "2026-01-01T12:00:00+00:00"), ("new", began)):
         where = {**environment(), "provenance": {"utc": utc}}
         folder.write(name, timed(ONE), environment=where, footer={"seconds": 600.0 if name == "base" else 590.0})
@@ -223,8 +239,7 @@ def test_files_of_two_occasions_without_a_calibration_are_undecided_for_whoever_
     assert errors == ([comparison["other_occasion"]] if code else [])
     assert (comparison["other_occasion"] is None) == (code == 0)
     done = folder.compare()
-    assert done.code == 0
-    assert done.err == f"note: {UNPROVEN}{said}; {REMEDY}\n"
+    assert (done.code, done.err) == (0, f"note: {UNPROVEN}{remark}; {REMEDY}\n")
     folder.write("slower", timed(ONE, 1.5), environment={**environment(), "provenance": {"utc": began}})
     assert folder.compare("--strict", files=["base.jsonl", "slower.jsonl"]).code == 3
     noise = {"median": 0.001, "p10": 0.001, "mean": 0.001, "occasions": 5}
@@ -274,142 +289,39 @@ def test_files_of_one_name_are_told_apart(folder: Folder) -> None:
     assert folder.compare(files=in_full).out == done.out
 
 
-@pytest.mark.parametrize(
-    ("threshold", "code"), [("5%", 3), ("0.05", 3), ("time=5 %", 3), ("20%", 0), ("0.2", 0)]
-)  # fmt: skip
-def test_a_threshold_is_a_percentage_or_a_fraction(folder: Folder, threshold: str, code: int) -> None:
+def test_a_threshold_is_a_percentage_or_a_fraction_and_throughput_is_time_turned_over(folder: Folder) -> None:
     folder.write("base", timed(ONE))
     folder.write("new", timed(ONE, 1.12))
-    assert folder.compare("--threshold", threshold).code == code
-
-
-def test_memory_has_a_threshold_of_its_own(folder: Folder) -> None:
-    on_gpu = made_up.case(device="cuda:0", n=1)
-    folder.write("base", timed(on_gpu, memory=made_up.Memory(1000, 1000)))
-    folder.write("new", timed(on_gpu, memory=made_up.Memory(1100, 1100)))
-    rows = json.loads((done := folder.compare("--format", "json")).out)
-    assert (done.code, rows[0]["compare.verdict"], rows[0]["compare.regressed"]) == (3, "slower", "memory")
-    assert (rows[0]["base.memory_bytes"], rows[0]["new.memory_bytes"], rows[0]["memory.change"]) == (1000, 1100, pytest.approx(0.1))
-    assert folder.compare("--threshold", "memory=20%", "--threshold", "time=5%").code == 0
-
-
-def test_throughput_is_a_threshold_of_time_turned_over(folder: Folder) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE, 1.22))
-    rows = json.loads((done := folder.compare("--format", "json", "--threshold", "throughput=20%")).out)
-    assert (done.code, rows[0]["compare.threshold"]) == (0, pytest.approx(0.25))
-    assert folder.compare("--threshold", "throughput=15%").code == 3
-
-
-def quick(**thresholds: Any) -> list[dict[str, Any]]:
-    return [{"name": "quick", "thresholds": thresholds}]
-
-
-def thresholds(done: front_door.Done) -> dict[str, float]:
-    return {row["compare.case"]: row["compare.threshold"] for row in json.loads(done.out)}
-
-
-def test_the_suite_of_the_base_sets_the_thresholds_and_the_command_line_goes_before_it(folder: Folder) -> None:
-    noop = made_up.case("noop", n=1)
-    set_by_base = quick(time=0.5, memory="50%", matmul={"time": "30%"})
-    folder.write("base", timed(ONE), timed(noop), suites=set_by_base)
-    folder.write("new", timed(ONE, 1.2), timed(noop, 1.2), suites=quick(time=0.001))
-    done = folder.compare("--format", "json")
-    assert (done.code, thresholds(done)) == (0, {ONE.id: 0.3, noop.id: 0.5})
-    assert "note: base and new were run with other thresholds in quick; those of base hold" in done.err.splitlines()
-    done = folder.compare("--format", "json", "--threshold", "5%")
-    assert (done.code, thresholds(done)) == (3, {ONE.id: 0.05, noop.id: 0.05})
-
-
-def test_the_thresholds_of_another_suite_are_not_those_of_a_case(folder: Folder) -> None:
-    for name, factor in (("base", 1.0), ("new", 1.2)):
-        folder.write(name, timed(ONE, factor), suites=[{"name": "other", "thresholds": {"time": 0.5}}])
-    assert folder.compare().code == 3
-
-
-def test_within_one_file_its_own_suite_sets_the_thresholds(folder: Folder) -> None:
-    folder.write("base", made_up.both_kinds(), suites=quick(time=9.99))
-    assert folder.compare("--by", "batch", files=("base.jsonl",)).code == 2  # from 1 on a percentage, for whoever writes 5 means 5 %
-    folder.write("mine", made_up.both_kinds(), suites=quick(time="999%"))
-    assert folder.compare("--by", "batch", files=("mine.jsonl",)).code == 0
-
-
-def test_thresholds_that_were_edited_into_nonsense_are_2_and_one_sentence(folder: Folder) -> None:
-    folder.write("base", timed(ONE), suites=quick(time=-1))
-    folder.write("new", timed(ONE))
-    done = folder.compare()
-    assert (done.code, done.out, done.err) == (
-        2, "", "dlbench: base.jsonl, line 1: in the header, thresholds: time must be a fraction such as 0.05 or \"5%\", not -1; "
-        "the file was edited or damaged\n",
-    )  # fmt: skip
+    texts = {"5%": 3, "0.05": 3, "time=5 %": 3, "20%": 0, "0.2": 0, "throughput=10%": 3, "throughput=11%": 0}
+    assert {text: folder.compare("--threshold", text).code for text in texts} == texts
+    assert folder.rows("--threshold", "throughput=20%")[1][0]["compare.threshold"] == pytest.approx(0.25)
 
 
 MACHINE = "0123456789abcdef"
+CALIBRATION = f"results/calibration/{MACHINE}.json"
 
 
-def calibrated(folder: Folder, machine: str = MACHINE, sd: float = 0.1, path: str = f"results/calibration/{MACHINE}.json") -> None:
-    noise = {"occasions": 5, "median": sd, "p10": sd / 2, "mean": sd}
-    content = {
-        "kind": "calibration",
-        "schema": 2,
-        "common": None,
-        "machine_key": machine,
-        "first": "2026-01-01T12:00",
-        "last": "2026-01-05T12:00",
-    }
+def calibrated(folder: Folder, machine: str = MACHINE, path: str = CALIBRATION) -> None:
+    noise = {"occasions": 5, "median": 0.1, "p10": 0.05, "mean": 0.1}
+    content = {"kind": "calibration", "schema": 2, "common": None, "first": "2026-01-01T12:00", "last": "2026-01-05T12:00"}
     (folder.path / path).parent.mkdir(parents=True, exist_ok=True)
-    (folder.path / path).write_text(json.dumps({**content, "pooled": noise, "cases": {ONE.id: noise}}))
+    (folder.path / path).write_text(json.dumps({**content, "machine_key": machine, "pooled": noise, "cases": {ONE.id: noise}}))
 
 
-def test_a_calibration_of_this_machine_is_found_and_allowed_for(folder: Folder) -> None:
-    for name, factor in (("base", 1.0), ("new", 1.2)):
-        folder.write(name, timed(ONE, factor), environment=environment(cpu=MACHINE))
+def test_a_calibration_of_this_machine_is_found_or_given_and_allowed_for(folder: Folder) -> None:
+    for name, factor, cpu in (("base", 1.0, MACHINE), ("new", 1.2, MACHINE), ("elsewhere", 1.2, "Intel Xeon")):
+        folder.write(name, timed(ONE, factor), environment=environment(cpu=cpu))
     assert folder.compare().code == 3
-    calibrated(folder)
-    done = folder.compare()
-    assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
-    assert done.err.splitlines()[-2] == (
-        f"note: verdicts allow for the noise between sessions in results/calibration/{MACHINE}.json: 5 sessions from 2026-01-01 to "
-        "2026-01-05"
-    )
-
-
-def test_a_calibration_says_nothing_of_two_machines(folder: Folder) -> None:
-    folder.write("base", timed(ONE), environment=environment(cpu=MACHINE))
-    folder.write("new", timed(ONE, 1.2), environment=environment(cpu="Intel Xeon"))
-    calibrated(folder)
-    done = folder.compare("--across-machines")
-    assert (done.code, done.out.splitlines()[-1]) == (0, "1 slower; exit 0")
-    assert "calibration" not in done.err
-
-
-def test_a_calibration_is_given_by_its_file(folder: Folder) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE, 1.2))
     calibrated(folder, path="mine.json")
     assert folder.compare().code == 3
     assert folder.compare("--calibration", "mine.json").code == 4
-
-
-def test_a_calibration_of_another_machine_is_refused(folder: Folder) -> None:
-    for name in ("base", "new"):
-        folder.write(name, timed(ONE), environment=environment(cpu=MACHINE))
-    calibrated(folder, machine="other")
+    calibrated(folder)
     done = folder.compare()
-    assert (done.code, done.out) == (2, "")
-    assert done.err == (
-        f"dlbench: results/calibration/{MACHINE}.json is the calibration of another machine than base was measured on; "
-        "calibrate here: dlbench calibrate\n"
-    )
-
-
-def test_a_torn_calibration_is_2_and_one_sentence(folder: Folder) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE))
-    calibrated(folder, path="mine.json")
-    (folder.path / "mine.json").write_text((folder.path / "mine.json").read_text()[:50])
-    done = folder.compare("--calibration", "mine.json")
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
+    note = f"note: verdicts allow for the noise between sessions in {CALIBRATION}: 5 sessions from 2026-01-01 to 2026-01-05"
+    assert done.err.splitlines()[-2] == note
+    done = folder.compare("--across-machines", files=("base.jsonl", "elsewhere.jsonl"))
+    assert (done.code, done.out.splitlines()[-1], "calibration" in done.err) == (0, "1 slower; exit 0", False)
 
 
 def test_a_machine_whose_key_is_a_path_has_no_calibration(folder: Folder) -> None:
@@ -420,76 +332,53 @@ def test_a_machine_whose_key_is_a_path_has_no_calibration(folder: Folder) -> Non
     assert UNPROVEN in folder.compare().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--threshold", "5"), "--threshold 5: '5' is not a fraction; write for example 5% or 0.05"),
-        (("--threshold", "-5%"), "--threshold -5%: '-5%' is not a fraction; write for example 5% or 0.05"),
-        (("--threshold", "0"), "--threshold 0: '0' is not a fraction; write for example 5% or 0.05"),
-        (("--threshold", "nan"), "--threshold nan: 'nan' is not a fraction; write for example 5% or 0.05"),
-        (("--threshold", "memory="), "--threshold memory=: '' is not a fraction; write for example 5% or 0.05"),
-        (("--threshold", "2000%"), "--threshold 2000%: '2000%' is not a fraction; write for example 5% or 0.05"),
-        (("--threshold", "tiem=5%"), "--threshold tiem=5%: there is no metric 'tiem'; did you mean 'time'?"),
-        (("--threshold", "5%", "--threshold", "time=6%"), "--threshold time=6%: the threshold of time is given twice; give it once"),
-        (("--threshold", "energy=5"), "--threshold energy=5: '5' is not a fraction; write for example 5% or 0.05"),
-        (("--threshold", "throughput=100%"), "--threshold throughput=100%: throughput can't fall by 100.0 %; write for example 5% or 0.05"),
-        (
-            ("--threshold", "5%", "--threshold", "throughput=5%"),
-            "--threshold throughput=5%: throughput is time turned over, so the two are one threshold; give one of them",
-        ),
-        (("--by", "dtype"), "--by compares the rows of one file, BASE, with each other; leave out NEW"),
-        (("--calibration", "absent.json"), "cannot read absent.json: No such file or directory"),
-    ],
-)
-def test_options_that_make_no_sense_are_2_and_one_sentence(folder: Folder, arguments: tuple[str, ...], sentence: str) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE))
-    done = folder.compare(*arguments)
-    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+WRONG = [
+    "base new --threshold 5",
+    "base new --threshold -5%",
+    "base new --threshold 0",
+    "base new --threshold nan",
+    "base new --threshold memory=",
+    "base new --threshold 2000%",
+    "base new --threshold tiem=5%",
+    "base new --threshold 5% --threshold time=6%",
+    "base new --threshold energy=5",
+    "base new --threshold throughput=100%",
+    "base new --threshold 5% --threshold throughput=5%",
+    "base new --by dtype",
+    "base new --calibration absent.json",
+    "base new --calibration torn.json",
+    "base new --calibration other.json",
+    "base new --across-machines --calibration mine.json",
+    "base --by dtype --calibration mine.json",
+    "base --by dtype --across-machines",
+    "base",
+    "base base",
+    "base absent",
+]
 
 
-@pytest.mark.parametrize(
-    ("files", "arguments", "sentence"),
-    [
-        (("base.jsonl",), (), "there is nothing to compare BASE with; give a NEW file, or --by COLUMN"),
-        (("base.jsonl", "base.jsonl"), (), "base.jsonl is given twice; name each result file once"),
-        (("base.jsonl", "absent.jsonl"), (), "cannot read absent.jsonl: No such file or directory"),
-        (
-            ("base.jsonl",),
-            ("--by", "dtype", "--calibration", "m.json"),
-            "--by compares the rows of one file, BASE, with each other; leave out --calibration",
-        ),
-        (
-            ("base.jsonl", "new.jsonl"),
-            ("--across-machines", "--calibration", "m.json"),
-            "--calibration is the noise of one machine; leave it out with --across-machines",
-        ),
-        (
-            ("base.jsonl",),
-            ("--by", "dtype", "--across-machines"),
-            "--by compares the rows of one file, BASE, with each other; leave out --across-machines",
-        ),
-    ],
-)
-def test_files_that_make_no_sense_are_2_and_one_sentence(
-    folder: Folder, files: tuple[str, ...], arguments: tuple[str, ...], sentence: str
-) -> None:
-    folder.write("base", timed(ONE))
-    done = folder.compare(*arguments, files=files)
-    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+def test_what_makes_no_sense_is_2_and_one_sentence(folder: Folder, snapshot: Callable[[str, str], None]) -> None:
+    for name in ("base", "new"):
+        folder.write(name, timed(ONE), environment=environment(cpu=MACHINE))
+    calibrated(folder, path="other.json", machine="other")
+    (folder.path / "torn.json").write_text((folder.path / "other.json").read_text()[:50])
+    texts = {}
+    for words in WRONG:
+        files = [f"{word}.jsonl" if word in ("base", "new", "absent") else word for word in words.split()]
+        texts[words] = front_door.refusal(folder.compare(files=files))
+    snapshot("wrong-comparisons", front_door.under_titles(texts))
 
 
 def test_data_formats_hold_every_column_and_the_conclusion_goes_to_stderr(folder: Folder) -> None:
     folder.write("base", timed(ONE), timed(TWO))
     folder.write("new", timed(ONE, 1.2))
-    done = folder.compare("--format", "json")
-    rows = json.loads(done.out)
+    _, rows = folder.rows()
     assert [list(row) for row in rows] == [[each.name for each in COLUMNS]] * 2
     assert rows[0]["median.change"] == pytest.approx(0.2)
     assert (rows[0]["compare.statistic"], rows[0]["base.rounds"], rows[0]["median.p"]) == ("median", 10, 2 / 184756)
     assert (rows[1]["compare.verdict"], rows[1]["new.id"], rows[1]["median.p"]) == ("missing", None, None)
-    assert done.err.splitlines()[0] == "1 slower, 1 missing; exit 3"
-    assert len(list(csv.DictReader(io.StringIO(folder.compare("--format", "csv").out)))) == 2
+    done = folder.compare("--format", "csv")
+    assert (len(list(csv.DictReader(io.StringIO(done.out)))), done.err.splitlines()[0]) == (2, "1 slower, 1 missing; exit 3")
     assert len(folder.compare("--format", "md").out.splitlines()) == 4
 
 
@@ -499,20 +388,22 @@ def test_junit(folder: Folder) -> None:
     folder.write("new", timed(ONE), timed(TWO, 1.2), timed(hostile, 1, WIDE))
     assert folder.compare("--junit", "verdicts.xml").code == 3
     suite = suites(folder.path / "verdicts.xml")[0]
-    assert {name: suite.get(name) for name in ("name", "tests", "failures", "errors", "skipped")} == {
-        "name": "new against base", "tests": "4", "failures": "2", "errors": "0", "skipped": "1",
-    }  # fmt: skip
+    counts = {"name": "new against base", "tests": "4", "failures": "2", "errors": "0", "skipped": "1"}
+    assert {name: suite.get(name) for name in counts} == counts
     cases = suite.iter("testcase")
     endings = {test.get("name"): [(end.tag, end.get("message")) for end in test if end.tag != "properties"] for test in cases}
-    assert endings[TWO.id] == [("failure", "slower: time +20.0 %, 95 % interval +18.2…+21.8 %")]
-    assert endings["noop[]@cpu"] == [("failure", "missing: not in the new file")]
-    assert endings[ONE.id] == []
-    assert endings['matmul[n=3,text=<&"[31m]@cpu'][0][0] == "skipped"
+    (skipped,) = endings.pop('matmul[n=3,text=<&"[31m]@cpu')
+    assert skipped[0] == "skipped"
+    assert endings == {
+        ONE.id: [],
+        TWO.id: [("failure", "slower: time +20.0 %, 95 % interval +18.2…+21.8 %")],
+        "noop[]@cpu": [("failure", "missing: not in the new file")],
+    }
 
 
 def test_junit_says_where_nothing_could_have_failed(folder: Folder) -> None:
-    folder.write("base", timed(ONE, 1, [1.0]))
-    folder.write("new", timed(ONE, 1, [1.0]))
+    for name in ("base", "new"):
+        folder.write(name, timed(ONE, 1, [1.0]))
     assert folder.compare("--junit", "verdicts.xml").code == 4
     suite = suites(folder.path / "verdicts.xml")[0]
     assert (suite.get("tests"), suite.get("errors")) == ("2", "1")
@@ -521,27 +412,55 @@ def test_junit_says_where_nothing_could_have_failed(folder: Folder) -> None:
 def test_a_reader_that_leaves_changes_no_verdict(folder: Folder) -> None:
     folder.write("base", timed(ONE), timed(TWO))
     folder.write("new", timed(ONE, 1.2), timed(TWO, 1.2))
-    command = [sys.executable, "-m", "dlbench", "compare", "base.jsonl", "new.jsonl", "--junit", "o.xml"]
-    with subprocess.Popen(
-        command, cwd=folder.path, env=front_door.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as ours:
-        assert ours.stdout is not None
-        ours.stdout.close()
-        assert ours.wait() == 3
+    process = front_door.start("compare", "base.jsonl", "new.jsonl", "--junit", "o.xml", cwd=folder.path)
+    assert process.stdout is not None
+    process.stdout.close()
+    with process:
+        assert process.wait() == 3
     assert (folder.path / "o.xml").is_file()
 
 
-@given(st.text(max_size=8))
-def test_a_fraction_is_read_or_refused_in_a_sentence(text: str) -> None:
+@given(st.text(max_size=8), st.integers(1, 100_000))
+def test_a_fraction_is_a_percentage_or_refused_in_a_sentence(text: str, hundredths: int) -> None:
+    assert parse_fraction(f"{hundredths / 100}%") == pytest.approx(hundredths / 10_000)
     try:
         assert 1e-4 <= parse_fraction(text) <= 10
     except ValueError as error:
         assert str(error) == f"'{text}' is not a fraction; write for example 5% or 0.05"
 
 
-@given(st.integers(1, 100_000))
-def test_percent_and_fraction_are_the_same(hundredths: int) -> None:
-    assert parse_fraction(f"{hundredths / 100}%") == pytest.approx(hundredths / 10_000)
+def full(*devices: str) -> list[Case]:
+    registry.load_builtins()
+    signatures = {name: workload.signature for name, workload in registry.all_workloads().items()}
+    return list(planning.plan([load("full")], signatures, devices, include_absent=False))
+
+
+def write_rounds(path: Path, cases: list[Case], rounds: int, seed: int, slow: Case | None = None) -> None:
+    """Write a result file whose rounds lie 3 % apart; the slow case takes twice its time."""
+    chance = random.Random(seed)
+    times = {case.id: [(2 if case is slow else 1) * chance.lognormvariate(0, 0.03) for _ in range(rounds)] for case in cases}
+    made_up.write(path, [each for case in cases for each in made_up.rounds_of(case, made_up.flat(times[case.id]))])
+
+
+def test_one_case_of_full_that_takes_twice_as_long_is_found(tmp_path):
+    cases = full("cpu", "cuda:0")
+    rounds = rounds_for_gate(TESTS_A_CASE * len(cases), least=LEAST_ROUNDS)
+    assert rounds == 14
+    slow = cases[len(cases) // 2]
+    write_rounds(tmp_path / "base.jsonl", cases, rounds, 1)
+    write_rounds(tmp_path / "new.jsonl", cases, rounds, 2, slow)
+    done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--format", "json")
+    slower = [row["compare.case"] for row in json.loads(done.out) if row["compare.verdict"] == "slower"]
+    assert (done.code, slower) == (3, [slow.id])
+
+
+def test_a_gate_over_full_that_could_not_have_failed_is_4_and_says_so(tmp_path):
+    cases = full("cpu")
+    write_rounds(tmp_path / "base.jsonl", cases, 7, 1)
+    write_rounds(tmp_path / "new.jsonl", cases, 7, 2, cases[0])
+    done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl")
+    sentence = f"too few rounds: in {3 * len(cases)} tests none could have been called slower; 11 rounds a side would do: --rounds 11"
+    assert (done.code, sentence in done.err) == (4, True)
 
 
 PAGE = (front_door.ROOT / "docs" / "compare.md").read_text()
@@ -557,19 +476,15 @@ def test_the_page_has_the_verdicts_of_the_program() -> None:
 
 
 def test_the_page_has_the_rounds_that_carry_a_gate() -> None:
-    from dlbench.core.rank_test import rounds_for_gate, smallest_p
-
-    for rounds, p, cases in (
-        (int(row[0]), float(row[1]), int(row[2])) for row in rows_below("| rounds | smallest p | cases whose correction it survives |")
-    ):
+    for row in rows_below("| rounds | smallest p | cases whose correction it survives |"):
+        rounds, p, cases = int(row[0]), float(row[1]), int(row[2])
         assert smallest_p(rounds, rounds) == pytest.approx(p, rel=0.05)
         assert rounds_for_gate(2 * (cases + 1), 0.05, least=1) == rounds + 1
         assert cases == 0 or rounds_for_gate(2 * cases, 0.05, least=1) <= rounds
 
 
 def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
-    by_layout = [replace(each, case=replace(each.case, id=f"conv[layout={layout}]@cpu", params={"layout": layout, "dtype": dtype}))
-                 for layout in ("nchw", "nhwc") for dtype in ("fp32",) for each in timed(ONE)]  # fmt: skip
+    by_layout = [each for layout in ("nchw", "nhwc") for each in timed(made_up.case("conv", layout=layout, dtype="fp32"))]
     for name in ("before", "after", "later", "run"):
         made_up.write(tmp_path / f"{name}.jsonl", by_layout)
     session = {"version": "1.0", "benchmarks": [{"metadata": {"name": "sort"}, "runs": [{"values": [1.0]}]}]}

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 from contextlib import closing
+from unittest import mock
 
 import front_door
 import made_up
@@ -17,6 +18,10 @@ from dlbench.core.store import load
 from dlbench.core.writer import ResultWriter
 
 CASES = ["matmul[n=8,dtype=fp32]@cpu", "matmul[n=16,dtype=fp32]@cpu"]
+SEVEN = made_up.flat(made_up.SEVEN)
+ONE, TWO = made_up.case("train_step", batch=8), made_up.case("train_step", batch=64)
+MALFORMED = "JSON is malformed: invalid character (byte 0)"
+REMEDY = "dlbench run --resume o.jsonl measures what is missing, if anything is"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +50,7 @@ def damage(path, number, content=b"#" * 40 + b"\n"):
 
 
 def first_measurement(path):
-    """The number of its line."""
+    """Return the number of its line."""
     return 1 + next(at for at, line in enumerate(front_door.lines(path)) if line["kind"] == "measurement")
 
 
@@ -78,11 +83,8 @@ def test_a_run_holds_its_file_from_the_header_to_the_footer(tmp_path, monkeypatc
 
 
 def test_where_there_are_no_locks_a_run_says_so_and_goes_on(file, monkeypatch):
-    def refuse(descriptor, operation):
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-
     with monkeypatch.context() as patched:
-        patched.setattr(fcntl, "flock", refuse)
+        patched.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))))
         done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "3", cwd=file.parent)
     assert done.code == 0, done.err
     sentence = "note: o.jsonl can't be locked where it is (Operation not supported); see to it that no other dlbench writes it meanwhile\n"
@@ -94,13 +96,10 @@ def test_a_damaged_line_is_named_and_its_round_is_measured_again(file):
     number = first_measurement(file)
     was = json.loads(damage(file, number))
     before = file.read_bytes()
-    sentence = f"note: o.jsonl: 1 line is left out: line {number} (JSON is malformed: invalid character (byte 0)); "
-    sentence += "dlbench run --resume o.jsonl measures what is missing, if anything is\n"
     shown = front_door.in_process(file.parent, "show", "o.jsonl", "--format", "json")
-    assert (shown.code, shown.err) == (0, sentence)
-    assert {row["case.id"]: row["time.rounds"] for row in json.loads(shown.out)} == {
-        case: 2 - (case == was["case"]["id"]) for case in CASES
-    }
+    assert (shown.code, f"note: o.jsonl: 1 line is left out: line {number} ({MALFORMED}); {REMEDY}\n" in shown.err) == (0, True)
+    rounds = {case: 1 if case == was["case"]["id"] else 2 for case in CASES}
+    assert {row["case.id"]: row["time.rounds"] for row in json.loads(shown.out)} == rounds
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=file.parent)
     assert done.code == 0, done.err
     assert file.read_bytes().startswith(before)  # a line is never written anew
@@ -114,18 +113,17 @@ def test_a_damaged_line_is_named_and_its_round_is_measured_again(file):
 
 
 def test_every_reading_says_what_was_left_out(file):
-    sentence = f"o.jsonl: 1 line is left out: line {first_measurement(file)} (JSON is malformed: invalid character (byte 0)); "
+    sentence = f"o.jsonl: 1 line is left out: line {first_measurement(file)} ({MALFORMED}); "
     damage(file, first_measurement(file))
     (file.parent / "new.jsonl").write_bytes(file.read_bytes())
     for command in (
-        ("show", "o.jsonl", "--topic", "all"),
-        ("compare", "o.jsonl", "new.jsonl"),
-        ("compare", "o.jsonl", "--by", "n"),
-        ("export", "o.jsonl", "--to", "csv", "-o", "o.csv"),
-        ("export", "o.jsonl", "--to", "pyperf", "-o", "o.json"),
+        "show o.jsonl --topic all",
+        "compare o.jsonl new.jsonl",
+        "compare o.jsonl --by n",
+        "export o.jsonl --to csv -o o.csv",
+        "export o.jsonl --to pyperf -o o.json",
     ):
-        done = front_door.in_process(file.parent, *command)
-        assert f"note: {sentence}" in done.err, (command, done)
+        assert f"note: {sentence}" in front_door.in_process(file.parent, *command.split()).err, command
     assert front_door.in_process(file.parent, "report", "o.jsonl", "-o", "o.html").code == 0
     assert sentence in (file.parent / "o.html").read_text()
 
@@ -133,101 +131,55 @@ def test_every_reading_says_what_was_left_out(file):
 def test_many_damaged_lines_are_counted(file):
     with file.open("ab") as end:
         end.write(b'{"kind":3}\n[]\n\n{"kind":"measurement"}\n{}\n')
-    last = len(file.read_bytes().splitlines())
+    first = len(file.read_bytes().splitlines()) - 4
+    reasons = "Expected `str`, got `int` - at `$.kind`", "Expected `object`, got `array`", "Input data was truncated"
+    named = ", ".join(f"line {first + number} ({reason})" for number, reason in enumerate(reasons))
     done = front_door.in_process(file.parent, "show", "o.jsonl")
-    named = ", ".join(
-        f"line {last - behind} ({why})"
-        for behind, why in (
-            (4, "Expected `str`, got `int` - at `$.kind`"),
-            (3, "Expected `object`, got `array`"),
-            (2, "Input data was truncated"),
-        )
-    )
-    assert done.err.startswith(
-        f"note: o.jsonl: 5 lines are left out: {named} and 2 more; dlbench run --resume o.jsonl measures what is missing, if anything is\n"
-    )
+    assert done.err.startswith(f"note: o.jsonl: 5 lines are left out: {named} and 2 more; {REMEDY}\n")
 
 
 def test_what_lost_a_round_is_no_reference_until_it_is_measured_again(tmp_path):
-    case, other = made_up.case("matmul", n=1, dtype="fp32"), made_up.case("matmul", n=2, dtype="fp32")
-    path = made_up.write(
-        tmp_path / "o.jsonl",
-        [*made_up.rounds_of(case, made_up.flat(made_up.SEVEN)), *made_up.rounds_of(other, made_up.flat(made_up.SEVEN))],
-    )
+    cases = [made_up.case("matmul", n=n, dtype="fp32") for n in (1, 2)]
+    path = made_up.write(tmp_path / "o.jsonl", [each for case in cases for each in made_up.rounds_of(case, SEVEN)])
     was = damage(path, 3)
     done = front_door.in_process(tmp_path, "contribute", "o.jsonl")
-    sentence = f"{case.id} may have lost a round with a damaged line; measure it again: dlbench run --resume o.jsonl"
+    sentence = f"{cases[0].id} may have lost a round with a damaged line; measure it again: dlbench run --resume o.jsonl"
     assert (done.code, sentence in done.err) == (2, True)
     path.write_bytes(path.read_bytes() + was)
-    done = front_door.in_process(tmp_path, "contribute", "o.jsonl")
-    assert "may have lost" not in done.err
+    assert "may have lost" not in front_door.in_process(tmp_path, "contribute", "o.jsonl").err
 
 
-SEVEN = made_up.flat(made_up.SEVEN)
-ONE, TWO = made_up.case("train_step", batch=8), made_up.case("train_step", batch=64)
+TWO_CASES, ONE_CASE = [*made_up.rounds_of(ONE, SEVEN), *made_up.rounds_of(TWO, SEVEN)], made_up.rounds_of(ONE, SEVEN)
+NARROW = made_up.flat([1 + number / 10_000 for number in range(10)])
+DEVICES = [each for device in ("cpu", "cuda:0") for each in made_up.rounds_of(made_up.case("train_step", device, batch=8), NARROW)]
+SIDES = [each for side in ("a", "b") for each in made_up.rounds_of(ONE, NARROW, side=side)]
+SEARCH = made_up.without_rounds(made_up.rounds_of(TWO, SEVEN, found={"batch": 64})[0])
+NO_ROUNDS = [*ONE_CASE, SEARCH, made_up.ended(made_up.case("train_step", batch=128), Status.OOM, "too large")]
+LOST = {
+    "a round of the base": ({"base": TWO_CASES, "new": TWO_CASES}, "base", [5], ()),
+    "a round of the new file": ({"base": TWO_CASES, "new": TWO_CASES}, "new", [5], ()),
+    "the last round in the base": ({"base": TWO_CASES, "new": TWO_CASES}, "base", [8], ()),
+    "the last round in the new file": ({"base": TWO_CASES, "new": TWO_CASES}, "new", [8], ()),
+    "all rounds in the base": ({"base": TWO_CASES, "new": TWO_CASES}, "base", range(2, 9), ()),
+    "all rounds in the new file": ({"base": TWO_CASES, "new": TWO_CASES}, "new", range(2, 9), ()),
+    "the first round of all cases": ({"base": ONE_CASE, "new": ONE_CASE}, "new", [2], ()),
+    "the same in a file with the name of a side": ({"base": ONE_CASE, "new-confirm": ONE_CASE}, "new-confirm", [2], ()),
+    "a round of one file's rows": ({"o": DEVICES}, "o", [15], ("--by", "device")),
+    "a round of a side": ({"ab": SIDES}, "ab", [15], ("--by", "run")),
+    "the footer, where other cases have no second round": ({"base": NO_ROUNDS, "new": NO_ROUNDS}, "new", [11], ()),
+}
 
 
-@pytest.mark.parametrize("side", ["base", "new"])
-@pytest.mark.parametrize(("numbers", "verdict", "codes"), [([5], "same", (0, 4)), ([8], "same", (0, 4)), (range(2, 9), None, (5, 5))])
-def test_what_a_comparison_says_of_a_case_that_lost_rounds(tmp_path, side, numbers, verdict, codes):
-    """One of its rounds, its last round, and all of them: a note each, and under --strict nothing that could pass."""
-    for name in ("base", "new"):
-        made_up.write(tmp_path / f"{name}.jsonl", [*made_up.rounds_of(ONE, SEVEN), *made_up.rounds_of(TWO, SEVEN)])
-    for number in numbers:
-        damage(tmp_path / f"{side}.jsonl", number)
-    altogether = len(numbers) == 7
-    if altogether:
-        verdict, codes = ("new", (0, 4)) if side == "base" else ("missing", codes)
-    which = "the base" if side == "base" else "the new file"
-    loose, strict = (
-        front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--format", "json", *more) for more in ((), ("--strict",))
-    )
-    assert (loose.code, strict.code) == codes
-    rows = {row["compare.case"]: row for row in json.loads(loose.out)}
-    lines = f"damaged lines of {which} may have had rounds of it"
-    assert (rows[ONE.id]["compare.verdict"], lines in rows[ONE.id]["compare.note"]) == (verdict, True)
-    assert (rows[TWO.id]["compare.verdict"], "damaged" in (rows[TWO.id]["compare.note"] or "")) == ("same", False)
-    assert f"note: {side}.jsonl: {len(numbers)} line" in loose.err
-
-
-@pytest.mark.parametrize("new", ["new", "new-confirm"])
-def test_a_first_round_that_no_case_has_was_lost_too(tmp_path, new):
-    """In a plain run, whatever its file is called: only on a side of an A/B that confirms a change rounds begin later."""
-    for name in ("base", new):
-        made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(ONE, SEVEN))
-    damage(tmp_path / f"{new}.jsonl", 2)
-    done = front_door.in_process(tmp_path, "compare", "base.jsonl", f"{new}.jsonl", "--strict")
-    assert (done.code, "damaged lines of the new file may have had rounds of it" in done.out) == (4, True)
-
-
-def test_rows_of_one_file_and_sides_of_an_ab_may_have_lost_rounds_too(tmp_path):
-    other = made_up.case("train_step", "cuda:0", batch=8)
-    narrow = made_up.flat([1 + number / 10_000 for number in range(10)])
-    made_up.write(tmp_path / "o.jsonl", [*made_up.rounds_of(ONE, narrow), *made_up.rounds_of(other, narrow)])
-    damage(tmp_path / "o.jsonl", 15)
-    sides = [each for side in ("a", "b") for each in made_up.rounds_of(ONE, narrow, side=side)]
-    made_up.write(tmp_path / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
-    damage(tmp_path / "ab.jsonl", 15)
-    for name, by, remedy in (
-        ("o", "device", "dlbench run --resume o.jsonl measures what is missing, if anything is"),
-        ("ab", "run", "start it again if a round is missing, as"),
-    ):
-        loose, strict = (
-            front_door.in_process(tmp_path, "compare", f"{name}.jsonl", "--by", by, "--format", "json", *more)
-            for more in ((), ("--strict",))
-        )
-        (row,) = json.loads(loose.out)
-        assert (loose.code, strict.code, row["compare.verdict"]) == (0, 4, "same"), (loose, strict)
-        assert "damaged lines of the new file may have had rounds of it" in row["compare.note"]
-        assert f"line 15 (JSON is malformed: invalid character (byte 0)); {remedy}" in loose.err
-
-
-def test_a_case_that_ended_badly_and_a_search_have_lost_nothing(tmp_path):
-    """Neither is measured in a second round; the footer that is damaged took no measurement with it."""
-    search = made_up.without_rounds(made_up.rounds_of(TWO, SEVEN, found={"batch": 64})[0])
-    ended = made_up.ended(made_up.case("train_step", batch=128), Status.OOM, "too large")
-    for name in ("base", "new"):
-        made_up.write(tmp_path / f"{name}.jsonl", [*made_up.rounds_of(ONE, SEVEN), search, ended])
-    damage(tmp_path / "new.jsonl", 11)
-    done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--format", "json", "--strict")
-    assert not [row["compare.note"] for row in json.loads(done.out) if "may have lost" in (row["compare.note"] or "")]
+def test_a_comparison_says_which_case_may_have_lost_rounds_and_is_undecided_if_strict(tmp_path, snapshot):
+    texts = {}
+    for what, (files, damaged, numbers, options) in LOST.items():
+        paths = [
+            made_up.write(tmp_path / what / f"{name}.jsonl", measured, sides=made_up.TWO_SIDES if name == "ab" else None)
+            for name, measured in files.items()
+        ]
+        for number in numbers:
+            damage(tmp_path / what / f"{damaged}.jsonl", number)
+        command = ("compare", *(path.name for path in paths), *options)
+        loose, strict = (front_door.in_process(tmp_path / what, *command, *more) for more in ((), ("--strict",)))
+        texts[f"{what}, exit {loose.code}, strict {strict.code}"] = loose.out + loose.err
+    snapshot("compare-damaged", front_door.under_titles(texts))

@@ -4,17 +4,24 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import front_door
 import made_up
 import pytest
-from front_door import HASTY, in_process, lines
+from front_door import in_process, lines
 from shared_hosts import dlbench
 
+from dlbench.core.errors import UsageError
+from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
+from dlbench.harness.worker import registry
 
+NO_MEMORY = made_up.Memory()
 MODULE = '''
 import os
 
@@ -32,47 +39,46 @@ def serve(device, *, load: int = 1) -> Work:
     slow = float(os.environ.get("SLOW", "1"))
     return Work(observe=lambda clock: {"p99_s": 0.0125 * load * slow, "hits": 0.5, "curve": [2.0, 1.0, 0.5 * slow], "served": 12})
 '''
-SUITE = f"""
-about = "How fast are requests served?"
-{HASTY}
-[[bench]]
-workload = "serve"
-axes.load = [1, 2]
-"""
+
+
+def run(folder: Path, module: str, bench: str, *options: str, output: str = "o", **variables: str) -> front_door.Done:
+    """Measure a workload of the user's module."""
+    (folder / "mine.py").write_text(module)
+    suite = front_door.suite(folder, bench)
+    arguments = ("run", suite, "mine.py", "--device", "cpu", "--format", "json", "-o", f"{output}.jsonl", *options)
+    return dlbench(*arguments, cwd=folder, variables=variables)
+
+
+def compare(folder: Path, *arguments: str, files: Sequence[str] = ("one.jsonl", "two.jsonl")) -> tuple[int, list[dict[str, Any]], str]:
+    """Return the exit code, the rows, and what goes to stderr."""
+    done = in_process(folder, "compare", *files, "--format", "json", *arguments)
+    return done.code, json.loads(done.out), done.err
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one module, one suite, and two runs of it; the second takes 1.5 times as long."""
+    """A folder with two runs of the module; the second takes 1.5 times as long."""
     folder = tmp_path_factory.mktemp("served")
-    (folder / "serving.py").write_text(MODULE)
-    (folder / "serving.toml").write_text(SUITE)
     for name, slow in (("before", "1"), ("after", "1.5")):
-        arguments = ("run", "serving.toml", "serving.py", "--device", "cpu", "--rounds", "5", "-o", f"{name}.jsonl")
-        done = dlbench(*arguments, cwd=folder, variables={"SLOW": slow})
+        done = run(folder, MODULE, 'workload = "serve"\naxes.load = [1, 2]', "--rounds", "5", output=name, SLOW=slow)
         assert done.code == 0, done.err
     return folder
 
 
 def test_one_module_and_one_suite_show_a_value_with_its_unit(served: Path) -> None:
     shown = in_process(served, "show", "before.jsonl", "--topic", "details").out
-    table = shown.split("Values of serve")[1]
-    found = [line.split() for line in table.splitlines() if line.strip()]
-    assert found[0] == ["case", "p99", "hits", "curve", "served"]
-    assert found[2] == ["serve", "12.5", "ms", "50.0", "%", "2.00…0.500", "(3", "values)", "12"]
-    assert found[3] == ["serve", "load=2", "25.0", "ms", "50.0", "%", "2.00…0.500", "(3", "values)", "12"]
+    heading, _, *rows = (line.split() for line in shown.split("Values of serve")[1].splitlines() if line.strip())
+    assert heading == ["case", "p99", "hits", "curve", "served"]
+    assert [" ".join(row) for row in rows[:2]] == [
+        "serve 12.5 ms 50.0 % 2.00…0.500 (3 values) 12",
+        "serve load=2 25.0 ms 50.0 % 2.00…0.500 (3 values) 12",
+    ]
     assert "p99: 99th percentile of the latencies" in shown
 
 
 def test_the_values_of_a_workload_that_reports_no_times_are_paired(tmp_path: Path) -> None:
-    (tmp_path / "serving.py").write_text(
-        MODULE.replace("load: int = 1", "dtype: Dtype")
-        .replace("load * slow", "(2 if dtype == 'fp32' else 1)")
-        .replace("import Unit", "import Dtype, Unit")
-    )
-    (tmp_path / "serving.toml").write_text(SUITE.replace("axes.load = [1, 2]", 'axes.dtype = ["fp32", "bf16"]'))
-    done = dlbench("run", "serving.toml", "serving.py", "--device", "cpu", "--rounds", "2", "-o", "run.jsonl", cwd=tmp_path)
-    assert done.code == 0, done.err
+    measured = [each for dtype, value in (("fp32", 0.025), ("bf16", 0.0125)) for each in reported([value] * 7, dtype=dtype)]
+    made_up.write(tmp_path / "run.jsonl", measured, workloads=SERVE)
     paired = in_process(tmp_path, "show", "run.jsonl", "--by", "dtype")
     head, row = (re.split(" {2,}", line.strip()) for line in paired.out.splitlines() if "  " in line.strip())
     assert list(zip(head, row, strict=True))[:3] == [("case", "serve"), ("p99 (fp32)", "25.0 ms"), ("p99 (bf16)", "12.5 ms")]
@@ -99,74 +105,47 @@ def test_csv_and_json_have_values_in_base_units(served: Path) -> None:
 
 
 def test_compare_judges_what_has_a_direction_and_shows_the_rest(served: Path) -> None:
-    done = in_process(served, "compare", "before.jsonl", "after.jsonl", "--format", "json")
-    assert done.code == 3, done.err
-    first, second = json.loads(done.out)
-    assert (first["compare.verdict"], first["compare.regressed"]) == ("slower", "value.p99_s")
+    files = "before.jsonl", "after.jsonl"
+    code, (first, second), _ = compare(served, files=files)
+    assert (code, first["compare.verdict"], first["compare.regressed"]) == (3, "slower", "value.p99_s")
     assert first["compare.note"] == (
         "p99 worse: 12.5 ms to 18.8 ms (+50.0 %); hits: 50.0 %; curve: 2.00…0.500 (3 values) to 2.00…0.750 (3 values); served: 12"
     )
-    told = ("base", "new", "change", "verdict")
-    assert [second[f"value.p99_s.{name}"] for name in told] == [0.025, pytest.approx(0.0375), pytest.approx(0.5), "worse"]
-    assert [first[f"value.hits.{name}"] for name in told] == [0.5, 0.5, 0.0, "same"]
-    assert [first[f"value.served.{name}"] for name in told] == [12.0, 12.0, 0.0, None]
-    assert [first[f"value.curve.{name}"] for name in told] == ["[2.0, 1.0, 0.5]", "[2.0, 1.0, 0.75]", None, None]
+
+    def judged(row: dict[str, Any], value: str) -> list[Any]:
+        return [row[f"value.{value}.{name}"] for name in ("base", "new", "change", "verdict")]
+
+    assert judged(second, "p99_s") == [0.025, pytest.approx(0.0375), pytest.approx(0.5), "worse"]
+    assert judged(first, "hits") == [0.5, 0.5, 0.0, "same"]
+    assert judged(first, "served") == [12.0, 12.0, 0.0, None]
+    assert judged(first, "curve") == ["[2.0, 1.0, 0.5]", "[2.0, 1.0, 0.75]", None, None]
+    thresholds = {"value=60%": 0, "value=40%": 3}
+    assert {text: compare(served, "--threshold", text, files=files)[0] for text in thresholds} == thresholds
 
 
 @pytest.mark.parametrize(
-    ("threshold", "code"),
-    [("value=60%", 0), ("value=40%", 3)],
+    ("work", "sentence", "rounds"),
+    [
+        ("observe=lambda clock: {'a': 1.0, 'b': 2.0}", "value 'b' was returned and is not declared", None),
+        ("observe=lambda clock: {}", "value 'a' is declared and was not returned", None),
+        ("observe=lambda clock: {'a': [1.0, 2.0]}", "value 'a' is declared as a scalar and is a series", None),
+        ("call=lambda: sum(range(1000))", "value 'a' is declared and was not returned", 1),  # the times stay
+    ],
 )
-def test_a_threshold_holds_for_all_values(served: Path, threshold: str, code: int) -> None:
-    assert in_process(served, "compare", "before.jsonl", "after.jsonl", "--threshold", threshold).code == code
-
-
-def test_a_suite_sets_the_threshold_of_a_workloads_values(tmp_path: Path) -> None:
-    for name, value in (("one", 1.0), ("two", 1.5)):
-        header = {"name": "quick", "thresholds": {"value": 0.05, "serve": {"value": 0.6}}}
-        written(tmp_path / f"{name}.jsonl", value, suites=[header])
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
-    (row,) = json.loads(done.out)
-    assert (row["compare.verdict"], row["value.p99_s.verdict"]) == ("same", "same")
-
-
-WRONG = {
-    "undeclared": ("{'a': 1.0, 'b': 2.0}", "value 'b' was returned and is not declared"),
-    "missing": ("{}", "value 'a' is declared and was not returned"),
-    "series": ("{'a': [1.0, 2.0]}", "value 'a' is declared as a scalar and is a series"),
-}
-
-
-@pytest.mark.parametrize("how", WRONG)
-def test_what_is_not_as_declared_fails_the_case_with_a_sentence(tmp_path: Path, how: str) -> None:
-    returned, sentence = WRONG[how]
-    (tmp_path / "w.py").write_text(
+def test_what_is_not_as_declared_fails_the_case_with_a_sentence(tmp_path: Path, work: str, sentence: str, rounds: int | None) -> None:
+    module = (
         "from dlbench import Unit, Value, Work, workload\n"
         '@workload(values=(Value("a", Unit.NUMBER, None, "a"),))\n'
-        f"def wrong(device) -> Work:\n    'Err.'\n    return Work(observe=lambda clock: {returned})\n"
+        f"def wrong(device) -> Work:\n    'Err.'\n    return Work({work})\n"
     )
-    (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "wrong"\n')
-    done = dlbench("run", "w.toml", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    done = run(tmp_path, module, 'workload = "wrong"')
     (row,) = json.loads(done.out)
-    assert (done.code, row["case.status"]) == (5, "failed")
-    assert row["case.reason"] == f"{sentence}; put it right in @workload(values=…)"
+    assert (done.code, row["case.status"], row["case.reason"]) == (5, "failed", f"{sentence}; put it right in @workload(values=…)")
+    assert (row["time.rounds"] or None, row["time.median_s"] is None) == (rounds, rounds is None)
 
 
-def test_a_missing_value_leaves_the_times(tmp_path: Path) -> None:
-    (tmp_path / "w.py").write_text(
-        "from dlbench import Unit, Value, Work, workload\n"
-        '@workload(values=(Value("a", Unit.NUMBER, None, "a"),))\n'
-        "def wrong(device) -> Work:\n    'Err.'\n    return Work(call=lambda: sum(range(1000)))\n"
-    )
-    (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "wrong"\n')
-    done = dlbench("run", "w.toml", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
-    (row,) = json.loads(done.out)
-    assert (done.code, row["case.status"], row["time.rounds"]) == (5, "failed", 1)
-    assert row["time.median_s"] > 0
-
-
-def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_does_not_tell(tmp_path: Path) -> None:
-    (tmp_path / "w.py").write_text(
+def test_a_call_reports_values_with_its_time_and_leaves_out_what_a_machine_does_not_know(tmp_path: Path) -> None:
+    module = (
         "from dlbench import Sweep, Unit, Value, Work, workload\n"
         'CALLS = Value("calls", Unit.COUNT, None, "m")\n'
         'LINK = Value("link", Unit.BYTES_PER_S, None, "m", optional=True, bounds="rate.bytes_per_s")\n'
@@ -175,8 +154,7 @@ def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_doe
         "    def report(clock):\n        checked = b'x' * (256 << 20)\n        return {'calls': len(called)}\n"
         "    return Work(call=lambda: called.append(0), report=report, bytes=8)\n"
     )
-    (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "counts"\n')
-    done = dlbench("run", "w.toml", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    done = run(tmp_path, module, 'workload = "counts"')
     (row,) = json.loads(done.out)
     header, measured, *_ = lines(tmp_path / "o.jsonl")
     timed = measured["samples"]["calls"] * len(measured["samples"]["block_s"])
@@ -189,352 +167,253 @@ def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_doe
 
 
 def test_a_parameter_that_may_be_left_out_gets_the_member_of_its_enum(tmp_path: Path) -> None:
-    (tmp_path / "w.py").write_text(
+    module = (
         "import enum\nfrom dlbench import Work, workload\n"
-        "class Way(enum.Enum):\n    SHORT = 's'\n    LONG = 'l'\n"
-        "@workload\ndef taken(device, *, way: Way | None = None) -> Work:\n    'Take it.'\n"
-        "    assert way is Way.LONG, repr(way)\n    return Work(call=lambda: None)\n"
+        "class Length(enum.Enum):\n    SHORT = 's'\n    LONG = 'l'\n"
+        "@workload\ndef taken(device, *, length: Length | None = None) -> Work:\n    'Take it.'\n"
+        "    assert length is Length.LONG, repr(length)\n    return Work(call=lambda: None)\n"
     )
-    (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "taken"\naxes.way = ["l"]\n')
-    done = dlbench("run", "w.toml", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
-    (row,) = json.loads(done.out)
+    (row,) = json.loads(run(tmp_path, module, 'workload = "taken"\naxes.length = ["l"]').out)
     assert (row["case.status"], row["case.reason"]) == ("ok", None)
 
 
-MISTAKES = {
-    'Value("a", "ms", None, "")': (
-        "value 'a': unit must be a member of Unit (TEXT, COUNT, NUMBER, SECONDS, BYTES, PER_S, ITEMS_PER_S, FLOPS_PER_S, BYTES_PER_S, "
-        "FRACTION, RATIO, JOULES, WATTS, HERTZ, CELSIUS, MONEY, FLAG), not 'ms'"
-    ),
-    'Value("a", Unit.TEXT, None, "")': "value 'a': values are numbers, and have no unit 'text'",
-    'Value("a", Unit.MONEY, None, "")': "value 'a': values are numbers, and have no unit 'money'",
-    'Value("a", Unit.SECONDS, None, "", when={"form": "tower"})': (
-        "value 'a': when must be texts by parameter, such as {'form': ('async',)}, not {'form': 'tower'}"
-    ),
-    'Value("a", Unit.SECONDS, None, "", when=3)': "value 'a': when must be texts by parameter, such as {'form': ('async',)}, not 3",
-    'Value("a", Unit.SECONDS, "down", "")': "value 'a': direction must be one of lower, higher, not 'down'",
-    'Value("a b", Unit.SECONDS, None, "")': "value 'a b': its name must be one of Python, such as p99_s",
-    'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")': "value 'a': it is declared twice",
-    'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})': "value 'a': no parameter is called 'fom'; did you mean 'form'?",
-    'Value("a", Unit.SECONDS, None, "", role="inputs")': (
-        "value 'a': role must be one of input, transfer, host, served, p50, p90, p99, within, queries, once, sample, accuracy, diverged, "
-        "largest, input_alone, step_alone, clock, temperature, power, throttle, pace, burst, steady, error, product_error, seed_accuracy, "
-        "seed_loss, seed_diverged, loss_curve, at_once, in_turn, kept, efficiency, missed, late, backlog, "
-        "saturation, highest_rate, failing_rate, rate_curve, not 'inputs'"
-    ),
-    'Value("a", Unit.RATIO, None, "", role="input")': "value 'a': the role 'input' is that of a number of seconds",
-    'Value("a", Unit.COUNT, None, "", role="largest")': (
-        "value 'a': it takes one parameter that is searched, such as batch: Searched[Size] = None"
-    ),
-    'Value("a", Unit.ITEMS_PER_S, None, "", role="highest_rate")': (
-        "value 'a': it takes one parameter that is searched, such as batch: Searched[Size] = None"
-    ),
-    'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")': (
-        "value 'a': bounds must be one of rate.bytes_per_s, not 'rate.byte_per_s'"
-    ),
-    'Value("a", Unit.RATIO, None, "", role="once")': "value 'a': the role 'once' is that of a number of seconds",
-    'Value("a", Unit.SECONDS, None, "", optional="yes")': "value 'a': optional must be true or false, not 'yes'",
-    'Value("a", Unit.SECONDS, "lower", "", margin=-1)': "value 'a': margin must be a number above 0, in its unit, not -1",
-    'Value("a", Unit.SECONDS, "lower", "", margin=0)': "value 'a': margin must be a number above 0, in its unit, not 0",
-    'Value("a", Unit.SECONDS, "lower", "", margin="1%")': "value 'a': margin must be a number, not '1%'",
-    'Value("a", Unit.SECONDS, None, "", margin=1)': "value 'a': a margin is of a number with a direction, as nothing else is judged",
-    'Value("a", Unit.SECONDS, "lower", "", series=True, margin=1)': (
-        "value 'a': a margin is of a number with a direction, as nothing else is judged"
-    ),
-    'Value("a", Unit.FRACTION, "higher", "", series=True, margin=0.01, paired=True)': (
-        "value 'a': what is judged in pairs is a series with points, a direction and a margin"
-    ),
-    'Value("a", Unit.SECONDS, None, "", points=("x",))': "value 'a': points name those of a series; give series=True",
-}
-
-
-def planned(folder: Path, declared: str, parameters: str) -> tuple[int, str]:
-    """The exit code, and what is said, where a workload declared so is to be planned."""
-    (folder / "w.py").write_text(
+def refused(folder: Path, declared: str, parameters: str, device: str = "device") -> str:
+    """The sentence with which a module is refused that declares a workload so."""
+    path = folder / "w.py"
+    path.write_text(
         "from typing import Annotated, Literal\nimport dlbench\nfrom dlbench import *\n"
         f"@workload({declared})\ndef wrong(device, *, {parameters}) -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
     )
-    (folder / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
-    done = dlbench("list", "w.toml", "w.py", cwd=folder)
-    return done.code, done.err.replace(f"{folder}/", "")
+    with pytest.raises(UsageError) as error:
+        registry.load_plugin(str(path))
+    return str(error.value).removeprefix(f"{folder}/")
 
 
-@pytest.mark.parametrize("values", MISTAKES)
-def test_a_declaration_that_makes_no_sense_is_a_sentence(tmp_path: Path, values: str) -> None:
-    said = planned(tmp_path, f"values=({values},)", "form: str = 'x'")
-    assert said == (2, f"dlbench: w.py, line 4: workload 'wrong', {MISTAKES[values]}\n")
+VALUES = [
+    'Value("a", "ms", None, "")',
+    'Value("a", Unit.TEXT, None, "")',
+    'Value("a", Unit.MONEY, None, "")',
+    'Value("a", Unit.SECONDS, None, "", when={"form": "tower"})',
+    'Value("a", Unit.SECONDS, None, "", when=3)',
+    'Value("a", Unit.SECONDS, "down", "")',
+    'Value("a b", Unit.SECONDS, None, "")',
+    'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")',
+    'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})',
+    'Value("a", Unit.SECONDS, None, "", role="inputs")',
+    'Value("a", Unit.RATIO, None, "", role="input")',
+    'Value("a", Unit.SECONDS, None, "", role="input"), Value("b", Unit.SECONDS, None, "", role="input")',
+    'Value("a", Unit.COUNT, None, "", role="largest")',
+    'Value("a", Unit.ITEMS_PER_S, None, "", role="highest_rate")',
+    'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")',
+    'Value("a", Unit.RATIO, None, "", role="once")',
+    'Value("a", Unit.SECONDS, None, "", optional="yes")',
+    'Value("a", Unit.SECONDS, "lower", "", margin=-1)',
+    'Value("a", Unit.SECONDS, "lower", "", margin=0)',
+    'Value("a", Unit.SECONDS, "lower", "", margin="1%")',
+    'Value("a", Unit.SECONDS, None, "", margin=1)',
+    'Value("a", Unit.SECONDS, "lower", "", series=True, margin=1)',
+    'Value("a", Unit.FRACTION, "higher", "", series=True, margin=0.01, paired=True)',
+    'Value("a", Unit.SECONDS, None, "", points=("x",))',
+]
+FORMS = "form: Literal['ddp', 'tower'] = 'ddp', flag: bool = True, ranks: int = 1"
+MISFITS = [
+    'values=(Value("a", Unit.RATIO, None, "", when={"flag": ("1",)}),)',
+    'values=(Value("a", Unit.SECONDS, None, "", when={"form": ("tover",)}),)',
+    'parallel=Parallel(all_reduce=("ddp", "tawer"))',
+    'parallel=Parallel(scaling="weka")',
+    'ceiling="memry"',
+    'writes_files="path"',
+]
+PARAMETERS = [
+    "form: Sweep[Literal['a', 'b']] = 'a'",
+    "n: Sweep = 1",
+    "batch: Searched = None",
+    "form: Communicates[str] = 'a'",
+    "n: Switch[int] = 1",
+    "form: Switch[Literal['a', 'b']]",
+    "form: Switch[Literal['a', 'b']] | None = None",
+    "form: Annotated[Literal['loops', 'rows'], Role('way', 'lops')] = 'rows'",
+    "form: Annotated[Literal['loops', 'rows'], Role('way')] = 'rows'",
+    "n: Annotated[int, Role('swep')] = 1",
+    "n: Sweep[Size] = 1, m: Sweep[Size] = 1",
+    "batch: Searched[Size] = 8",
+    "batch: Searched[Size]",
+    "cores: SearchedCores[Size] = None",
+    "threads: SearchedCores[str] = None",
+    "form: Searched[str] = None",
+    "n: [8, 16] = 8",
+]
+RATE_PARAMETERS = ["rate: Searched[Size] = None", "rate: Searched[float] = None"]
 
 
-MISFITS = {
-    'values=(Value("a", Unit.RATIO, None, "", when={"flag": ("1",)}),)': "value 'a': flag must be true or false, not '1'",
-    'values=(Value("a", Unit.SECONDS, None, "", when={"form": ("tover",)}),)': "value 'a': form must be one of ddp, tower, not 'tover'",
-    'parallel=Parallel(scaling="weka")': "parallel: scaling must be one of weak, strong, not 'weka'",
-    'ceiling="memry"': "ceiling must be one of arithmetic, memory, launch, synchronisation, copy, not 'memry'",
-    'writes_files="path"': "writes_files must be true or false, not 'path'",
-}
+def test_a_declaration_that_makes_no_sense_is_a_sentence(
+    tmp_path: Path, snapshot: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which would be that of the module before it
+    rate = 'values=(Value("a", Unit.ITEMS_PER_S, None, "", role="highest_rate"),)'
+    texts = {
+        **{values: refused(tmp_path, f"values=({values},)", "form: str = 'x'") for values in VALUES},
+        **{declared: refused(tmp_path, declared, FORMS) for declared in MISFITS},
+        "Parallel(step=…) without ranks": refused(tmp_path, 'parallel=Parallel(step="s")', FORMS.replace("ranks", "rank")),
+        **{parameters: refused(tmp_path, "", parameters) for parameters in PARAMETERS},
+        "device: Sweep[Size]": refused(tmp_path, "", "n: int = 1", device="device: Sweep[Size]"),
+        **{f"{rate}, {parameter}": refused(tmp_path, rate, parameter) for parameter in RATE_PARAMETERS},
+    }
+    snapshot("wrong-declarations", front_door.under_titles(texts))
 
 
-@pytest.mark.parametrize("declared", MISFITS)
-def test_a_declaration_that_does_not_fit_the_signature_is_a_sentence(tmp_path: Path, declared: str) -> None:
-    said = planned(tmp_path, declared, "form: Literal['ddp', 'tower'] = 'ddp', flag: bool = True, ranks: int = 1")
-    assert said == (2, f"dlbench: w.py, line 4: workload 'wrong', {MISFITS[declared]}\n")
+P99 = {"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "m"}
+SERVE = {"serve": {"values": [P99], "parallel": {}}}
 
 
-UNBEARABLE = {
-    "form: Sweep[Literal['a', 'b']] = 'a'": "parameter 'form': with the role 'sweep' it must be integer or number, not text",
-    "form: Communicates[str] = 'a'": "parameter 'form': with the role 'communicates' it must be flag, not text",
-    "n: Switch[int] = 1": "parameter 'n': with the role 'switch' it must be text, not integer",
-    "form: Switch[Literal['a', 'b']]": "parameter 'form': a switch has a plain default; write form: Switch[…] = …",
-    "form: Switch[Literal['a', 'b']] | None = None": "parameter 'form': a switch has a plain default; write form: Switch[…] = …",
-    "form: Annotated[Literal['loops', 'rows'], Role('way', 'lops')] = 'rows'": (
-        "parameter 'form': role 'way': 'lops' is none of its values; did you mean 'loops'?"
-    ),
-    "form: Annotated[Literal['loops', 'rows'], Role('way')] = 'rows'": (
-        "parameter 'form': role 'way' names the value that stands out, such as Role('way', 'loops')"
-    ),
-    "n: Annotated[int, Role('swep')] = 1": ("parameter 'n': no role is called 'swep'; did you mean 'sweep'?"),
-    "batch: Searched[Size] = 8": "parameter 'batch': it can't be left open; write batch: Searched[…] = None",
-    "batch: Searched[Size]": "parameter 'batch': it can't be left open; write batch: Searched[…] = None",
-    "threads: SearchedCores[str] = None": "parameter 'threads': with the role 'searched_cores' it must be integer, not text",
-    "form: Searched[str] = None": (
-        "parameter 'form': it has no values to try; annotate it with Size, or where the fastest is wanted a Literal"
-    ),
-    "n: [8, 16] = 8": "parameter 'n': annotate it with int, float, str, bool, a Literal or an Enum, not [8, 16]",
-}
-
-
-@pytest.mark.parametrize("parameters", UNBEARABLE)
-def test_a_role_that_its_parameter_cannot_bear_is_a_sentence(tmp_path: Path, parameters: str) -> None:
-    assert planned(tmp_path, "", parameters) == (2, f"dlbench: w.py, line 4: workload 'wrong', {UNBEARABLE[parameters]}\n")
+def reported(values: Sequence[float], memory: made_up.Memory = NO_MEMORY, **parameters: Any) -> list[Measurement]:
+    """Rounds that reported one value each, and no times."""
+    rounds = made_up.rounds_of(made_up.case("serve", **parameters), [[1.0]] * len(values), memory=memory)
+    return [made_up.with_values(made_up.without_rounds(each), p99_s=one) for each, one in zip(rounds, values, strict=True)]
 
 
 def written(path: Path, value: float | Sequence[float], suites: Sequence[object] = ("quick",), **declared: object) -> Path:
-    """A run of rounds that reported one value: seven alike, or these."""
+    """Write a run of rounds that reported one value: seven alike, or these."""
     values = [value] * 7 if isinstance(value, float) else value
-    rounds = made_up.rounds_of(made_up.case("serve", n=1), [[1.0]] * len(values), memory=made_up.Memory())
-    told = {"serve": {"values": [{"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "m", **declared}], "parallel": {}}}
-    of_rounds = [made_up.with_values(made_up.without_rounds(each), p99_s=one) for each, one in zip(rounds, values, strict=True)]
-    return made_up.write(path, of_rounds, workloads=told, suites=suites)
+    return made_up.write(path, reported(values), workloads={"serve": {"values": [{**P99, **declared}], "parallel": {}}}, suites=suites)
 
 
-OVERLAPPING = (1.02, 0.85, 1.17, 0.93, 1.30, 0.76, 1.08), (1.53, 1.27, 1.75, 1.21, 1.95, 1.28, 1.62)
+FEWER, MORE = (1.02, 0.85, 1.17, 0.93, 1.30, 0.76, 1.08), (1.53, 1.27, 1.75, 1.21, 1.95, 1.28, 1.62)
 """Seven rounds each that differ by 15 to 20 %, the second by half more: its lowest lies among the first."""
-JUDGED = {
-    "rounds that overlap": (*OVERLAPPING, {}, "worse", 3),
-    "the same the other way": (*OVERLAPPING[::-1], {}, "better", 0),
-    "one share lost": ((0.98,) * 7, (0.89,) * 7, {"unit": "fraction", "direction": "higher", "margin": 0.01}, "worse", 3),
-    "the same within a margin": ((0.98,) * 7, (0.89,) * 7, {"unit": "fraction", "direction": "higher", "margin": 0.1}, "same", 0),
-    "zero and next to nothing": ((0.0,) * 7, (1e-12,) * 7, {"margin": 1e-3}, "same", 0),
-    "more than nothing": ((0.0,) * 7, (2.0,) * 7, {"margin": 0.5}, "worse", 3),
-    "less than zero": ((-10.0, -11.0, -9.9, -10.1, -10.2, -9.8, -10.4), (-13.0, -14.0, -12.9, -13.1, -13.2, -12.8, -13.4),
-                       {"direction": "higher"}, "worse", 3),
-    "nothing on both sides": ((0.0,) * 7, (0.0,) * 7, {}, "same", 0),
-}  # fmt: skip
+BELOW_ZERO = (-10.0, -11.0, -9.9, -10.1, -10.2, -9.8, -10.4)
+SHARE = {"unit": "fraction", "direction": "higher"}
+NOISY, CALM = (1.0, 1.6, 0.7, 1.3, 0.8, 1.9, 1.1), (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0)
+SUITES = {"suites": [{"name": "quick", "thresholds": {"value": 0.05, "serve": {"value": 0.6}}}]}
+SCENES: Mapping[str, tuple[float | Sequence[float], Mapping[str, Any], float | Sequence[float], Mapping[str, Any], tuple[str, ...]]] = {
+    "a threshold of the suite for the workload": (1.0, SUITES, 1.5, SUITES, ()),
+    "the margin is that of base": (1.0, {"margin": 0.05}, 1.04, {"margin": 0.03}, ()),
+    "an old file takes the margin of the other": (1.0, {}, 1.04, {"margin": 0.03}, ()),
+    "a change from zero without a margin": (0.0, {}, 1e-12, {}, ("--strict",)),
+    "too few rounds": ((1.0, 1.01, 0.99), {}, (2.0, 2.01, 1.99), {}, ()),
+    "what must be seen may be there": (NOISY, {}, NOISY[::-1], {}, ("--detect", "25%")),
+    "what must be seen is not there": (CALM, {}, CALM, {}, ("--detect", "25%")),
+    "in bytes on one side": (1.0, {}, 2.0, {"unit": "bytes"}, ()),
+    "higher is better on one side": (1.0, {}, 2.0, {"direction": "higher"}, ()),
+    "a series on one side": (1.0, {}, 2.0, {"series": True}, ()),
+    "more than any sum could hold": (1e308, {}, 1.7e308, {}, ()),
+    "rounds that overlap": (FEWER, {}, MORE, {}, ()),
+    "the same in the other direction": (MORE, {}, FEWER, {}, ()),
+    "one share lost": (0.98, {**SHARE, "margin": 0.01}, 0.89, {**SHARE, "margin": 0.01}, ()),
+    "the same within a margin": (0.98, {**SHARE, "margin": 0.1}, 0.89, {**SHARE, "margin": 0.1}, ()),
+    "zero and next to nothing": (0.0, {"margin": 1e-3}, 1e-12, {"margin": 1e-3}, ()),
+    "more than nothing": (0.0, {"margin": 0.5}, 2.0, {"margin": 0.5}, ()),
+    "less than zero": (BELOW_ZERO, {"direction": "higher"}, tuple(each - 3 for each in BELOW_ZERO), {"direction": "higher"}, ()),
+    "nothing on both sides": (0.0, {}, 0.0, {}, ()),
+}
+"""Values and what is declared of them in both files, and the options with which they are compared."""
 
 
-@pytest.mark.parametrize("what", JUDGED)
-def test_a_value_is_judged_by_ranks_and_by_its_margin(tmp_path: Path, what: str) -> None:
-    base, new, declared, verdict, code = JUDGED[what]
-    written(tmp_path / "one.jsonl", base, **declared)
-    written(tmp_path / "two.jsonl", new, **declared)
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
-    (row,) = json.loads(done.out)
-    assert (row["value.p99_s.verdict"], done.code) == (verdict, code)
-
-
-def test_the_margin_is_that_of_base_and_an_old_file_takes_the_others(tmp_path: Path) -> None:
-    written(tmp_path / "old.jsonl", 1.0)
-    written(tmp_path / "narrow.jsonl", 1.04, margin=0.03)
-    written(tmp_path / "wide.jsonl", 1.0, margin=0.05)
-    found = [
-        json.loads(in_process(tmp_path, "compare", *files, "--format", "json").out)[0]["value.p99_s.verdict"]
-        for files in (("old.jsonl", "narrow.jsonl"), ("wide.jsonl", "narrow.jsonl"))
-    ]
-    assert found == ["worse", "same"]
-
-
-def test_a_change_from_zero_without_a_margin_decides_nothing_and_says_what_would(tmp_path: Path) -> None:
-    written(tmp_path / "one.jsonl", 0.0)
-    written(tmp_path / "two.jsonl", 1e-12)
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--strict", "--format", "json")
-    (row,) = json.loads(done.out)
-    said = "not judged, as a share of zero is no margin; declare one in the value's own unit, Value(…, margin=…)"
-    assert (done.code, row["compare.verdict"], row["value.p99_s.verdict"]) == (4, "inconclusive", "inconclusive")
-    assert said in row["compare.note"]
-    assert said in row["compare.unseen"]
-
-
-def test_rounds_that_are_too_few_for_a_value_are_told_with_how_many_would_do(tmp_path: Path) -> None:
-    written(tmp_path / "one.jsonl", (1.0, 1.01, 0.99))
-    written(tmp_path / "two.jsonl", (2.0, 2.01, 1.99))
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
-    (row,) = json.loads(done.out)
-    assert (done.code, row["compare.verdict"]) == (4, "inconclusive")
-    assert row["compare.note"] == "p99: 1.00 s to 2.00 s (+100.0 %), 3 rounds a side are too few, 4 would do"
-
-
-def test_a_value_that_may_be_worse_by_what_must_be_seen_leaves_a_case_undecided(tmp_path: Path) -> None:
-    noisy = (1.0, 1.6, 0.7, 1.3, 0.8, 1.9, 1.1)
-    written(tmp_path / "one.jsonl", noisy)
-    written(tmp_path / "two.jsonl", tuple(reversed(noisy)))
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--detect", "25%", "--format", "json")
-    (row,) = json.loads(done.out)
-    assert (done.code, row["compare.unseen"], row["compare.detect"]) == (4, "p99 may be up to 400 ms worse", 0.25)
-    assert row["value.p99_s.possible"] == pytest.approx(0.4)  # of a median of 1.1 s
-    assert "a worsening of 25.0 % or more is not excluded in 1 of 1 case" in done.err
-    assert "rounds a side would probably call or exclude it" in done.err
-    for name in ("steady", "other"):
-        written(tmp_path / f"{name}.jsonl", (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0))
-    done = in_process(tmp_path, "compare", "steady.jsonl", "other.jsonl", "--detect", "25%", "--format", "json")
-    assert (done.code, json.loads(done.out)[0]["compare.unseen"]) == (0, None)
-
-
-@pytest.mark.parametrize(
-    "declared",
-    [{"unit": "bytes"}, {"direction": "higher"}, {"series": True}],
-)
-def test_sides_that_declare_a_value_differently_are_told_and_not_judged(tmp_path: Path, declared: dict[str, object]) -> None:
-    written(tmp_path / "one.jsonl", 1.0)
-    written(tmp_path / "two.jsonl", 2.0, **declared)
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
-    (row,) = json.loads(done.out)
-    assert "not judged, as its unit, direction or kind is declared otherwise on each side" in row["compare.note"]
-    assert (row["value.p99_s.base"], row["value.p99_s.new"], row["value.p99_s.verdict"]) == (1.0, 2.0, None)
-
-
-def searched(path: Path, batch: int, limit_bytes: int | None) -> Path:
-    """A run whose search found a batch within so much memory; none at batch 0."""
-    case = made_up.case("fit", model="resnet18")
-    memory = made_up.Memory(batch << 20)
-    (found,) = made_up.rounds_of(case, [[1.0]], memory=memory, found={"batch": batch}, limit_bytes=limit_bytes)
-    values = [{"name": "largest", "unit": "count", "direction": "higher", "meaning": "m", "role": "largest"}]
-    told = {"fit": {"values": values, "parameters": {"batch": {"searched": ""}, "memory_gib": {"limit": ""}}}}
-    measured = made_up.with_values(made_up.without_rounds(found), largest=float(batch))
-    if not batch:
-        measured = replace(made_up.ended(case, Status.OOM, "not even batch=1 fits: full"), limit_bytes=limit_bytes)
-    return made_up.write(path, [measured], workloads=told)
+def test_what_a_comparison_says_of_values(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
+    texts = {}
+    for what, (base, of_base, new, of_new, options) in SCENES.items():
+        written(tmp_path / what / "one.jsonl", base, **of_base)
+        written(tmp_path / what / "two.jsonl", new, **of_new)
+        done = in_process(tmp_path / what, "compare", "one.jsonl", "two.jsonl", *options)
+        texts[f"{what}, exit {done.code}"] = done.out + done.err
+    snapshot("compare-values", front_door.under_titles(texts))
 
 
 GIB = 1 << 30
+
+
+def searched(path: Path, batch: int, limit_bytes: int | None = GIB) -> Path:
+    """Write a run whose search found a batch within so much memory; none at batch 0."""
+    case = made_up.case("fit", model="resnet18")
+    (found,) = made_up.rounds_of(case, [[1.0]], memory=made_up.Memory(batch << 20), found={"batch": batch}, limit_bytes=limit_bytes)
+    values = [{"name": "largest", "unit": "count", "direction": "higher", "meaning": "m", "role": "largest"}]
+    declared = {"fit": {"values": values, "parameters": {"batch": {"searched": ""}, "memory_gib": {"limit": ""}}}}
+    measured = made_up.with_values(made_up.without_rounds(found), largest=float(batch))
+    if not batch:
+        measured = replace(made_up.ended(case, Status.OOM, "not even batch=1 fits: full"), limit_bytes=limit_bytes)
+    return made_up.write(path, [measured], workloads=declared)
+
+
 SEARCHED = {
-    "one step of each side": (100, GIB, 110, GIB, "same", "largest: 100 to 110 (+10.0 %)"),
-    "more than that": (100, GIB, 88, GIB, "slower", "largest worse: 100 to 88 (-12.0 %)"),
-    "nearly as much memory": (100, GIB, 88, int(0.96 * GIB), "slower", "largest worse: 100 to 88 (-12.0 %)"),
-    "less memory": (100, GIB, 50, GIB // 2, "incomparable",
-                    "the searches could take other memory, 1.00 GiB against 512 MiB; give both the same limit"),
-    "too little for any": (40, GIB, 0, 256 << 20, "incomparable",
-                           "the searches could take other memory, 1.00 GiB against 256 MiB; give both the same limit"),
-    "enough, after too little": (0, 256 << 20, 40, GIB, "incomparable",
-                                 "the searches could take other memory, 256 MiB against 1.00 GiB; give both the same limit"),
-    "nothing fits in the same": (40, GIB, 0, GIB, "failed", "oom: not even batch=1 fits: full"),
-    "a side that can't tell": (100, None, 50, GIB, "slower", "largest worse: 100 to 50 (-50.0 %)"),
-}  # fmt: skip
+    "one step of each side": (100, GIB, 110, GIB),
+    "more than that": (100, GIB, 88, GIB),
+    "nearly as much memory": (100, GIB, 88, int(0.96 * GIB)),
+    "less memory": (100, GIB, 50, GIB // 2),
+    "too little for any": (40, GIB, 0, 256 << 20),
+    "enough, after too little": (0, 256 << 20, 40, GIB),
+    "nothing fits in the same": (40, GIB, 0, GIB),
+    "a limit that one side does not know": (100, None, 50, GIB),
+    "a fall from 4 to 2": (4, GIB, 2, GIB),
+    "a fall from 2 to 1": (2, GIB, 1, GIB),
+    "a rise from 2 to 4": (2, GIB, 4, GIB),
+    "a fall from 12 to 10": (12, GIB, 10, GIB),
+}
+RATES = {
+    "a little more": ((272, 421), (297, 421)),
+    "a fall by a quarter, within what the search left open": ((354, 421), (272, 386)),
+    "a fall below what it left open": ((272, 421), (182, 257)),
+    "a rise": ((182, 257), (272, 421)),
+}
+"""The highest rate that held, and the lowest that failed, in each file."""
 
 
-@pytest.mark.parametrize("what", SEARCHED)
-def test_what_a_search_found_is_compared_within_the_same_memory(tmp_path: Path, what: str) -> None:
-    batch, limit, other_batch, other_limit, verdict, note = SEARCHED[what]
-    searched(tmp_path / "one.jsonl", batch, limit)
-    searched(tmp_path / "two.jsonl", other_batch, other_limit)
-    (row,) = json.loads(in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json").out)
-    assert (row["compare.verdict"], row["compare.note"]) == (verdict, note)
-
-
-@pytest.mark.parametrize(
-    ("base", "new", "verdict"),
-    [
-        ((272, 421), (297, 421), "same"),
-        ((354, 421), (272, 386), "inconclusive"),  # a fall by a quarter, within what the search left open
-        ((272, 421), (182, 257), "slower"),
-        ((182, 257), (272, 421), "faster"),
-    ],
-)
-def test_rates_that_searches_found_differ_where_what_they_left_open_does_not_overlap(
-    tmp_path: Path, base: tuple[float, float], new: tuple[float, float], verdict: str
+def test_what_searches_found_is_compared_within_the_same_memory_and_what_they_left_open(
+    tmp_path: Path, snapshot: Callable[[str, str], None]
 ) -> None:
+    for what, (batch, limit, other_batch, other_limit) in SEARCHED.items():
+        searched(tmp_path / what / "one.jsonl", batch, limit)
+        searched(tmp_path / what / "two.jsonl", other_batch, other_limit)
     values = [
         {"name": name, "unit": "items/s", "direction": better, "meaning": "m", "role": role}
         for name, better, role in (("held", "higher", "highest_rate"), ("failed", None, "failing_rate"))
     ]
-    told = {"serve": {"values": values, "parameters": {"rate": {"searched": ""}}}}
-    for name, (held, failed) in (("one.jsonl", base), ("two.jsonl", new)):
-        (found,) = made_up.rounds_of(made_up.case("serve", model="resnet18"), [[1.0]], found={"rate": held})
-        measured = made_up.with_values(made_up.without_rounds(found), held=float(held), failed=float(failed))
-        made_up.write(tmp_path / name, [measured], workloads=told)
-    (row,) = json.loads(in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json").out)
-    assert row["compare.verdict"] == verdict
+    declared = {"serve": {"values": values, "parameters": {"rate": {"searched": ""}}}}
+    for what, rates in RATES.items():
+        for name, (held, failed) in zip(("one", "two"), rates, strict=True):
+            (found,) = made_up.rounds_of(made_up.case("serve", model="resnet18"), [[1.0]], found={"rate": held})
+            measured = made_up.with_values(made_up.without_rounds(found), held=float(held), failed=float(failed))
+            made_up.write(tmp_path / what / f"{name}.jsonl", [measured], workloads=declared)
+    texts = {}
+    for what in (*SEARCHED, *RATES):
+        code, (row,), _ = compare(tmp_path / what)
+        texts[f"{what}, exit {code}"] = f"{row['compare.verdict']}: {row['compare.note']}; unseen: {row['compare.unseen']}"
+    snapshot("compare-searches", front_door.under_titles(texts))
 
 
-@pytest.mark.parametrize(
-    ("base", "new", "code", "unseen"),
-    [
-        (4, 2, 4, "largest is within two steps of its search"),
-        (2, 1, 4, "largest is within two steps of its search"),
-        (2, 4, 0, None),
-        (12, 10, 0, None),
-    ],
-)
-def test_what_a_search_found_may_not_fall_by_what_must_be_seen_and_be_the_same(
-    tmp_path: Path, base: int, new: int, code: int, unseen: str | None
-) -> None:
-    searched(tmp_path / "one.jsonl", base, GIB)
-    searched(tmp_path / "two.jsonl", new, GIB)
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
-    (row,) = json.loads(done.out)
-    assert (done.code, row["compare.unseen"], row["compare.detect"]) == (code, unseen, 0.25)
-    assert row["compare.verdict"] == ("inconclusive" if unseen else "same")
-
-
-def test_a_value_that_no_sum_could_hold_is_a_damaged_line(tmp_path: Path) -> None:
-    written(tmp_path / "one.jsonl", 1e308)
-    written(tmp_path / "two.jsonl", 1.7e308)
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl")
-    assert done.code == 4
-    assert "Expected `float` <= 1e+100 - at `$.values[...]`" in done.err
-
-
-def test_rounds_that_suffice_for_values_and_not_for_memory_beside_them_are_too_few(tmp_path: Path) -> None:
+def test_rounds_that_suffice_for_values_and_not_for_their_memory_are_too_few(tmp_path: Path) -> None:
     """Four rounds a side carry one test, and here are two: of the value and of the host's memory."""
     for name, factor in (("one", 1.0), ("two", 1.2)):
-        values = [factor * each for each in (1.0, 1.001, 0.999, 1.002)]
-        rounds = made_up.rounds_of(made_up.case("serve", n=1), [[1.0]] * 4)
-        told = {"serve": {"values": [{"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "m"}], "parallel": {}}}
-        of_rounds = [made_up.with_values(made_up.without_rounds(each), p99_s=one) for each, one in zip(rounds, values, strict=True)]
-        made_up.write(tmp_path / f"{name}.jsonl", of_rounds, workloads=told)
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl")
-    assert done.code == 4
-    assert "too few rounds: in 2 tests none could have been called worse; 10 rounds a side would do" in done.err
+        measured = reported([factor * each for each in (1.0, 1.001, 0.999, 1.002)], made_up.Memory(host_peak_bytes=3 << 20))
+        made_up.write(tmp_path / f"{name}.jsonl", measured, workloads=SERVE)
+    code, _, err = compare(tmp_path)
+    assert (code, "too few rounds: in 2 tests none could have been called worse; 10 rounds a side would do" in err) == (4, True)
 
 
-def test_one_noisy_case_beside_cases_of_values_alone_is_not_all_of_a_comparison(tmp_path: Path) -> None:
+def test_one_noisy_case_among_cases_of_values_alone_is_not_all_of_a_comparison(tmp_path: Path) -> None:
     wide = made_up.flat((0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05))
-    told = {"serve": {"values": [{"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "m"}], "parallel": {}}}
     for name, factor in (("one", 1.0), ("two", 1.15)):
         timed = [made_up.scaled(each, factor) for each in made_up.rounds_of(made_up.case("matmul", n=1), wide)]
-        served = made_up.rounds_of(made_up.case("serve", n=1), [[1.0]] * 7, memory=made_up.Memory())
-        values = [made_up.with_values(made_up.without_rounds(each), p99_s=1.0) for each in served]
-        made_up.write(tmp_path / f"{name}.jsonl", [*timed, *values], workloads=told)
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl")
-    assert (done.code, "is not excluded in 1 of 2 cases" in done.err) == (0, True)
+        made_up.write(tmp_path / f"{name}.jsonl", [*timed, *reported([1.0] * 7)], workloads=SERVE)
+    code, _, err = compare(tmp_path)
+    assert (code, "is not excluded in 1 of 2 cases" in err) == (0, True)
 
 
-DOUBTS = {
-    '{"values": null}': "Expected `array`, got `null` - at `$.values`",
-    '{"values": [], "parallel": null}': "Expected `object`, got `null` - at `$.parallel`",
-    '{"ceiling": "roof"}': "Invalid enum value 'roof' - at `$.ceiling`",
-    '{"parameters": {"mode": {"swich": "eager"}}}': "Invalid enum value 'swich' - at `key` in `$.parameters[...]`",
-    '{"values": [{"name": "hits", "unit": "furlong"}]}': "Invalid enum value 'furlong' - at `$.values[0].unit`",
-    '{"values": [{"name": "two words", "unit": "s"}]}': "value 'two words': its name must be one of Python, such as p99_s",
-    '{"values": [{"name": "hits"}]}': "Object missing required field `unit` - at `$.values[0]`",
-}
+HEADERS = [
+    '{"values": null}',
+    '{"values": [], "parallel": null}',
+    '{"ceiling": "roof"}',
+    '{"parameters": {"mode": {"swich": "eager"}}}',
+    '{"values": [{"name": "hits", "unit": "furlong"}]}',
+    '{"values": [{"name": "two words", "unit": "s"}]}',
+    '{"values": [{"name": "hits"}]}',
+]
 
 
-@pytest.mark.parametrize("declared", DOUBTS)
-def test_a_declaration_in_a_header_that_makes_no_sense_is_refused(tmp_path: Path, declared: str) -> None:
+def test_a_declaration_in_a_header_that_makes_no_sense_is_refused(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
     path = written(tmp_path / "one.jsonl", 1.0)
     header, *rest = lines(path)
-    header["workloads"]["other"] = json.loads(declared)
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *rest)))
-    done = in_process(tmp_path, "show", path.name)
-    where = f"dlbench: one.jsonl, line 1: in the header, workloads.other: {DOUBTS[declared]}"
-    assert (done.code, done.err.startswith(where), done.err.count("\n")) == (2, True, 1), done.err
+    texts = {}
+    for declared in HEADERS:
+        header["workloads"]["other"] = json.loads(declared)
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *rest)))
+        texts[declared] = front_door.refusal(in_process(tmp_path, "show", path.name))
+    snapshot("wrong-headers", front_door.under_titles(texts))

@@ -1,5 +1,8 @@
+"""``dlbench devices``: what it shows of a made-up answer of the measuring process."""
+
 import json
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,62 +22,47 @@ HELLO = {
             "kind": "cuda",
             "name": "Odd [/foo] [bold]card",
             "vendor": "amd",
-            "memory_bytes": 64 * 2**30,
+            "memory_bytes": 64 << 30,
             "multiprocessors": 104,
         },
     ],
 }
 
 
-@pytest.fixture
-def hello(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The measuring process has tests of its own; here it answers at once.
-    monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=lambda plugins: HELLO))
-
-
-def run(*words: str) -> Result:
+def run(monkeypatch: pytest.MonkeyPatch, hello: Callable[[object], Any], *words: str) -> Result:
+    """Run the command where the measuring process answers so, at once."""
+    monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=hello))
     return CliRunner().invoke(dlbench, ["devices", *words], catch_exceptions=False)
 
 
-@pytest.mark.usefixtures("hello")
-def test_json() -> None:
-    result = run("--format", "json")
-    said = json.loads(result.stdout)
-    assert (said["torch"], said["why_no_gpu"]) == (HELLO["versions"], None)
-    cpu, gpu = said["devices"]
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert (cpu["id"], cpu["isa"].partition(",")[0], cpu["kind"]) == ("cpu", "AVX512", "cpu")
-    assert cpu["usable_threads"] >= 1
-    assert gpu["name"] == "Odd [/foo] [bold]card"
-    assert gpu["memory_bytes"] == 64 * 2**30
-    assert gpu["power_limit_w"] is None
+def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, lambda plugins: HELLO, "--format", "json")
+    written = json.loads(result.stdout)
+    assert (result.exit_code, result.stderr, written["torch"], written["why_no_gpu"]) == (0, "", HELLO["versions"], None)
+    cpu, gpu = written["devices"]
+    assert (cpu["id"], cpu["isa"].partition(",")[0], cpu["kind"], cpu["usable_threads"] >= 1) == ("cpu", "AVX512", "cpu", True)
+    assert (gpu["name"], gpu["memory_bytes"], gpu["power_limit_w"]) == ("Odd [/foo] [bold]card", 64 << 30, None)
     assert gpu["reasons"]["power_limit_w"] == "NVML reads NVIDIA devices only"
 
 
 @pytest.mark.parametrize(
-    ("found", "why", "said"),
+    ("found", "why", "gpu"),
     [
         ([], "there is no NVIDIA driver for torch 2", "none: there is no NVIDIA driver for torch 2"),
         ([], None, "none: torch finds none that it can use"),
         ([{"id": "cuda:0", "kind": "cuda"}], "not asked", "cuda:0"),
     ],
 )
-def test_first_comes_torch_and_whether_it_uses_a_gpu(monkeypatch: pytest.MonkeyPatch, found: list[Any], why: str | None, said: str) -> None:
-    hello = {**HELLO, "devices": [{"id": "cpu", "kind": "cpu"}, *found]}
-    monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=lambda plugins: hello))
+def test_first_comes_torch_and_whether_it_uses_a_gpu(monkeypatch: pytest.MonkeyPatch, found: list[Any], why: str | None, gpu: str) -> None:
     monkeypatch.setattr("dlbench.harness.probe.devices.why_gpu_unusable", lambda versions: why)
-    assert [line.split(maxsplit=1) for line in run().stdout.splitlines()[:4]] == [
-        ["torch"],
-        ["version", "2.11.0+rocm6.4"],
-        ["gpu", said],
-        [],
-    ]
+    result = run(monkeypatch, lambda plugins: {**HELLO, "devices": [{"id": "cpu", "kind": "cpu"}, *found]})
+    expected = [["torch"], ["version", "2.11.0+rocm6.4"], ["gpu", gpu], []]
+    assert [line.split(maxsplit=1) for line in result.stdout.splitlines()[:4]] == expected
 
 
 def test_a_measuring_process_that_does_not_start_is_the_callers_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(plugins: object) -> None:
         raise WorkerError("torch does not import")
 
-    monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=fail))
     with pytest.raises(WorkerError, match="torch does not import"):
-        run()
+        run(monkeypatch, fail)

@@ -1,5 +1,6 @@
-"""Help that teaches by example, and what a bare ``dlbench`` says."""
+"""Help that teaches by example, what a bare ``dlbench`` says, and the words that a shell offers while one types."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -10,6 +11,7 @@ import click
 import front_door
 import made_up
 import pytest
+import shared_hosts
 
 from dlbench.cli.commands import devices
 from dlbench.cli.main import COMMANDS, load
@@ -49,11 +51,6 @@ def test_help_fits_eighty_columns(tmp_path, monkeypatch, words):
     assert [line for line in front_door.in_process(tmp_path, *words, "--help").out.splitlines() if len(line) > 80] == []
 
 
-def test_a_command_that_there_is_not_is_named_with_the_nearest(tmp_path):
-    done = front_door.in_process(tmp_path, "rnu")
-    assert (done.code, done.out, done.err) == (2, "", "dlbench: there is no command 'rnu'; did you mean 'run'?\n")
-
-
 def test_it_names_a_file_without_what_would_steer_the_terminal(tmp_path):
     made_up.write(tmp_path / "a\x1b[2Jb.jsonl", [])
     assert "\x1b" not in front_door.in_process(tmp_path).out
@@ -64,16 +61,21 @@ def test_help_is_a_word_too(tmp_path, words, same):
     assert front_door.in_process(tmp_path, *words) == front_door.in_process(tmp_path, *same)
 
 
-@pytest.mark.parametrize(("file", "right"), [("x.jsonl", "show x.jsonl"), ("a b.py", "run 'a b.py'"), ("s.toml", "run s.toml")])
-def test_a_file_in_place_of_a_command_is_told_what_to_do_with_it(tmp_path, file, right):
-    done = front_door.in_process(tmp_path, file)
-    assert (done.code, done.err) == (2, f"dlbench: there is no command '{file}'; did you mean dlbench {right}?\n")
-
-
-def test_a_result_file_among_suites_is_to_be_shown(tmp_path):
-    done = front_door.in_process(tmp_path, "run", "quick", "x.jsonl")
-    right = "dlbench show x.jsonl shows it, dlbench run --resume x.jsonl goes on with it"
-    assert (done.code, done.err) == (2, f"dlbench: x.jsonl is a result file: {right}\n")
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("rnu",), "there is no command 'rnu'; did you mean 'run'?"),
+        (("x.jsonl",), "there is no command 'x.jsonl'; did you mean dlbench show x.jsonl?"),
+        (("a b.py",), "there is no command 'a b.py'; did you mean dlbench run 'a b.py'?"),
+        (("s.toml",), "there is no command 's.toml'; did you mean dlbench run s.toml?"),
+        (
+            ("run", "quick", "x.jsonl"),
+            "x.jsonl is a result file: dlbench show x.jsonl shows it, dlbench run --resume x.jsonl goes on with it",
+        ),
+    ],
+)
+def test_a_word_in_the_wrong_place_is_answered_with_the_nearest_command(tmp_path, words, sentence):
+    assert front_door.in_process(tmp_path, *words) == front_door.Done(2, "", f"dlbench: {sentence}\n")
 
 
 CPU = Processor(name="AMD EPYC", physical_cores=2, threads=2, memory_bytes=24 << 30)
@@ -81,16 +83,15 @@ CARD = ("RTX 4090", 24 << 30)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "busy", "name"),
+    ("name", "gpus", "busy"),
     [
-        (Gpus(why_none="torch 2.13.0+cpu is built for CPUs alone, and there is no NVIDIA driver"), "python takes 1.3 of 2 CPUs", "cpu"),
-        (Gpus((CARD,), "580.65"), None, "card"),
-        (Gpus((CARD, CARD), "580.65"), None, "cards"),
-        (Gpus(), None, "unknown"),
+        ("cpu", Gpus(why_none="torch 2.13.0+cpu is built for CPUs alone, and there is no NVIDIA driver"), "python takes 1.3 of 2 CPUs"),
+        ("card", Gpus((CARD,), "580.65"), None),
+        ("cards", Gpus((CARD, CARD), "580.65"), None),
+        ("unknown", Gpus(), None),
     ],
-    ids=["cpu", "card", "cards", "unknown"],
 )
-def test_a_bare_call_says_what_is_here_and_what_to_type(tmp_path, snapshot, monkeypatch, gpus, busy, name):
+def test_a_bare_call_says_what_is_here_and_what_to_type(tmp_path, snapshot, monkeypatch, name, gpus, busy):
     monkeypatch.setattr(devices, "versions", lambda: {"torch": "2.13.0"})
     monkeypatch.setattr(devices, "describe_cpu", lambda: CPU)
     monkeypatch.setattr(devices, "OtherPrograms", lambda **_: SimpleNamespace(named=lambda: busy))
@@ -105,5 +106,51 @@ def test_a_bare_call_imports_no_torch(tmp_path):
     call = "from dlbench.cli.main import dlbench; dlbench([], standalone_mode=False)"
     program = f"import sys; {call}; sys.exit(str({{'torch', 'pandas'}} & {{*sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.stderr.strip() == "set()"
-    assert len(done.stdout.splitlines()) >= 5
+    assert (done.stderr.strip(), len(done.stdout.splitlines()) >= 5) == ("set()", True)
+
+
+def offered(folder, *words):
+    """What bash is offered for the last of the words: kind and word of each."""
+    variables = {"_DLBENCH_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    done = shared_hosts.dlbench(cwd=folder, variables=variables)
+    assert (done.code, done.err) == (0, "")
+    return [tuple(line.split(",", 1)) for line in done.out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "kind"),
+    [
+        ("dlbench co", ["compare", "contribute"], "plain"),
+        ("dlbench run mat", ["matmul"], "plain"),
+        ("dlbench run --rou", ["--rounds"], "plain"),
+        ("dlbench run --device c", ["cpu", "cuda"], "plain"),
+        ("dlbench show --topic b", ["bottleneck", "batch"], "plain"),
+        ("dlbench show run.jsonl --by d", ["device", "device_name", "dtype"], "plain"),
+        ("dlbench show run.jsonl --format j", ["json"], "plain"),
+        ("dlbench export run.jsonl --to p", ["parquet", "pyperf"], "plain"),
+        *((f"dlbench {words}", [words.split()[-1]], "file") for words in ("show no", "run no/", "run --resume no", "export no")),
+    ],
+)
+def test_the_words_that_begin_so_are_offered_and_a_path_is_left_to_the_shell(tmp_path, line, words, kind):
+    assert offered(tmp_path, *line.split()) == [(kind, word) for word in words]
+
+
+def test_a_broken_file_of_defaults_is_no_trouble_here_and_what_no_shell_asks_is_a_usage_error(tmp_path):
+    (tmp_path / "dlbench.toml").write_text("[run\n")
+    assert offered(tmp_path, "dlbench", "run", "noi") == [("plain", "noise")]
+    assert shared_hosts.dlbench(cwd=tmp_path, variables={"_DLBENCH_COMPLETE": "nonsense"}).code == 2
+
+
+def test_bash_itself_completes(tmp_path, tmp_path_factory):
+    program = tmp_path_factory.mktemp("bin") / "dlbench"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dlbench "$@"\n')
+    program.chmod(0o755)
+    script = """
+        eval "$(_DLBENCH_COMPLETE=bash_source dlbench)"
+        COMP_WORDS=(dlbench run noi) COMP_CWORD=2
+        _dlbench_completion dlbench
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    variables = front_door.environment(PATH=f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["noise"], "")

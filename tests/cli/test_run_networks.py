@@ -7,7 +7,6 @@ import front_door
 import pytest
 import shared_hosts
 
-from dlbench.cli import session
 from dlbench.core.errors import UsageError
 from dlbench.core.model import OWN
 from dlbench.core.prices import Prices
@@ -192,16 +191,6 @@ def test_a_file_is_imported_once_a_round_unless_it_computes_then(tmp_path, compu
     suite = front_door.suite(tmp_path, *STEPS)
     assert front_door.dlbench("run", suite, "mine.py", "--device", "cpu", "--rounds", "1", cwd=tmp_path).code == 0
     assert (tmp_path / "imports").read_text().split() == ["once"] * imports
-
-
-def test_a_file_that_every_case_imports_anew_is_told_with_what_that_costs(capsys):
-    trials = [
-        {"plugin": "slow.py", "seconds": 2.0, "not_once": "it starts threads when imported"},
-        {"plugin": "quick.py", "seconds": 0.1, "not_once": "it starts threads when imported"},
-        {"plugin": "clean.py", "seconds": 2.0, "not_once": None},
-    ]
-    assert session._imported_once(trials) == ("clean.py",)
-    assert capsys.readouterr().err == "note: every case imports slow.py anew, 2.00 s each, as it starts threads when imported\n"
 
 
 def build() -> None:

@@ -7,9 +7,8 @@ import click
 
 from dlbench.analysis.export import formats
 from dlbench.analysis.export.tabular import FILE_FORMATS, NEEDS_NAME
-from dlbench.cli.options import OUTPUT_FILE, PATH, file_argument, files_argument, price_options, typed_options
+from dlbench.cli.options import OUTPUT_FILE, PATH, file_argument, files_argument, price_options
 from dlbench.cli.output_files import check_writable, create, is_page_of, made_from, page_of, writing
-from dlbench.cli.prices import check_devices
 from dlbench.cli.terminal import drop_stdout, say, say_unbroken, write_notes
 from dlbench.core.errors import OutputError, UsageError
 from dlbench.core.prices import Prices
@@ -41,14 +40,14 @@ def report_command(files: tuple[Path, ...], output: Path | None, figures: Path |
     # Here and not at the top: they import more than help may take.
     from dlbench.analysis.read.table import collect
     from dlbench.analysis.report import page
-    from dlbench.cli.output import devices, notes_on
+    from dlbench.cli.output import check_priced_devices, notes_on
 
     path = output or page_of(files)
     replacing = output is None and is_page_of(path, files)
     if not replacing:
         check_writable(path)
     results = replace(collect(files), prices=given)
-    check_devices(given, devices(results), typed="price" in typed_options())
+    check_priced_devices(results)
     notes = notes_on(results, files)
     made = page.report(results, notes, made_from(files))
     if figures:
@@ -154,8 +153,6 @@ def contribute_command(file: Path, output: Path | None) -> None:
 
     check_writable(output)
     run = load(file)
-    if not file.is_file():
-        raise UsageError(f"{file} is a pipe, and this reads a file twice; write it to a file first, and give that")
     results = collect((file,))
     if wrong := objections(run, results):
         raise UsageError(f"{file} can't be a reference run: {'; also, '.join(wrong)}")

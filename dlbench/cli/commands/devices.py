@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.analysis.presentation.wording import entry
+from dlbench.analysis.presentation.wording import entry, plural
 from dlbench.analysis.report.screen import Note, ScreenColumn, ScreenTable
 from dlbench.cli.options import NETWORK_SUITE, device_files_argument
 from dlbench.cli.planning import DEFAULT_SUITE, minutes
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _LOOK_S = 0.3
-"""For which CPU time is counted, in ticks of 10 ms: short enough to wait for, and long enough to tell half a CPU from an idle one."""
+"""Seconds for which CPU time is counted, in ticks of 10 ms: few enough to wait, enough to distinguish half a CPU from an idle one."""
 
 
 def write_first_screen() -> None:
@@ -35,8 +35,7 @@ def write_first_screen() -> None:
 
 def _first_screen(cpu: Processor, gpus: Gpus, torch: str | None, busy: str | None) -> "Iterator[RenderableType]":
     """Yield a line on the machine, one on the programs that use its CPUs (``busy``), and a table of commands."""
-    threads = cpu.usable_threads()
-    facts = [cpu.name or "CPU", f"{threads} core{'s' * (threads > 1)}", *([byte_count(cpu.memory_bytes)] if cpu.memory_bytes else ())]
+    facts = [cpu.name or "CPU", plural(cpu.usable_threads(), "core"), *([byte_count(cpu.memory_bytes)] if cpu.memory_bytes else ())]
     cards = ", ".join(f"{name}, {byte_count(memory)}" for name, memory in gpus.visible)
     if gpus.why_none:
         gpu = f"no GPU: {gpus.why_none}"
@@ -74,21 +73,19 @@ def devices_command(plugins: tuple[str, ...], form: str) -> None:
     from dlbench.harness.runner import ask_hello
 
     hello = ask_hello(plugins)
-    versions = hello["versions"]
+    installed = hello["versions"]
     devices = [device.to_json() for device in describe(hello)]
     usable = [device["id"] for device in devices if device["kind"] != "cpu" and "unusable" not in device]
-    why = None if usable else why_gpu_unusable(versions) or "torch finds none that it can use"
+    why = None if usable else why_gpu_unusable(installed) or "torch finds none that it can use"
     if form == "json":
-        click.echo(json.dumps({"torch": versions, "why_no_gpu": why, "devices": devices}, indent=2, allow_nan=False))
+        click.echo(json.dumps({"torch": installed, "why_no_gpu": why, "devices": devices}, indent=2, allow_nan=False))
         return
-    torch = {"id": "torch", "version": versions["torch"], "gpu": f"none: {why}" if why else ", ".join(usable)}
+    torch = {"id": "torch", "version": installed["torch"], "gpu": f"none: {why}" if why else ", ".join(usable)}
     draw(*(part for device in (torch, *devices) for part in _parts(device)))
 
 
 def _parts(device: Json) -> "Iterator[RenderableType]":
     """Yield the heading and the table of a device, a field a row."""
-    from dlbench.analysis.report.screen import Note, ScreenColumn, ScreenTable
-
     labels, values = zip(*rows(device), strict=True)
     yield Note(device["id"], "bold")
     yield ScreenTable([ScreenColumn("", labels, priority=0), ScreenColumn("", values, priority=0)])

@@ -22,7 +22,7 @@ from dlbench.cli.options import (
 )
 from dlbench.cli.output_files import writing
 from dlbench.cli.planning import Plan, load_suites, plan_suites
-from dlbench.cli.recording import Recording, record
+from dlbench.cli.recording import record
 from dlbench.cli.terminal import draw, say, write_notes
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.machine import Finding, Fitness
@@ -151,24 +151,18 @@ def calibrate_command(planning: PlanOptions) -> ExitCode:
     for path in sorted(CALIBRATIONS.glob("*.jsonl")):
         load(path)  # a damaged file is better known before measuring than after
 
-    with Interruption() as interruption:
-        latest = _measure(planning, interruption)
-    failed = _estimate_noise(latest.path)
-    if latest.fault:
-        raise latest.fault
-    return interruption.exit_code or (ExitCode.CASES_FAILED if failed else ExitCode.OK)
-
-
-def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
-    """Measure one session as a run of its own."""
     suites, settings = load_suites(planning), sessions.settings_for()
-    with sessions.open_side(Side(plugins=planning.plugins), suites, settings, interruption) as opened:
+    side = Side(plugins=planning.plugins)
+    with Interruption() as interruption, sessions.open_side(side, suites, settings, interruption) as opened:
         plan = plan_suites(suites, opened.hello, planning)
         path = CALIBRATIONS / sessions.default_name(plan.suites)
         session = sessions.start(plan, opened.tasks(plan), settings, plan.policy, path)
         with record(session, interruption) as recording:
             recording.measure(session, {None: opened.worker}, opened.programs)
-        return recording
+    failed = _estimate_noise(path)
+    if recording.fault:
+        raise recording.fault
+    return interruption.exit_code or (ExitCode.CASES_FAILED if failed else ExitCode.OK)
 
 
 def _estimate_noise(latest: Path) -> bool:
@@ -184,7 +178,7 @@ def _estimate_noise(latest: Path) -> bool:
     here = every.environments[latest.stem]
     alike = []
     for name, each in every.environments.items():
-        if "side" not in each and all(each.get(key) == here.get(key) for key in ("machine_key", "stack_key")):
+        if all(each.get(key) == here.get(key) for key in ("machine_key", "stack_key")):
             alike.append(name)
     results = every.of_run(*alike)
     found = calibration.estimate(here["machine_key"], results)

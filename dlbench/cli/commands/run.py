@@ -35,7 +35,7 @@ from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
-from dlbench.harness.probe.devices import why_gpu_unusable
+from dlbench.harness.probe import devices, fingerprint
 from dlbench.harness.process.launch import Interruption
 from dlbench.harness.ranks.machines import Node, RemoteNode, connect_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
@@ -100,7 +100,10 @@ def run_command(
         interruption = stack.enter_context(Interruption())
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
-        machines = _other_machines(node, stack) if node else ()
+        machines: tuple[RemoteNode, ...] = ()
+        if node:
+            machines = stack.enter_context(connect_nodes(node))
+            click.get_current_context().meta[BEGAN] = time.monotonic()  # its budget counts from when all have connected
         if unfinished:
             suites, settings, side = sessions.recorded_setup(unfinished, measuring.policy)
         else:
@@ -136,8 +139,6 @@ def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | 
 
 def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, interruption: Interruption) -> ExitCode:
     """Start ranks on this machine for the first of several machines, which plans, measures and writes. Return the exit code."""
-    from dlbench.harness.probe import devices, fingerprint
-
     settings = sessions.settings_for(measuring.seed, measuring.isolation)
     with sessions.open_side(Side(plugins=planning.plugins), (), settings, interruption) as opened:
         chosen = devices.usable(devices.select(devices.describe(opened.hello), planning.device_words))
@@ -145,13 +146,6 @@ def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, int
         capacity = NodeCapacity({device.id: device.name for device in chosen}, settings.threads)
         serve(node, capacity, fingerprint.fingerprint(opened.hello, chosen), interruption)
     return interruption.exit_code
-
-
-def _other_machines(node: Node, stack: ExitStack) -> tuple[RemoteNode, ...]:
-    """Return the other machines of a run once all have connected; its budget counts from then."""
-    machines = stack.enter_context(connect_nodes(node))
-    click.get_current_context().meta[BEGAN] = time.monotonic()
-    return machines
 
 
 def _new_session(
@@ -215,7 +209,7 @@ def _measure(
     if measured_nothing and recording.out_of_budget:
         return ExitCode.UNDECIDABLE
     if measured_nothing and not any(row.has_device for row in results.rows):
-        why = why_gpu_unusable(opened.hello["versions"])
+        why = devices.why_gpu_unusable(opened.hello["versions"])
         raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}{f'; {why}' if why else ''}")
     return _conclude(results, session.gate, file)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from dlbench.cli.options import complete_columns, files_argument, format_option, offering, price_options, typed_options
-from dlbench.cli.prices import check_devices
 from dlbench.core.errors import UsageError, did_you_mean
 from dlbench.core.prices import Prices
 
@@ -61,7 +60,7 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
     from dlbench.cli.terminal import write_notes
 
     results = replace(collect(files), prices=given)
-    check_devices(given, output.devices(results), typed="price" in typed_options())
+    output.check_priced_devices(results)
     notes = [*output.notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]
     if by is None and topic in (None, "details"):
         output.write_results(results, form, files, notes, details=topic is not None)
@@ -79,15 +78,18 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
 
 def _check(topic: str | None, by: str | None, form: str) -> None:
     """Raise UsageError for an unknown topic, and for options that exclude each other."""
-    if topic and topic not in (known := _topics()):
-        near = f"; its answer is '{_ANSWERED[topic]}'" if topic in _ANSWERED else did_you_mean(topic, known)
-        raise UsageError(f"there is no topic '{topic}'{near}; the topics are {', '.join(known)}")
-    if topic and by:
-        raise UsageError("--topic and --by show something else each; give one of them")
-    if topic and form not in (forms := _PARTS.get(topic, _PARTS["all"])):
-        raise UsageError(f"--topic {topic} can't be written as {form}; give --format {' or '.join(forms)}")
+    if topic:
+        known, forms = _topics(), _PARTS.get(topic, _PARTS["all"])
+        if topic not in known:
+            near = f"; its answer is '{_ANSWERED[topic]}'" if topic in _ANSWERED else did_you_mean(topic, known)
+            raise UsageError(f"there is no topic '{topic}'{near}; the topics are {', '.join(known)}")
+        if by:
+            raise UsageError("--topic and --by show something else each; give one of them")
+        if form not in forms:
+            raise UsageError(f"--topic {topic} can't be written as {form}; give --format {' or '.join(forms)}")
     typed = [f"--{each}" for each in ("price", "samples", "epochs", "on") if each in typed_options()]
-    if typed and (topic not in (*_PARTS, *_PRICED) if topic else by or form != "table"):
+    has_costs = topic in (*_PARTS, *_PRICED) if topic else form == "table" and not by
+    if typed and not has_costs:
         raise UsageError(
             f"prices are shown by the answers on cost, serving and speed-up alone; leave out {', '.join(typed)}, or give --topic cost"
         )
