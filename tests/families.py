@@ -13,12 +13,7 @@ from pathlib import Path
 import front_door
 from project_files import project_files
 
-STORAGE = (
-    "dlbench/workloads/storage.py",
-    "suites/storage.toml",
-    "docs/storage.md",
-    "tests/workloads/test_storage.py",
-)
+STORAGE = ("dlbench/workloads/storage.py", "suites/storage.toml", "docs/storage.md", "tests/workloads/test_storage.py")
 """Workload, suite, page, and their tests."""
 
 LOOKUP = {

@@ -84,11 +84,7 @@ DOORS = {
     "torchcodec": ("dlbench.workloads.preprocess",),
     "pandas": ("dlbench.analysis",),
     "pynvml": ("dlbench.harness.probe.nvml",),
-    "psutil": (
-        "dlbench.harness.probe.processor",
-        "dlbench.harness.probe.programs",
-        "dlbench.harness.probe.fingerprint",
-    ),
+    "psutil": ("dlbench.harness.probe.processor", "dlbench.harness.probe.programs", "dlbench.harness.probe.fingerprint"),
     "rich": ("dlbench.analysis.report.screen", "dlbench.analysis.report.terminal", "dlbench.cli"),
     "vl_convert": ("dlbench.analysis.report.chart",),
     "jinja2": ("dlbench.analysis.report.page",),

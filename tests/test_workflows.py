@@ -294,13 +294,7 @@ def test_inputs_are_never_commands(runner: Runner) -> None:
     runner.run(GATE, python=runner.stand_in(), suite="a.toml  $(touch owned)\n* b.toml", **inputs)
     assert runner.calls()[0] == [
         *("-m", "dlbench", "ab", "a.toml", "$(touch", "owned)", "*", "b.toml", "-o", "FOLDER/results.jsonl"),
-        *(
-            f"p {HOSTILE}",
-            f"--rounds=n {HOSTILE}",
-            *("--a", f"ref=r {HOSTILE}", "--b", "ref=HEAD"),
-            *JUDGE,
-            f"--threshold=t {HOSTILE}",
-        ),
+        *(f"p {HOSTILE}", f"--rounds=n {HOSTILE}", *("--a", f"ref=r {HOSTILE}", "--b", "ref=HEAD"), *JUDGE, f"--threshold=t {HOSTILE}"),
     ]
     assert not list(runner.folder.rglob("owned"))
 

@@ -202,9 +202,7 @@ def test_what_does_not_hold_is_said_and_ends_with_five(tmp_path, capsys, step, c
 def test_on_a_cpu_what_only_a_card_can_show_is_left_out(tmp_path, capsys):
     commands = Commands()
     assert commands.check(tmp_path, "--device", "cpu", "--only", "graph", devices=(scripted_card.CPU,)) == 0
-    assert table(capsys.readouterr().out) == {
-        "a graph keeps its network": ("–", "only a CUDA device can show it, and cpu is none"),
-    }
+    assert table(capsys.readouterr().out) == {"a graph keeps its network": ("–", "only a CUDA device can show it, and cpu is none")}
     assert commands.calls == []
 
 

@@ -184,14 +184,8 @@ def test_machines_read_it_too(folder):
         ("-5%", "--detect -5%: '-5%' is no change that could be seen; write for example 25% or 0.25"),
         ("lots", "--detect lots: 'lots' is no change that could be seen; write for example 25% or 0.25"),
         ("", "--detect : '' is no change that could be seen; write for example 25% or 0.25"),
-        (
-            "5%",
-            f"--detect 5%: of {QUIET.id} a change of 5.0 % can't be relied on to be called at a threshold of 10.0 %; give more",
-        ),
-        (
-            "10%",
-            f"--detect 10%: of {QUIET.id} a change of 10.0 % can't be relied on to be called at a threshold of 10.0 %; give more",
-        ),
+        ("5%", f"--detect 5%: of {QUIET.id} a change of 5.0 % can't be relied on to be called at a threshold of 10.0 %; give more"),
+        ("10%", f"--detect 10%: of {QUIET.id} a change of 10.0 % can't be relied on to be called at a threshold of 10.0 %; give more"),
     ],
     ids=["zero", "negative", "text", "empty", "below", "at the threshold"],
 )

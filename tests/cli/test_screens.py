@@ -114,15 +114,9 @@ def many(count: int = 4) -> list[Measurement]:
 
 SHOWN: Mapping[str, tuple[list[Callable[[], list[Measurement]]], tuple[str, ...]]] = {
     "show": ([steps], ()),
-    "show-details": (
-        [steps],
-        ("--topic", "details"),
-    ),
+    "show-details": ([steps], ("--topic", "details")),
     "show-topic": ([steps], ("--topic", "speed-up")),
-    "show-answers": (
-        [made_up.both_kinds],
-        ("--topic", "all"),
-    ),
+    "show-answers": ([made_up.both_kinds], ("--topic", "all")),
     "show-by-device": ([on_cpu, on_a_card], ("--by", "device")),
     "show-by-dtype": ([made_up.both_kinds], ("--by", "dtype")),
     "show-by-cache": ([steps], ("--by", "cache")),

@@ -50,17 +50,11 @@ def test_answers_are_reasons_without_cases_and_a_topic_is_one_with_its_tables(ru
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (
-            ["--topic", "convergence"],
-            f"there is no topic 'convergence'; its answer is 'precision'; the topics are {KNOWN}",
-        ),
+        (["--topic", "convergence"], f"there is no topic 'convergence'; its answer is 'precision'; the topics are {KNOWN}"),
         (["--topic", "precison"], f"there is no topic 'precison'; did you mean 'precision'?; the topics are {KNOWN}"),
         (["--topic", "zzz"], f"there is no topic 'zzz'; the topics are {KNOWN}"),
         (["--topic", "cost", "--by", "dtype"], "--topic and --by show something else each; give one of them"),
-        (
-            ["--topic", "cost", "--format", "csv"],
-            "--topic cost can't be written as csv; give --format table or md or json",
-        ),
+        (["--topic", "cost", "--format", "csv"], "--topic cost can't be written as csv; give --format table or md or json"),
     ],
 )
 def test_a_topic_is_one_of_ten_and_stands_alone(run_file: Path, arguments: list[str], told: str) -> None:

@@ -283,12 +283,7 @@ def test_the_document_is_that_of_the_page(folder: Folder) -> None:
 
 @pytest.mark.parametrize(
     ("new", "code", "verdict"),
-    [
-        (timed(ONE), 0, "ok"),
-        (timed(ONE, 1.2), 3, "regression"),
-        (timed(ONE, 1, TEN[:1]), 4, "undecidable"),
-        ([], 5, "cases_failed"),
-    ],
+    [(timed(ONE), 0, "ok"), (timed(ONE, 1.2), 3, "regression"), (timed(ONE, 1, TEN[:1]), 4, "undecidable"), ([], 5, "cases_failed")],
 )
 def test_the_document_names_the_exit_code(folder: Folder, new: list[made_up.Measurement], code: int, verdict: str) -> None:
     folder.write("base", timed(ONE))
