@@ -89,12 +89,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _kind_of(item: pytest.Item) -> str:
-    """``real`` stands in the test file, the others show themselves; see CONTRIBUTING.md."""
+    """``real`` is a mark in the test file, the others show by what they use; see CONTRIBUTING.md."""
     if item.get_closest_marker("real"):
         return "real"
     if "snapshot" in getattr(item, "fixturenames", ()):
         return "snapshot"
-    return "front_door" if hasattr(getattr(item, "module", None), "front_door") else "exact"
+    names = vars(item.module) if isinstance(item, pytest.Function) else {}
+    by_command = "front_door" in names or any(getattr(each, "__module__", None) == "front_door" for each in names.values())
+    return "front_door" if by_command or item.get_closest_marker("front_door") else "exact"
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

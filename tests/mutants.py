@@ -1,7 +1,6 @@
 """Mutants of a result file, read by every command that reads: whatever stands in a file, the answer is one of dlbench's own.
 
-``python -m tests.mutants --count 50000 --seed 1 --front-door 200`` reads so many in one process, and some in processes of their own. It
-prints the internal errors, and keeps their mutants in ``--keep FOLDER``.
+``python -m tests.mutants --count 50000 --seed 1`` prints the internal errors, and keeps their mutants in ``--keep FOLDER``.
 """
 
 import argparse
@@ -33,7 +32,6 @@ _QUICK = (
     ("compare", "m.jsonl", "--by", "batch", "--format", "json"),
     ("export", "m.jsonl", "--to", "csv"),
     ("export", "m.jsonl", "--to", "pyperf"),
-    ("export", "m.jsonl", "--to", "google-benchmark"),
     ("export", "m.jsonl", "--to", "google-benchmark"),
     ("export", "m.jsonl", "--to", "bencher"),
 )
@@ -223,19 +221,15 @@ def failing(content: bytes, count: int, seed: int) -> Iterator[tuple[tuple[str, 
 
 
 def main() -> int:
-    """Read mutants by commands in this process and in their own; 1 where one ends in an internal error."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Read mutants by commands in this process; 1 where one ends in an internal error."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--front-door", type=int, default=200, metavar="COUNT", help="as many, each by a process of its own")
-    parser.add_argument("--code", type=Path, default=TESTS.parent, metavar="FOLDER", help="checkout to take dlbench from")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where mutants that fail go")
     options = parser.parse_args()
-    sys.path[:0] = [str(options.code.resolve()), str(TESTS)]
-    began, content, failed = time.monotonic(), whole(), Counter[str]()
-    for number, (command, done, mutant, said) in enumerate(failing(content, options.count, options.seed)):
+    sys.path[:0] = [str(TESTS.parent), str(TESTS)]
+    began, failed = time.monotonic(), Counter[str]()
+    for number, (command, done, mutant, said) in enumerate(failing(whole(), options.count, options.seed)):
         place = next((line.strip() for line in reversed(said.splitlines()) if line.lstrip().startswith("File ")), "")
         error = next((line for line in reversed(said.splitlines()) if line and "internal error" not in line), said)
         failed[f"{command[0]}: {error[:160]} {place}"] += 1
@@ -243,27 +237,10 @@ def main() -> int:
             options.keep.mkdir(exist_ok=True)
             (options.keep / f"{number}.jsonl").write_bytes(mutant)
             (options.keep / f"{number}.txt").write_text(f"{' '.join(command)}\n{done}\n{said}", errors="replace")
-    codes = _by_the_front_door(content, options.front_door, options.seed + 1, options.code.resolve())
     for line, times in failed.most_common():
         print(f"{times:6} {line}")
-    print(f"{options.count:,} mutants in one process, {failed.total():,} internal errors; {options.front_door} in their own, by exit code:")
-    print(f"{dict(sorted(codes.items()))}; in {time.monotonic() - began:.0f} s")
-    return int(bool(failed) or 70 in codes or 1 in codes)
-
-
-def _by_the_front_door(content: bytes, count: int, seed: int, code: Path) -> Counter[int]:
-    import front_door
-
-    codes = Counter[int]()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "whole.jsonl").write_bytes(content)
-        for number, (_, mutant) in enumerate(mutants(content, count, seed)):
-            (folder / "m.jsonl").write_bytes(mutant)
-            (folder / "out.html").unlink(missing_ok=True)
-            ended = front_door.dlbench(*COMMANDS[number % len(COMMANDS)], cwd=folder, variables={"PYTHONPATH": str(code)})
-            codes[ended.code] += 1
-    return codes
+    print(f"{options.count:,} mutants, {failed.total():,} internal errors, in {time.monotonic() - began:.0f} s")
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 from unittest import mock
 
 import front_door
@@ -90,3 +91,8 @@ def end_all() -> None:
     """End the shared processes."""
     while _STARTED:
         _STARTED.popitem()[1].end()
+
+
+def run(folder: Path, *arguments: str, code: int = 0, **options: Any) -> tuple[front_door.Done, list[dict[str, Any]]]:
+    """Measure to the end as `front_door.run` does."""
+    return front_door.run(folder, *arguments, code=code, by=dlbench, **options)
