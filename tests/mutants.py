@@ -1,21 +1,12 @@
-"""Mutants of a result file, read by every command that reads: whatever stands in a file, the answer is one of dlbench's own.
+"""Mutants of a result file, read by every command that reads: whatever stands in a file, the answer is one of dlbench's own."""
 
-``python -m tests.mutants --count 50000 --seed 1`` prints the internal errors, and keeps their mutants in ``--keep FOLDER``.
-"""
-
-import argparse
 import json
 import random
-import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-TESTS = Path(__file__).resolve().parent
 
 Lines = list[bytes]
 Mutation = Callable[[random.Random, Lines], Lines]
@@ -218,30 +209,3 @@ def failing(content: bytes, count: int, seed: int) -> Iterator[tuple[tuple[str, 
                 front_door.in_process(folder, *command)
             except AssertionError as crash:
                 yield command, done, mutant, str(crash)
-
-
-def main() -> int:
-    """Read mutants by commands in this process; 1 where one ends in an internal error."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--count", type=int, default=50_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where mutants that fail go")
-    options = parser.parse_args()
-    sys.path[:0] = [str(TESTS.parent), str(TESTS)]
-    began, failed = time.monotonic(), Counter[str]()
-    for number, (command, done, mutant, said) in enumerate(failing(whole(), options.count, options.seed)):
-        place = next((line.strip() for line in reversed(said.splitlines()) if line.lstrip().startswith("File ")), "")
-        error = next((line for line in reversed(said.splitlines()) if line and "internal error" not in line), said)
-        failed[f"{command[0]}: {error[:160]} {place}"] += 1
-        if options.keep:
-            options.keep.mkdir(exist_ok=True)
-            (options.keep / f"{number}.jsonl").write_bytes(mutant)
-            (options.keep / f"{number}.txt").write_text(f"{' '.join(command)}\n{done}\n{said}", errors="replace")
-    for line, times in failed.most_common():
-        print(f"{times:6} {line}")
-    print(f"{options.count:,} mutants, {failed.total():,} internal errors, in {time.monotonic() - began:.0f} s")
-    return int(bool(failed))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -104,15 +104,21 @@ def trees():
 
 
 @cache
+def nodes(module):
+    return list(ast.walk(trees()[module]))
+
+
+@cache
 def imports(module, types=False):
     """What a module imports when the program runs, at the top or inside a function, by full name; with ``types`` for those, too.
 
     Imports under ``if TYPE_CHECKING`` never happen when the program runs.
     """
-    nodes, found = list(ast.walk(trees()[module])), set()
-    guarded = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types]
+    found = set()
+    branches = [node for node in nodes(module) if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and not types]
+    guarded = [node for node in branches if node.test.id == "TYPE_CHECKING"]
     skipped = {id(inner) for node in guarded for each in node.body for inner in ast.walk(each)}
-    for node in nodes:
+    for node in nodes(module):
         if isinstance(node, ast.Import) and id(node) not in skipped:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and id(node) not in skipped:
@@ -198,8 +204,8 @@ def test_every_module_has_its_place():
 
 
 def test_only_the_command_line_prints_and_exits():
-    for module, tree in trees().items():
-        calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for module in trees():
+        calls = {ast.unparse(node.func) for node in nodes(module) if isinstance(node, ast.Call)}
         assert within(module, ("dlbench.cli", "dlbench.__main__")) or not {"print", "sys.exit", "exit", "click.echo"} & calls, module
 
 
@@ -210,8 +216,8 @@ NAMES_PRECISIONS = ("dlbench.core.precision", "dlbench.workloads.parallel.data_p
 
 def test_one_module_lists_the_precisions():
     """Each of the others names one at most: a default, or the one it is about."""
-    for module, tree in trees().items():
-        named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & PRECISIONS.keys()
+    for module in trees():
+        named = {node.value for node in nodes(module) if isinstance(node, ast.Constant)} & PRECISIONS.keys()
         assert len(named) < 2 or module in NAMES_PRECISIONS, f"{module} lists {sorted(named)}; dlbench.core.precision is the one table"
 
 
@@ -222,11 +228,11 @@ def test_readers_know_a_workload_by_what_it_declares_and_never_by_its_name():
     assert {"matmul", "collective", "data_parallel", "spin", "vectorised"} <= names
     # A group of columns, transfer, and a kind of operation, elementwise, are called as workloads are.
     names -= {each.name for each in fields(Measurement)} | {each.short for each in KINDS.values()}
-    for module, tree in trees().items():
+    for module in trees():
         if not within(module, ("dlbench.core", "dlbench.analysis")):
             continue
-        assert {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)} & names == set()
-        for node in ast.walk(tree):
+        assert {node.value for node in nodes(module) if isinstance(node, ast.Constant) and isinstance(node.value, str)} & names == set()
+        for node in nodes(module):
             sides = (node.left, *node.comparators) if isinstance(node, ast.Compare) else ()
             by_name = any(re.search(r"\bworkload\b\W*$", ast.unparse(each)) for each in sides)
             constant = any(isinstance(each, ast.Constant | ast.Tuple | ast.Set | ast.List) for each in sides)
@@ -234,15 +240,15 @@ def test_readers_know_a_workload_by_what_it_declares_and_never_by_its_name():
 
 
 def test_a_class_name_stands_for_one_thing():
-    names = [node.name for _, tree in trees().items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    names = [node.name for module in trees() for node in nodes(module) if isinstance(node, ast.ClassDef)]
     assert sorted(names) == sorted(set(names))
 
 
 def test_files_and_functions_stay_short():
     """450 lines a file, 60 a function, 50 a command."""
     assert [str(path) for path in PACKAGE.rglob("*.py") if path.read_text().count("\n") > 450] == []
-    for module, tree in trees().items():
-        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for module in trees():
+        functions = [node for node in nodes(module) if isinstance(node, ast.FunctionDef)]
         assert [each.name for each in functions if each.end_lineno - each.lineno >= (50 if each.name.endswith("_command") else 60)] == [], (
             module
         )

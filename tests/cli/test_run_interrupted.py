@@ -78,13 +78,6 @@ def case_rounds(folder):
     return [(each["case"]["id"], each["round"]) for each in measurements(folder / "o.jsonl")]
 
 
-def test_a_run_of_one_case_goes_on_with_that_one(tmp_path):
-    suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.002]')
-    shared_hosts.run(tmp_path, suite, "--device", "cpu", "-k", "spin[seconds=0.002]@cpu")
-    resume(tmp_path, "--rounds", "3")
-    assert case_rounds(tmp_path) == [("spin[seconds=0.002]@cpu", number) for number in range(3)]
-
-
 def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_cases(tmp_path):
     with stopped_in_the_waiting_case(tmp_path) as (process, _):
         process.kill()
@@ -106,14 +99,15 @@ def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_cases(tmp_path):
     assert sorted(case_rounds(tmp_path)) == sorted((case, number) for case in expected for number in (0, 1))
 
 
-def test_a_run_goes_on_to_more_rounds(tmp_path):
-    suite, path = front_door.suite(tmp_path, 'workload = "noop"'), tmp_path / "o.jsonl"
-    shared_hosts.run(tmp_path, suite, "--device", "cpu", "--isolation", "none", "--rounds", "1")
-    for options, rounds in (("--rounds 3 --budget 10m", 3), ("--rounds 2", 3)):
+def test_a_run_goes_on_to_more_rounds_of_its_cases(tmp_path):
+    suite, path = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.002]'), tmp_path / "o.jsonl"
+    case = "spin[seconds=0.002]@cpu"
+    shared_hosts.run(tmp_path, suite, "--device", "cpu", "--isolation", "none", "--rounds", "1", "-k", case)
+    for options in ("--rounds 3 --budget 10m", "--rounds 2"):
         before = path.read_bytes()
         resume(tmp_path, *options.split())
         assert path.read_bytes().startswith(before)
-        assert case_rounds(tmp_path) == [("noop[]@cpu", number) for number in range(rounds)]
+        assert case_rounds(tmp_path) == [(case, number) for number in range(3)]
 
 
 @pytest.mark.parametrize(("virtual", "memory", "code"), [(False, 1.1, 0), (False, 0.5, 2), (None, 0.5, 2), (True, 0.5, 0)])
@@ -191,34 +185,28 @@ def test_ctrl_c_before_the_first_case_is_measured_ends_in_two_lines(tmp_path):
     wait_until(lambda: (tmp_path / "o.jsonl").exists() and len(children_of(process.pid)) == 2, process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, "")
     begun, *ended = [line for line in err.splitlines() if not line.startswith("busy: ")]  # whoever else runs here
     assert begun.startswith("round 1 of 2, 1 case left: starting workers for cpu")
+    assert (process.returncode, out) == (130, "")
     assert ended == ["interrupted before any case was done", "go on with: dlbench run --resume o.jsonl"]
 
 
-@pytest.fixture
-def interrupted_in_the_pause(tmp_path, monkeypatch):
-    """The suite of one case that is throttled, and interrupted before it is measured again."""
-    monkeypatch.setattr(Monitor, "throttling", lambda *_: Throttling(thermal=0.5))
-    monkeypatch.setattr(Interruption, "wait", lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    return front_door.suite(tmp_path, 'workload = "noop"', head="policy = { rounds = 1, round_s = 0.01, tries = 2 }")
-
-
-def test_ctrl_c_while_a_case_waits_to_be_measured_again_keeps_what_was_shown(tmp_path, interrupted_in_the_pause):
-    done = front_door.in_process(tmp_path, "run", interrupted_in_the_pause, "--device", "cpu", "-o", "o.jsonl")
-    assert (done.code, ", 1 case, 1 round" in done.out) == (130, True), done
-    assert "discarded" not in done.out + done.err
-    assert [line["kind"] for line in lines(tmp_path / "o.jsonl")] == ["header", "discarded", "measurement", "round"]
-
-
-def test_ctrl_c_does_not_hide_that_a_machine_is_gone(tmp_path, interrupted_in_the_pause, monkeypatch):
-    def lose_a_machine(self, *_):
+def test_ctrl_c_while_a_case_waits_to_be_measured_again_keeps_what_was_shown_and_hides_no_lost_machine(tmp_path, monkeypatch):
+    def interrupt(*_):
         os.kill(os.getpid(), signal.SIGINT)
+
+    def lose_a_machine(*_):
+        interrupt()
         raise DeviceFault("machine 1 is gone")
 
+    monkeypatch.setattr(Monitor, "throttling", lambda *_: Throttling(thermal=0.5))
+    monkeypatch.setattr(Interruption, "wait", interrupt)
+    suite = front_door.suite(tmp_path, 'workload = "noop"', head="policy = { rounds = 1, round_s = 0.01, tries = 2 }")
+    done = front_door.in_process(tmp_path, "run", suite, "--device", "cpu", "-o", "o.jsonl")
+    assert (done.code, ", 1 case, 1 round" in done.out, "discarded" in done.out + done.err) == (130, True, False), done
+    assert [line["kind"] for line in lines(tmp_path / "o.jsonl")] == ["header", "discarded", "measurement", "round"]
     monkeypatch.setattr(Runner, "_measure_attempt", lose_a_machine)
-    done = shared_hosts.dlbench("run", interrupted_in_the_pause, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", suite, "--device", "cpu", "-o", "lost.jsonl", cwd=tmp_path)
     assert (done.code, done.err.endswith("dlbench: machine 1 is gone\n")) == (ExitCode.DEVICE_FAULT, True), done.err
 
 

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import made_up
@@ -45,22 +44,22 @@ def test_annotations_go_to_stderr_the_worst_first(folder: Folder, summary: Path)
     """Two slower and one faster, same, inconclusive, missing, failed and incomparable case each."""
     cases = {n: timed(numbered(n), 1, WIDE if n == 5 else TEN) for n in range(1, 9)}
     folder.write("base", *cases.values(), environment=environment())
-    cases |= {1: timed(numbered(1), 1.2), 2: timed(numbered(2), 1.5), 3: timed(numbered(3), 0.8)}
+    cases |= {n: timed(numbered(n), factor) for n, factor in ((1, 1.2), (2, 1.5), (3, 0.8))}
     cases |= {6: [], 7: [made_up.ended(numbered(7), Status.CRASHED, "killed\n::error::by 100%")], 8: timed(numbered(8), threads=4)}
     folder.write("new", *cases.values(), environment=environment())
     done = folder.compare("--github")
     assert (done.code, annotated(done.out)) == (3, [])
-    lines = annotated(done.err)
+    lines = [line.replace("%25", "%").replace("@cpu", "") for line in annotated(done.err)]
     (unsure,) = (line for line in lines if "n=5" in line)
-    assert [line.replace("%25", "%") for line in lines if line != unsure] == [
-        "::error title=matmul[n=2]@cpu::slower: time +50.0 %, 95 % interval +47.8…+52.2 %",
-        "::error title=matmul[n=1]@cpu::slower: time +20.0 %, 95 % interval +18.2…+21.8 %",
-        "::error title=matmul[n=7]@cpu::failed: crashed: killed ::error::by 100%",
-        "::error title=matmul[n=6]@cpu::missing: not in the new file",
-        "::warning title=matmul[n=8]@cpu::incomparable: case.threads: 2 against 4",
-        "::notice title=matmul[n=3]@cpu::faster: time -20.0 %, 95 % interval -21.2…-18.8 %",
+    assert [line for line in lines if line != unsure] == [
+        "::error title=matmul[n=2]::slower: time +50.0 %, 95 % interval +47.8…+52.2 %",
+        "::error title=matmul[n=1]::slower: time +20.0 %, 95 % interval +18.2…+21.8 %",
+        "::error title=matmul[n=7]::failed: crashed: killed ::error::by 100%",
+        "::error title=matmul[n=6]::missing: not in the new file",
+        "::warning title=matmul[n=8]::incomparable: case.threads: 2 against 4",
+        "::notice title=matmul[n=3]::faster: time -20.0 %, 95 % interval -21.2…-18.8 %",
     ]
-    assert unsure.startswith("::warning title=matmul[n=5]@cpu::inconclusive: time +0.0 %25, 95 %25 interval -")
+    assert unsure.startswith("::warning title=matmul[n=5]::inconclusive: time +0.0 %, 95 % interval -")
     assert summary.read_text().startswith("### dlbench: 2 slower, ")
 
 
@@ -153,28 +152,27 @@ def slower(name: str, percent: float = 20, note: str = "") -> CaseVerdict:
     return CaseVerdict(name, Verdict.SLOWER, (note,) if note else (), ("time",), tests={"median": change, "p10": change})
 
 
+def comparison(*cases: CaseVerdict, title: str = "new against base") -> Comparison:
+    return Comparison(title, cases, None)
+
+
 def same(number: int) -> CaseVerdict:
     return CaseVerdict(f"same[n={number}]@cpu", Verdict.SAME)
 
 
-def comparison(cases: Sequence[CaseVerdict], title: str = "new against base") -> Comparison:
-    return Comparison(title, tuple(cases), None)
-
-
-@pytest.mark.parametrize(("cases", "lines"), [(10, 10), (11, 10), (25, 10)])
-def test_of_more_than_ten_annotations_the_last_counts_the_rest(cases: int, lines: int) -> None:
-    two = [comparison([slower(f"{side}{number}", number) for number in range(cases, 0, -1) if number % 2 == side]) for side in (0, 1)]
+@pytest.mark.parametrize("cases", [10, 11, 25])
+def test_of_more_than_ten_annotations_the_last_counts_the_rest(cases: int) -> None:
+    two = [comparison(*(slower(f"{side}{number}", number) for number in range(cases, 0, -1) if number % 2 == side)) for side in (0, 1)]
     found = verdict_files.annotations(two)
     assert [line.partition("::slower")[0] for line in found[:9]] == [f"::error title={n % 2}{n}" for n in range(cases, cases - 9, -1)]
-    assert len(found) == lines
+    assert len(found) == 10
     if cases > 10:
         assert found[-1] == f"::error title=dlbench::{cases - 9} more; the summary of this step names them"
 
 
 def as_the_runner_reads(line: str) -> tuple[str, dict[str, str], str]:
     """Command, properties and data, by the rules of ActionCommand.TryParseV2 in github.com/actions/runner."""
-    assert line.startswith("::")
-    command, _, data = line[2:].partition("::")
+    command, _, data = line.removeprefix("::").partition("::")
     name, _, properties = command.partition(" ")
 
     def unescaped(text: str, *signs: str) -> str:
@@ -186,18 +184,15 @@ def as_the_runner_reads(line: str) -> tuple[str, dict[str, str], str]:
     return name, {key: unescaped(value, ":", ",") for key, value in pairs}, unescaped(data)
 
 
-@given(st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1), st.text())
-def test_whatever_a_case_is_called_the_runner_reads_it_back(name: str, note: str) -> None:
-    (line,) = verdict_files.annotations([comparison([slower(name, note=note)])])
-    assert not {"\n", "\r"} & set(line)
+@given(st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1), st.text(), st.integers(1, 3))
+def test_whatever_a_file_holds_the_runner_reads_it_back_and_it_is_inert_in_the_summary(name: str, note: str, comparisons: int) -> None:
+    judged = comparison(slower(name, note=note), title=note)
+    (line,) = verdict_files.annotations([judged])
+    assert (not {"\n", "\r"} & set(line), line.startswith("::")) == (True, True)
     kind, properties, data = as_the_runner_reads(line)
     assert (kind, properties) == ("error", {"title": name})
     assert data.startswith("slower: time +20.0 %, 95 % interval +10.0…+30.0 %")
-
-
-@given(st.text(), st.text(), st.integers(1, 3))
-def test_whatever_a_file_holds_is_inert_in_the_summary(name: str, note: str, comparisons: int) -> None:
-    text = verdict_files.step_summary([comparison([slower(name, note=note)], name)] * comparisons, "1 slower; exit 3", [note], 1 << 20)
+    text = verdict_files.step_summary([judged] * comparisons, "1 slower; exit 3", [note], 1 << 20)
     assert len(text.splitlines()) == 2 + 6 * comparisons + 1
     rows = [line for line in text.splitlines() if "+20.0 %" in line]
     assert [len(re.split(r"\|", row)) for row in rows] == [10] * comparisons
@@ -208,7 +203,7 @@ def test_whatever_a_file_holds_is_inert_in_the_summary(name: str, note: str, com
 def test_a_summary_stays_below_its_limit_and_counts_what_it_leaves_out() -> None:
     cases = [slower(f"matmul[n={number}]@cpu", number, "é" * 5000) for number in range(300, 0, -1)] + [same(n) for n in range(20_000)]
     notes = [f"note {n} " * 500 for n in range(30)]
-    text = verdict_files.step_summary([comparison(cases)], "300 slower; exit 3", notes, verdict_files.SUMMARY_LIMIT)
+    text = verdict_files.step_summary([comparison(*cases)], "300 slower; exit 3", notes, verdict_files.SUMMARY_LIMIT)
     assert len(text.encode()) <= verdict_files.SUMMARY_LIMIT
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert rows[0].startswith("| `matmul[n=300]@cpu` |")
@@ -216,7 +211,7 @@ def test_a_summary_stays_below_its_limit_and_counts_what_it_leaves_out() -> None
     assert (slow, steady > 1000) == (300, True)
     assert f"\nNo room here for {20_000 - steady:,} more: {20_000 - steady:,} same. None needs more attention than those above.\n" in text
     assert "\n- and 10 more notes in the log\n" in text
-    many = [comparison([slower("worst", 500), *(same(number) for number in range(20_000))], f"run {each}") for each in range(3)]
+    many = [comparison(slower("worst", 500), *(same(number) for number in range(20_000)), title=f"run {each}") for each in range(3)]
     text = verdict_files.step_summary(many, "3 slower; exit 3", [], verdict_files.SUMMARY_LIMIT)
     assert (len(text.encode()) <= verdict_files.SUMMARY_LIMIT, text.count("| `worst` |")) == (True, 3)
 
