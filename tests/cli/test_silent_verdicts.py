@@ -10,7 +10,7 @@ from dataclasses import replace
 import front_door
 import made_up
 import pytest
-from front_door import FILES, compared
+from front_door import FILES, compared, verdicts
 
 from dlbench.analysis.compare.calibration import Calibration, Noise
 from dlbench.core import units
@@ -29,6 +29,13 @@ def cases(count, factors=(), rounds=TEN, **fields):
     factors = [*factors, *[1.0] * (count - len(factors))]
     times = [made_up.flat([factor * each for each in rounds]) for factor in factors]
     return [each for n in range(count) for each in made_up.rounds_of(made_up.case("matmul", n=n), times[n], **fields)]
+
+
+def row_of(folder, base, new, *arguments, **options):
+    """Compare two files of one case; return the exit code and the row."""
+    done = compared(folder, base, new, "--format", "json", *arguments, **options)
+    (row,) = verdicts(done).values()
+    return done.code, row
 
 
 def end(done):
@@ -85,9 +92,8 @@ def unsteady(measurements, *numbers):
 
 
 def test_one_unsteady_round_of_twenty_silences_nothing_and_one_that_decides_holds_the_verdict_back(tmp_path):
-    done = compared(tmp_path, cases(1, rounds=TEN * 2), unsteady(cases(1, [1.99], rounds=TEN * 2), 7), "--format", "json")
-    (row,) = json.loads(done.out)
-    assert (done.code, row["compare.verdict"]) == (3, "slower")
+    code, row = row_of(tmp_path, cases(1, rounds=TEN * 2), unsteady(cases(1, [1.99], rounds=TEN * 2), 7))
+    assert (code, row["compare.verdict"]) == (3, "slower")
     assert row["compare.note"] == "the same without its rounds that were unsteady, throttled or short of CPU time"
     # Four rounds a side are as few as can say anything, and without one of them nothing can.
     assert (
@@ -132,7 +138,7 @@ def test_a_few_rounds_of_nine_blocks_take_no_p10_from_a_case(tmp_path, short, p1
         return made_up.rounds_of(made_up.case("matmul", n=1), blocks)
 
     for number, (base, new) in enumerate(((rounds(1.0), rounds(1.3, *short)), (rounds(1.0, *short), rounds(1.3)))):
-        (row,) = json.loads(compared(tmp_path, base, new, "--format", "json").out)
+        _, row = row_of(tmp_path, base, new)
         assert (row["p10.verdict"], row["median.verdict"]) == (p10, "inconclusive")
         sides = [replace(each, side=side) for side, measured in (("a", base), ("b", new)) for each in measured]
         made_up.write(tmp_path / f"ab{number}.jsonl", sides, sides=made_up.TWO_SIDES)
@@ -182,7 +188,7 @@ def test_the_times_that_are_shown_are_those_that_were_tested(tmp_path):
         return made_up.rounds_of(made_up.case("matmul", n=1), [[one] * 4 + [3 * wide] * 6 for one, wide in zip(levels, WIDE, strict=True)])
 
     files = rounds(1.0, 1.0), rounds(1.3, 0.5)
-    (row,) = json.loads(compared(tmp_path, *files, "--format", "json").out)
+    _, row = row_of(tmp_path, *files)
     assert (row["compare.verdict"], row["compare.statistic"]) == ("slower", "p10")
     assert row["base.p10_s"] * (1 + row["p10.change"]) == pytest.approx(row["new.p10_s"], rel=0.02)
     cells = re.split("  +", next(line for line in compared(tmp_path, *files).out.splitlines() if line.startswith(" matmul")))
@@ -254,7 +260,7 @@ ON_CARD = made_up.case(device="cuda:0", n=1)
 )
 def test_a_clock_explains_no_more_than_its_own_ratio(tmp_path, factor, clock_hz, verdict):
     base, new = (made_up.rounds_of(ON_CARD, made_up.flat([times * each for each in TEN])) for times in (1.0, factor))
-    (row,) = json.loads(compared(tmp_path, base, new, "--format", "json", new_options=at_clock(clock_hz), **at_clock(1.98e9)).out)
+    _, row = row_of(tmp_path, base, new, new_options=at_clock(clock_hz), **at_clock(1.98e9))
     assert row["compare.verdict"] == verdict
     if verdict != "inconclusive":
         explained = 100 * (max(clock_hz, 1.98e9) / min(clock_hz, 1.98e9) - 1)
@@ -265,7 +271,7 @@ def test_what_a_clock_explains_but_for_fewer_slow_calls_is_not_faster(tmp_path):
     base, new = (
         made_up.rounds_of(ON_CARD, [[each * call for call in calls] for each in TEN]) for calls in ((1.8, 1.8, 5.4), (1.0, 1.0, 1.0))
     )
-    (row,) = json.loads(compared(tmp_path, base, new, "--format", "json", new_options=at_clock(1.98e9), **at_clock(1.1e9)).out)
+    _, row = row_of(tmp_path, base, new, new_options=at_clock(1.98e9), **at_clock(1.1e9))
     assert (row["median.verdict"], row["compare.verdict"]) == ("faster", "inconclusive")
 
 
@@ -274,5 +280,71 @@ def test_a_case_that_reports_values_alone_is_judged_whatever_its_clocks(tmp_path
     rounds = made_up.rounds_of(made_up.case("serve", "cuda:0"), made_up.flat(TEN), memory=Memory())
     reported = [made_up.with_values(made_up.without_rounds(each), p99_s=0.5) for each in rounds]
     base, new = ({**at_clock(clock_hz), "workloads": declared} for clock_hz in (1.98e9, 1.1e9))
-    done = compared(tmp_path, reported, reported, "--format", "json", new_options=new, **base)
-    assert (done.code, json.loads(done.out)[0]["compare.verdict"]) == (0, "same")
+    code, row = row_of(tmp_path, reported, reported, new_options=new, **base)
+    assert (code, row["compare.verdict"]) == (0, "same")
+
+
+# Only some calls are slow, which neither the median nor the p10 of a round shows.
+CASE = made_up.case("matmul", n=1)
+LEVELS = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001, 1.012, 0.992, 1.018, 0.983)
+ONE_IN_THREE = (1, 1, 3)
+
+
+def timed(*calls, times=1, slow=range(14)):
+    """Fourteen rounds whose blocks, one call each, take these times, and one second each in a round that is not slow."""
+    blocks = [[level * call for call in (calls if number in slow else [1] * len(calls))] * times for number, level in enumerate(LEVELS)]
+    return made_up.rounds_of(CASE, blocks)
+
+
+STEADY, EXCLUDED = timed(1, 1, 1), "the same but for the mean of all its calls, {}; a slowdown of 25.0 % or more is excluded"
+
+
+@pytest.mark.parametrize("times", [1, 3, 14])
+def test_every_third_call_three_times_as_long_is_slower(tmp_path, times):
+    code, row = row_of(tmp_path, timed(1, 1, 1, times=times), timed(*ONE_IN_THREE, times=times), "--strict")
+    assert (code, row["compare.verdict"], row["compare.statistic"]) == (3, "slower", "mean")
+    assert (row["mean.verdict"], row["median.verdict"], row["median.change"]) == ("slower", "same", 0)
+    assert (row["mean.change"], row["compare.note"]) == (pytest.approx(2 / 3), "same by its median, slower by its mean")
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "code", "verdict", "note"),
+    [
+        (timed(*ONE_IN_THREE), STEADY, 4, "inconclusive", "-40.0 %"),
+        (STEADY, timed(*ONE_IN_THREE, slow=range(8)), 4, "inconclusive", "+63.3 %"),
+        (timed(*ONE_IN_THREE, slow=range(5)), timed(*ONE_IN_THREE, slow=range(9)), 0, "same", None),
+    ],
+    ids=["fewer slow calls", "a mean that may have grown", "within the threshold"],
+)
+def test_an_unsure_mean_keeps_a_case_from_being_the_same_but_within_the_threshold(tmp_path, base, new, code, verdict, note):
+    found, row = row_of(tmp_path, base, new, "--strict")
+    assert (found, row["compare.verdict"], row["mean.verdict"], row["median.verdict"]) == (code, verdict, "inconclusive", "same")
+    assert row["compare.note"] == (note and EXCLUDED.format(note))
+    if base is STEADY:
+        assert row["mean.p_holm"] > 0.05
+
+
+@pytest.mark.parametrize("times", [1, 14])
+def test_an_a_b_shows_every_third_call_too(tmp_path, times):
+    sides = [replace(each, side=side) for side, calls in (("a", (1, 1, 1)), ("b", ONE_IN_THREE)) for each in timed(*calls, times=times)]
+    made_up.write(tmp_path / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
+    done = front_door.in_process(tmp_path, "compare", "--by", "run", "ab.jsonl")
+    assert (done.code, done.out.splitlines()[-1]) == (3, "1 slower; exit 3")
+    assert "+66.7 %  +65.0…+68.4 %" in done.out
+
+
+def test_a_file_of_more_blocks_has_no_other_mean(tmp_path):
+    # One call of ten is slow: hardly one of three, and four of forty.
+    many = timed(1, 1, 1, 1, 1, 3, 1, 1, 1, 1, times=4)
+    few = [replace(each, samples=replace(each.samples, block_s=each.samples.block_s[:3])) for each in many]
+    assert [row_of(tmp_path, *files)[1]["compare.verdict"] for files in ((few, many), (many, few))] == ["same"] * 2
+
+
+def test_a_row_says_how_much_its_slow_calls_take(tmp_path):
+    made_up.write(tmp_path / "run.jsonl", timed(*ONE_IN_THREE))
+    done = front_door.in_process(tmp_path, "show", "run.jsonl")
+    assert "tail +66.7 %" in done.out
+    assert "\ntail: some calls take far longer than the median; --topic details has which\n" in done.out
+    (row,) = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "json").out)
+    assert (row["flag.tail"], row["time.mean_s"] / row["time.median_s"]) == (True, pytest.approx(5 / 3))
+    assert row["rate.items_per_s"] == pytest.approx(8 / row["time.median_s"], rel=1e-12)
