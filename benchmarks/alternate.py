@@ -79,28 +79,28 @@ def watch(
 ) -> Watched:
     """Run a command, hand on each line of one of its streams with the seconds since its start, and sample its memory.
 
-    Raises SystemExit with the last it said on stderr if it fails.
+    Raises SystemExit with the end of its stderr if it fails.
     """
     with tempfile.TemporaryFile("w+") as other:
         started = time.perf_counter()
         out, err = (subprocess.PIPE if stream == name else other for name in ("stdout", "stderr"))
         with subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=err, text=True) as process:
             memory = _MemoryWatch(process.pid, every_s)
-            said = ""
-            for said in process.stdout or process.stderr or ():
-                on_line(time.perf_counter() - started, said.rstrip("\n"))
+            line = ""
+            for line in process.stdout or process.stderr or ():
+                on_line(time.perf_counter() - started, line.rstrip("\n"))
             process.wait()
             seconds = time.perf_counter() - started
             peak_bytes = memory.stop()
         if process.returncode:
             other.seek(0)
-            last = other.read()[-2000:] if stream == "stdout" else said
+            last = other.read()[-2000:] if stream == "stdout" else line
             raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {last}")
     return Watched(seconds, peak_bytes)
 
 
 class _MemoryWatch(threading.Thread):
-    """Adds up the memory of a process and its descendants at intervals; a page that they share counts once where the system tells."""
+    """Adds up the memory of a process and its descendants at intervals; a page that they share counts once where the system says which."""
 
     def __init__(self, pid: int, every_s: float) -> None:
         super().__init__(daemon=True)

@@ -107,9 +107,9 @@ def _needs_cuda(do: Callable[[Check], Seen | None]) -> Callable[[Check], Seen | 
 
 def _import(check: Check) -> Seen | None:
     began = check.clock()
-    code, said = check.run(["-c", "import torch; print(torch.__version__, torch.accelerator.is_available())"], "import")
+    code, output = check.run(["-c", "import torch; print(torch.__version__, torch.accelerator.is_available())"], "import")
     if code:
-        return None if code == STOPPED else Seen(False, f"import torch ended with {code}: {_last(said)}")
+        return None if code == STOPPED else Seen(False, f"import torch ended with {code}: {_last(output)}")
     return Seen(True, f"{check.hello_s:.1f} s with the devices, when this call began, then {check.clock() - began:.1f} s")
 
 
@@ -130,11 +130,11 @@ def _facts(check: Check) -> Seen | None:
 
 @_needs_cuda
 def _graph(check: Check) -> Seen | None:
-    code, said = check.run(["-m", "benchmarks.card_workloads", check.id], "graph")
+    code, output = check.run(["-m", "benchmarks.card_workloads", check.id], "graph")
     if code == STOPPED:
         return None
     with suppress(ValueError, KeyError):
-        found = json.loads(_last(said))
+        found = json.loads(_last(output))
         return Seen(bool(found["held"]), str(found["seen"]))
     return Seen(False, f"ended with {code}, see graph.txt and stderr")
 
@@ -216,10 +216,10 @@ def _answers(*names: str, topic: str = "") -> Callable[[Check], Seen | None]:
 
     def do(check: Check) -> Seen | None:
         paths = [str(path) for name in names if (path := check.folder / f"{name}.jsonl").exists()]
-        code, said = check.run(["-m", "dlbench", "show", *paths, "--topic", "all", "--format", "json"], f"answers-{names[-1]}")
+        code, output = check.run(["-m", "dlbench", "show", *paths, "--topic", "all", "--format", "json"], f"answers-{names[-1]}")
         if code:
             return None if code == STOPPED else Seen(False, f"dlbench show ended with {code}, see stderr")
-        asked = json.loads(said)["answers"]
+        asked = json.loads(output)["answers"]
         found = {each["question"]["topic"]: each["sentences"] for each in asked if each["kind"] == "answer"}
         if topic:
             return Seen(topic in found, (found.get(topic) or ["not answered"])[0])
@@ -238,16 +238,16 @@ def _report(check: Check) -> Seen | None:
 
 
 def _doctor(check: Check) -> Seen | None:
-    code, said = check.run(["-m", "dlbench", "doctor", "--device", check.id], "doctor")
-    return None if code == STOPPED else Seen(code == 0, f"ended with {code}: {_last(said)}")
+    code, output = check.run(["-m", "dlbench", "doctor", "--device", check.id], "doctor")
+    return None if code == STOPPED else Seen(code == 0, f"ended with {code}: {_last(output)}")
 
 
 def _ab(check: Check) -> Seen | None:
     path = check.folder / "ab.jsonl"
     path.unlink(missing_ok=True)  # an A/B is not gone on with
     words = ["quick", "--b", "same", "-k", "matmul[n=1024", "--device", check.id, "--rounds", "7"]
-    code, said = check.run(["-m", "dlbench", "ab", *words, "-o", str(path)], "ab")
-    return None if code == STOPPED else Seen(code in (ExitCode.OK, ExitCode.UNDECIDABLE), f"ended with {code}: {_last(said)}")
+    code, output = check.run(["-m", "dlbench", "ab", *words, "-o", str(path)], "ab")
+    return None if code == STOPPED else Seen(code in (ExitCode.OK, ExitCode.UNDECIDABLE), f"ended with {code}: {_last(output)}")
 
 
 def _last(text: str) -> str:

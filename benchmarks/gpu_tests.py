@@ -103,6 +103,6 @@ def passed_in(report: Path) -> Sequence[str]:
         cases = list(ET.parse(report).iter("testcase"))  # noqa: S314  # pytest has just written it
     except (OSError, ET.ParseError):
         return ()
-    # One that was interrupted stands there without its name.
+    # One that was interrupted is listed without its name.
     good = [each for each in cases if "classname" in each.attrib and not any(each.find(how) is not None for how in _OTHERWISE)]
     return [f"{each.attrib['classname'].replace('.', '/')}.py::{each.attrib['name']}" for each in good]

@@ -1,4 +1,4 @@
-"""What ``dlbench --help`` takes, beside a bare click and rich program's."""
+"""Time of ``dlbench --help``, in turns with a program of nothing but click and rich."""
 
 import argparse
 import statistics
@@ -44,10 +44,10 @@ def _help_seconds(module: str) -> float:
 
 
 def _imported_by_help() -> set[str]:
-    """Return the modules that Python itself says it imported: the last column of -X importtime."""
+    """Return the modules that Python lists as imported: the last column of -X importtime."""
     command = python("-X", "importtime", "-m", "dlbench", "--help")
-    said = subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stderr
-    return {line.rpartition("|")[2].strip() for line in said.splitlines() if line.startswith("import time:")}
+    listed = subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stderr
+    return {line.rpartition("|")[2].strip() for line in listed.splitlines() if line.startswith("import time:")}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ FIGHTS_EVERY = 10
 def changed(device: torch.device, *, program: Literal["matmul", "conv2d"]) -> Work:
     """Run a program, and what the environment adds to it."""
     run, percent, fights = _program(program, device), int(os.environ.get(SLOWER, "0")), bool(os.environ.get(FIGHTING))
-    beside = ThreadPoolExecutor(1)
+    other_thread = ThreadPoolExecutor(1)
     burnt = torch.randn(512, 512)
     calls = 0
 
@@ -28,7 +28,7 @@ def changed(device: torch.device, *, program: Literal["matmul", "conv2d"]) -> Wo
         nonlocal calls
         calls += 1
         started = perf_counter_ns()
-        spinning = beside.submit(_spin, burnt, run) if fights and calls % FIGHTS_EVERY == 0 else None
+        spinning = other_thread.submit(_spin, burnt, run) if fights and calls % FIGHTS_EVERY == 0 else None
         run()
         if spinning:
             spinning.result()

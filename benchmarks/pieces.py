@@ -123,7 +123,7 @@ class Standing:
 
 
 def standing(plan: Planned, files: Sequence[RunFile], rounds: int, start_s: float) -> Standing:
-    """Return how a piece stands, by the rounds measured so far, else by its policy; ``start_s``: of a process with an accelerator."""
+    """Return the state of a piece, by the rounds measured so far, else by its policy; ``start_s``: of a process with an accelerator."""
     file = min(files, key=lambda each: measurements_left(each, rounds), default=None)
     count = len(plan.cases) if file is None else int(file.header["planned"]["count"])
     left = count * rounds if file is None else measurements_left(file, rounds)

@@ -47,7 +47,7 @@ def process(blocks: Sequence[float]) -> Process:
 
 
 Side = Sequence[Process]
-"""The processes that one side of a comparison stands on."""
+"""The processes that one side of a comparison was measured in."""
 Suite = Mapping[str, Side]
 """Programs that were measured in the same rounds; every side has a process a round."""
 

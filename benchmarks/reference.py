@@ -55,7 +55,7 @@ LEAST_S = 5.0
 """Less than this is no limit that a command could keep."""
 TESTS = "gpu tests"
 _ENDING = (ExitCode.INTERRUPTED, ExitCode.DEVICE_ABSENT, ExitCode.DEVICE_FAULT)
-"""Codes after which no later piece is begun: each would only start, to end the same way."""
+"""Codes after which no later piece is begun: each would start and end alike."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Plan:
         return min(FEWEST_ROUNDS, self.rounds)
 
     def steps(self) -> Iterator[tuple[Piece | None, int]]:
-        """Yield each piece with the rounds that it is to have then, in order; None stands for the tests."""
+        """Yield each piece with the rounds that it is to have then, in order; None means the tests."""
         yield from ((piece, self.first_rounds) for piece in self.short)
         if self.tests:
             yield None, 0
@@ -202,7 +202,7 @@ def _measure(
         if limit_s < LEAST_S:
             break
         code = command(_arguments(piece, rounds, plan, path), limit_s)
-        if path is not new and code == ExitCode.USAGE:  # the machine or its software has changed, as it has just said
+        if path is not new and code == ExitCode.USAGE:  # the machine or its software has changed
             refused.add(path)
             continue
         ended = "" if code == 0 else ", stopped at its limit" if code == STOPPED else f", ended with {code}"
@@ -228,12 +228,12 @@ def _what_is_left(plan: Plan, name: str) -> str:
     try:
         if len(piece.files_in(plan.folder)) == 1:
             return "everything"
-        stands = plan.standing(piece, plan.rounds)
+        state = plan.standing(piece, plan.rounds)
     except DlbenchError as error:
         return f"unknown, as {error}"
-    if not stands.left:
+    if not state.left:
         return ""
-    return f"{stands.left} of {stands.cases * plan.rounds} measurements ({stands.cases} cases, {plan.rounds} rounds)"
+    return f"{state.left} of {state.cases * plan.rounds} measurements ({state.cases} cases, {plan.rounds} rounds)"
 
 
 def forecast(plan: Plan, left_s: float) -> str:

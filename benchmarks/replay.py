@@ -300,7 +300,7 @@ def _table(columns: Mapping[str, Callable[[Any], str]], found: Sequence[Mapping[
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Replay all deciders on the recordings given, and print what they said."""
+    """Replay all deciders on the recordings given, and print their verdicts."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replay", description=__doc__.partition("\n")[0])
     parser.add_argument("recording", type=Path, nargs="+", help="result files of many rounds: .jsonl, .jsonl.xz or .jsonl.gz")
     parser.add_argument("--deals", type=int, default=DEALS, help=f"of rounds to sides, where chance deals them (default: {DEALS})")

@@ -1,4 +1,4 @@
-"""BERT and GPT-2 of dlbench beside those of transformers, with the same weights: how far outputs and gradients are apart in fp64."""
+"""Distance in fp64 of outputs and gradients between dlbench's BERT and GPT-2 and those of transformers with the same weights."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -51,20 +51,20 @@ def _bert() -> Apart:
         }
     inputs, targets = language_models.draw_pretraining(BATCH, SEQ)
     ids, sentences, places = inputs
-    labels = torch.full_like(ids, -100).scatter(1, places, targets[0])  # -100: no word to be told
+    labels = torch.full_like(ids, -100).scatter(1, places, targets[0])  # -100: no word to predict
     output = theirs(input_ids=ids, token_type_ids=sentences, labels=labels, next_sentence_label=targets[1])
     encoded = theirs.bert(input_ids=ids, token_type_ids=sentences)
     words = output.prediction_logits.gather(1, places[..., None].expand(-1, -1, language_models.BERT_VOCABULARY))
     found = [words, output.seq_relationship_logits, encoded.last_hidden_state, encoded.pooler_output]
     ours = copied(language_models.Bert(), theirs, modules)
-    told = ours(*inputs)
+    predicted = ours(*inputs)
     return compared(
         "bert_base",
         ours,
         theirs,
         modules,
-        (language_models.pretraining_loss(told, inputs, targets), output.loss),
-        [*told, *ours(*inputs[:2])],
+        (language_models.pretraining_loss(predicted, inputs, targets), output.loss),
+        [*predicted, *ours(*inputs[:2])],
         found,
     )
 

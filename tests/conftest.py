@@ -35,6 +35,8 @@ os.environ.pop("COLUMNS", None)  # the workers of pytest-xdist have a width, whi
 
 SLOW = ("cli", "benchmarks", "workloads", "kit")
 """Folders whose tests start processes."""
+COLLECTED: list[str] = []
+"""The names of all tests, those that are deselected, too."""
 
 
 @pytest.fixture(autouse=True)
@@ -83,18 +85,21 @@ def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its kind, and begin with the files that take long, so that at the end no worker is alone with one."""
+    COLLECTED[:] = [item.nodeid for item in items]
     for item in items:
         item.add_marker(_kind_of(item))
     items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in SLOW)
 
 
 def _kind_of(item: pytest.Item) -> str:
-    """``real`` stands in the test file, the others show themselves; see CONTRIBUTING.md."""
+    """``real`` is a mark in the test file, the others show by what they use; see CONTRIBUTING.md."""
     if item.get_closest_marker("real"):
         return "real"
     if "snapshot" in getattr(item, "fixturenames", ()):
         return "snapshot"
-    return "front_door" if hasattr(getattr(item, "module", None), "front_door") else "exact"
+    names = vars(item.module) if isinstance(item, pytest.Function) else {}
+    by_command = "front_door" in names or any(getattr(each, "__module__", None) == "front_door" for each in names.values())
+    return "front_door" if by_command or item.get_closest_marker("front_door") else "exact"
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -115,6 +120,12 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     give_scratch(str(tmp_path_factory.mktemp("scratch")))
     yield
     give_scratch(None)
+
+
+@pytest.fixture
+def collected() -> list[str]:
+    """The names of all tests that this process found."""
+    return COLLECTED
 
 
 @pytest.fixture

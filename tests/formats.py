@@ -19,17 +19,7 @@ FP32 = (0.62, 0.61, 0.63, 0.60, 0.64, 0.62)
 CONVERGENCE = model.declaration_to_json(
     Declaration(
         values=(
-            Value(
-                "accuracy",
-                Unit.FRACTION,
-                "higher",
-                series=True,
-                points=SEEDS,
-                role="seed_accuracy",
-                margin=0.01,
-                paired=True,
-                meaning="at its end",
-            ),
+            Value("accuracy", Unit.FRACTION, "higher", "at its end", True, points=SEEDS, role="seed_accuracy", margin=0.01, paired=True),
             Value("loss", Unit.NUMBER, "lower", series=True, points=SEEDS, role="seed_loss"),
             Value("diverged", Unit.COUNT, "lower", series=True, points=SEEDS, role="seed_diverged"),
             Value("curve", Unit.NUMBER, "lower", series=True, role="loss_curve"),
@@ -39,15 +29,11 @@ CONVERGENCE = model.declaration_to_json(
         parameters={"format": {"format": "fp32"}},
     )
 )
-MATMUL = model.declaration_to_json(
-    Declaration(
-        values=tuple(
-            Value(role, Unit.FRACTION, "lower", series=True, points=OPERANDS, role=role)  # type: ignore[arg-type]  # each is a role
-            for role in ("error", "product_error")
-        ),
-        parameters={"n": {"sweep": ""}},
-    )
+ERRORS = (
+    Value("error", Unit.FRACTION, "lower", series=True, points=OPERANDS, role="error"),
+    Value("product_error", Unit.FRACTION, "lower", series=True, points=OPERANDS, role="product_error"),
 )
+MATMUL = model.declaration_to_json(Declaration(values=ERRORS, parameters={"n": {"sweep": ""}}))
 DECLARED: Mapping[str, Any] = {"convergence": CONVERGENCE, "matmul": MATMUL}
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -95,6 +95,15 @@ def dlbench(*arguments: str, cwd: Path, **options: Any) -> Done:
     return Done(process.returncode, out, err)
 
 
+def run(
+    folder: Path, *arguments: str, code: int = 0, by: Callable[..., Done] = dlbench, **options: Any
+) -> tuple[Done, list[dict[str, Any]]]:
+    """Measure into ``o.jsonl`` to the end, which is to be that one; return it and the measurements."""
+    done = by("run", *arguments, "-o", "o.jsonl", cwd=folder, **options)
+    assert done.code == code, done.err
+    return done, measurements(folder / "o.jsonl") if (folder / "o.jsonl").exists() else []
+
+
 def under_titles(texts: Mapping[str, str]) -> str:
     """Texts as one, each under its title, without blanks at the ends of lines."""
     lines = [line.rstrip() for title, text in texts.items() for line in (f"=== {title} ===", *text.splitlines())]
@@ -136,6 +145,23 @@ def in_process(folder: Path, *arguments: str, columns: int | None = None, lines:
         said.append(stream.detach().getvalue().decode())
     assert ended.value.code != ExitCode.INTERNAL, said[1]
     return Done(ended.value.code, *said)
+
+
+def compared(
+    folder: Path, base: Sequence[Any], new: Sequence[Any], *arguments: str, new_options: Mapping[str, Any] | None = None, **options: Any
+) -> Done:
+    """What ``compare`` says of two files with these made-up measurements, whose headers say this."""
+    import made_up
+
+    for name, measured, more in (("base", base, options), ("new", new, options if new_options is None else new_options)):
+        (folder / f"{name}.jsonl").unlink(missing_ok=True)
+        made_up.write(folder / f"{name}.jsonl", measured, **more)
+    return in_process(folder, "compare", "base.jsonl", "new.jsonl", *arguments)
+
+
+def verdicts(done: Done) -> dict[str, dict[str, Any]]:
+    """The rows of a comparison that was written as JSON, by the name of their case."""
+    return {row["compare.case"]: row for row in json.loads(done.out)}
 
 
 def suite(folder: Path, *benches: str, head: str = HASTY, name: str = "mine") -> str:

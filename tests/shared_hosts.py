@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 from unittest import mock
 
 import front_door
@@ -51,21 +52,16 @@ class Lent:
 
     def send(self, request: Request) -> None:
         # The command's folder is not the process's. What the process itself imports would stay for the next test.
-        plugins = (
-            ()
-            if isinstance(request, PrepareRequest)
-            else tuple(str(path.resolve()) if (path := Path(each)).is_file() else each for each in request.plugins)
-        )
+        files = {each: str(Path(each).resolve()) for each in request.plugins if Path(each).is_file()}
+        plugins = () if isinstance(request, PrepareRequest) else tuple(files.get(each, each) for each in request.plugins)
         self._process.send(replace(request, plugins=plugins))
 
     def answer(self, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None) -> RequestOutcome:
         return self._process.answer(deadline_s, run_ends, window)
 
-    def ask(
-        self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None
-    ) -> RequestOutcome:
+    def ask(self, request: Request, *limits: Any, **more: Any) -> RequestOutcome:
         self.send(request)
-        return self.answer(deadline_s, run_ends, window)
+        return self.answer(*limits, **more)
 
     def end(self) -> None:
         """Leave it to the next command."""
@@ -90,3 +86,8 @@ def end_all() -> None:
     """End the shared processes."""
     while _STARTED:
         _STARTED.popitem()[1].end()
+
+
+def run(folder: Path, *arguments: str, code: int = 0, **options: Any) -> tuple[front_door.Done, list[dict[str, Any]]]:
+    """Measure to the end as `front_door.run` does."""
+    return front_door.run(folder, *arguments, code=code, by=dlbench, **options)

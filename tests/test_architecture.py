@@ -5,6 +5,7 @@ import itertools
 import re
 import sys
 from dataclasses import fields
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dlbench.core.measurement import Measurement
 from dlbench.core.precision import PRECISIONS
 
 PACKAGE = Path(__file__).parent.parent / "dlbench"
+
 
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours. A star stands for all others of
 # the room, which take part by being there and do not import each other.
@@ -84,11 +86,7 @@ DOORS = {
     "torchcodec": ("dlbench.workloads.preprocess",),
     "pandas": ("dlbench.analysis",),
     "pynvml": ("dlbench.harness.probe.nvml",),
-    "psutil": (
-        "dlbench.harness.probe.processor",
-        "dlbench.harness.probe.programs",
-        "dlbench.harness.probe.fingerprint",
-    ),
+    "psutil": ("dlbench.harness.probe.processor", "dlbench.harness.probe.programs", "dlbench.harness.probe.fingerprint"),
     "rich": ("dlbench.analysis.report.screen", "dlbench.analysis.report.terminal", "dlbench.cli"),
     "vl_convert": ("dlbench.analysis.report.chart",),
     "jinja2": ("dlbench.analysis.report.page",),
@@ -96,104 +94,103 @@ DOORS = {
 }
 
 
-def modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = ("dlbench", *path.relative_to(PACKAGE).with_suffix("").parts)
-        yield ".".join(part for part in parts if part != "__init__"), ast.parse(path.read_text())
+@cache
+def trees():
+    """Each module of the package, taken apart."""
+    paths = {path.relative_to(PACKAGE).with_suffix("").parts: path for path in sorted(PACKAGE.rglob("*.py"))}
+    return {
+        ".".join(part for part in ("dlbench", *parts) if part != "__init__"): ast.parse(path.read_text()) for parts, path in paths.items()
+    }
 
 
-def type_checking_only(tree):
-    """Imports under ``if TYPE_CHECKING`` never happen when the program runs."""
-    guarded = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    return {id(inner) for node in guarded for each in node.body for inner in ast.walk(each)}
+@cache
+def nodes(module):
+    return list(ast.walk(trees()[module]))
 
 
-def imports(tree, types=False):
-    """Yield what a module imports when the program runs, at the top or inside a function, by full name; with ``types`` for those, too."""
-    skipped = set() if types else type_checking_only(tree)
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+@cache
+def imports(module, types=False):
+    """What a module imports when the program runs, at the top or inside a function, by full name; with ``types`` for those, too.
+
+    Imports under ``if TYPE_CHECKING`` never happen when the program runs.
+    """
+    found = set()
+    branches = [node for node in nodes(module) if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and not types]
+    guarded = [node for node in branches if node.test.id == "TYPE_CHECKING"]
+    skipped = {id(inner) for node in guarded for each in node.body for inner in ast.walk(each)}
+    for node in nodes(module):
+        if isinstance(node, ast.Import) and id(node) not in skipped:
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and id(node) not in skipped:
             assert node.level == 0, "imports are absolute"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from names if node.module.startswith("dlbench") else [node.module]
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names if node.module.startswith("dlbench") else {node.module}
+    return found
 
 
 def ours(name):
     """The module of ours that an imported name stands in: ``dlbench.core.errors.UsageError`` is in ``dlbench.core.errors``."""
-    known = {module for module, _ in MODULES}
-    while name not in known:
+    while name not in trees():
         name = name.rpartition(".")[0]
     return name
 
 
-MODULES = list(modules())
+def imported_of_ours(module, types=False):
+    return {ours(name) for name in imports(module, types) if name.split(".")[0] == "dlbench"}
 
 
 def within(module, places):
     return any(module == place or module.startswith(f"{place}.") for place in places)
 
 
-@pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
-def test_a_module_imports_only_what_stands_below_it(module, tree):
-    found = {ours(name) for name in imports(tree) if name.split(".")[0] == "dlbench"}
-    if module in ORDER:
-        below = {each for group in itertools.takewhile(lambda group: module not in group, GROUPS) for each in group}
-        allowed = {each for each in below if not (module.startswith("dlbench.analysis") and each.startswith("dlbench.harness"))}
-    elif within(module, AUTHORS):
-        # Of the rest they know the façade alone, whose names are no modules.
-        floor = next(floor for floor, place in enumerate(AUTHORS) if within(module, (place,)))
-        allowed = {"dlbench"} | {each for each, _ in MODULES if within(each, AUTHORS[: floor + 1])}
-    else:
-        return  # the package, its main module, cli and testing stand on top of everything
-    assert found <= allowed, f"{module} must not import {sorted(found - allowed)}"
+def test_a_module_imports_only_what_stands_below_it():
+    """The package, its main module, cli and testing are on top of everything."""
+    for module in trees():
+        if module in ORDER:
+            below = {each for group in itertools.takewhile(lambda group, module=module: module not in group, GROUPS) for each in group}
+            allowed = {each for each in below if not (module.startswith("dlbench.analysis") and each.startswith("dlbench.harness"))}
+        elif within(module, AUTHORS):
+            # Of the rest they know the façade alone, whose names are no modules.
+            floor = next(floor for floor, place in enumerate(AUTHORS) if within(module, (place,)))
+            allowed = {"dlbench"} | {each for each in trees() if within(each, AUTHORS[: floor + 1])}
+        else:
+            continue
+        assert imported_of_ours(module) <= allowed, f"{module} must not import {sorted(imported_of_ours(module) - allowed)}"
 
 
 @pytest.mark.parametrize("home", [lambda module: module, lambda module: module.rpartition(".")[0]], ids=["modules", "folders"])
 def test_no_imports_go_round_in_a_circle(home):
     """Those for types count, too. The façade apart: it offers what stands below those that import it."""
-    packages = {module.rpartition(".")[0] for module, _ in MODULES}
-    place = {module: module if module in packages and home(module) != module else home(module) for module, _ in MODULES}
+    packages = {module.rpartition(".")[0] for module in trees()}
+    place = {module: module if module in packages and home(module) != module else home(module) for module in trees()}
     graph = {each: set() for each in place.values()}
-    for module, tree in MODULES:
-        found = {place[ours(name)] for name in imports(tree, types=True) if name.split(".")[0] == "dlbench"}
-        graph[place[module]] |= found - {place[module], "dlbench"}
+    for module in trees():
+        graph[place[module]] |= {place[each] for each in imported_of_ours(module, types=True)} - {place[module], "dlbench"}
     TopologicalSorter(graph).prepare()
 
 
-@pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
-def test_no_command_is_imported_by_another_module(module, tree):
+def test_no_command_is_imported_by_another_module():
     """The command line imports each when it is called, by name; what commands share stands beside them."""
-    found = {ours(name) for name in imports(tree) if name.startswith("dlbench.")}
-    assert not [each for each in found if within(each, ("dlbench.cli.commands",))]
+    assert [module for module in trees() if any(within(each, ("dlbench.cli.commands",)) for each in imported_of_ours(module))] == []
 
 
-@pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
-def test_each_outside_library_has_one_door(module, tree):
-    for name in imports(tree):
-        library = name.split(".")[0]
-        if library == "dlbench" or library in sys.stdlib_module_names:
-            continue
-        assert within(module, DOORS.get(library, ())), f"{module} must not import {library}"
+def test_each_outside_library_has_one_door():
+    for module in trees():
+        libraries = {name.split(".")[0] for name in imports(module)} - {"dlbench"} - sys.stdlib_module_names
+        assert [name for name in libraries if not within(module, DOORS.get(name, ()))] == [], module
 
 
 def test_the_measuring_process_needs_torch_and_the_standard_library_only():
-    trees, seen = dict(MODULES), set()
+    seen, outside = set(), set()
     # The package is loaded by its path and the workloads by name; what is imported for types alone is not there when it runs.
-    pending = ["dlbench", "dlbench.harness.worker.serving.main", *(name for name in trees if within(name, AUTHORS))]
+    pending = ["dlbench", "dlbench.harness.worker.serving.main", *(name for name in trees() if within(name, AUTHORS))]
     homes = {f"dlbench.{name}": home for home, names in dlbench._HOMES.items() for name in names.split()}
-    outside = set()
     while pending:
-        module = pending.pop()
-        if module in seen:
-            continue
-        seen.add(module)
-        found = set(imports(trees[module]))
-        pending += [homes.get(name) or ours(name) for name in found if name.startswith("dlbench")]
-        outside |= {name.split(".")[0] for name in found if not name.startswith("dlbench")} - sys.stdlib_module_names
+        if (module := pending.pop()) not in seen:
+            seen.add(module)
+            found = imports(module)
+            pending += [homes.get(name) or ours(name) for name in found if name.startswith("dlbench")]
+            outside |= {name.split(".")[0] for name in found if not name.startswith("dlbench")} - sys.stdlib_module_names
     # NumPy is measured; Triton is for CUDA, the others decode. What lacks one of them says so.
     assert outside == {"torch", "numpy", "triton", "PIL", "torchcodec"}
     assert not [module for module in seen if within(module, ("dlbench.cli", "dlbench.analysis", "dlbench.core.rows"))]
@@ -202,18 +199,14 @@ def test_the_measuring_process_needs_torch_and_the_standard_library_only():
 def test_every_module_has_its_place():
     packages = {".".join(f"dlbench.{room}".split(".")[:depth]) for room in ROOMS for depth in range(1, 5)}
     placed = {*ORDER, *packages, "dlbench.__main__", "dlbench.testing"}
-    there = {module for module, _ in MODULES}
-    homeless = {module for module in there - placed if not within(module, ("dlbench.cli", *AUTHORS))}
-    assert homeless == set()
-    assert set(ORDER) <= there
+    assert {module for module in trees().keys() - placed if not within(module, ("dlbench.cli", *AUTHORS))} == set()
+    assert set(ORDER) <= trees().keys()
 
 
-@pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
-def test_only_the_command_line_prints_and_exits(module, tree):
-    if within(module, ("dlbench.cli", "dlbench.__main__")):
-        return
-    calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    assert not {"print", "sys.exit", "exit", "click.echo"} & set(calls)
+def test_only_the_command_line_prints_and_exits():
+    for module in trees():
+        calls = {ast.unparse(node.func) for node in nodes(module) if isinstance(node, ast.Call)}
+        assert within(module, ("dlbench.cli", "dlbench.__main__")) or not {"print", "sys.exit", "exit", "click.echo"} & calls, module
 
 
 # What gradients travel as is the choice that torch's communication hooks give, and no list of precisions; formats that trainings are
@@ -221,54 +214,41 @@ def test_only_the_command_line_prints_and_exits(module, tree):
 NAMES_PRECISIONS = ("dlbench.core.precision", "dlbench.workloads.parallel.data_parallel", "dlbench.kit.formats")
 
 
-@pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
-def test_one_module_lists_the_precisions(module, tree):
+def test_one_module_lists_the_precisions():
     """Each of the others names one at most: a default, or the one it is about."""
-    named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & PRECISIONS.keys()
-    assert len(named) < 2 or module in NAMES_PRECISIONS, f"{module} lists {sorted(named)}; dlbench.core.precision is the one table"
-
-
-def registered_names():
-    """The names of dlbench's own workloads: the functions that ``@workload(…)`` stands above."""
-    functions = [node for module, tree in MODULES if within(module, ("dlbench.workloads",)) for node in tree.body]
-    decorated = [node for node in functions if isinstance(node, ast.FunctionDef) and node.decorator_list]
-    return {node.name for node in decorated if ast.unparse(node.decorator_list[0]).startswith("workload(")}
-
-
-def texts_in(tree):
-    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    for module in trees():
+        named = {node.value for node in nodes(module) if isinstance(node, ast.Constant)} & PRECISIONS.keys()
+        assert len(named) < 2 or module in NAMES_PRECISIONS, f"{module} lists {sorted(named)}; dlbench.core.precision is the one table"
 
 
 def test_readers_know_a_workload_by_what_it_declares_and_never_by_its_name():
-    names = registered_names()
+    functions = [node for module, tree in trees().items() if within(module, ("dlbench.workloads",)) for node in tree.body]
+    decorated = [node for node in functions if isinstance(node, ast.FunctionDef) and node.decorator_list]
+    names = {node.name for node in decorated if ast.unparse(node.decorator_list[0]).startswith("workload(")}
     assert {"matmul", "collective", "data_parallel", "spin", "vectorised"} <= names
-    readers = [(module, tree) for module, tree in MODULES if within(module, ("dlbench.core", "dlbench.analysis"))]
     # A group of columns, transfer, and a kind of operation, elementwise, are called as workloads are.
-    of_others = {each.name for each in fields(Measurement)} | {each.short for each in KINDS.values()}
-    assert {module: found for module, tree in readers if (found := texts_in(tree) & names - of_others)} == {}
-    compared = [
-        f"{module}: {ast.unparse(node)}"
-        for module, tree in readers
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Compare)
-        and any(re.search(r"\bworkload\b\W*$", ast.unparse(each)) for each in (node.left, *node.comparators))
-        and any(isinstance(each, ast.Constant | ast.Tuple | ast.Set | ast.List) for each in (node.left, *node.comparators))
-    ]
-    assert compared == []
+    names -= {each.name for each in fields(Measurement)} | {each.short for each in KINDS.values()}
+    for module in trees():
+        if not within(module, ("dlbench.core", "dlbench.analysis")):
+            continue
+        assert {node.value for node in nodes(module) if isinstance(node, ast.Constant) and isinstance(node.value, str)} & names == set()
+        for node in nodes(module):
+            sides = (node.left, *node.comparators) if isinstance(node, ast.Compare) else ()
+            by_name = any(re.search(r"\bworkload\b\W*$", ast.unparse(each)) for each in sides)
+            constant = any(isinstance(each, ast.Constant | ast.Tuple | ast.Set | ast.List) for each in sides)
+            assert not (by_name and constant), f"{module}: {ast.unparse(node)}"
 
 
 def test_a_class_name_stands_for_one_thing():
-    names = [node.name for _, tree in MODULES for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    names = [node.name for module in trees() for node in nodes(module) if isinstance(node, ast.ClassDef)]
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_files_and_functions_stay_short(path):
-    text = path.read_text()
-    long = {
-        node.name: lines
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef)
-        and (lines := (node.end_lineno or 0) - node.lineno + 1) > (50 if node.name.endswith("_command") else 60)
-    }
-    assert (long, max(450, text.count("\n"))) == ({}, 450)
+def test_files_and_functions_stay_short():
+    """450 lines a file, 60 a function, 50 a command."""
+    assert [str(path) for path in PACKAGE.rglob("*.py") if path.read_text().count("\n") > 450] == []
+    for module in trees():
+        functions = [node for node in nodes(module) if isinstance(node, ast.FunctionDef)]
+        assert [each.name for each in functions if each.end_lineno - each.lineno >= (50 if each.name.endswith("_command") else 60)] == [], (
+            module
+        )

@@ -39,44 +39,30 @@ def test_overhead_covers_noop_and_each_spin(printed):
     assert [row[4] for row in table[1:]] == ["150 ns", "1.00 µs", "5.50 µs", "50.5 µs", "500 µs"]
 
 
-def test_agreement_pairs_in_fresh_processes(printed):
+def test_agreement_pairs_in_fresh_processes_and_compare_scale_compares_every_case(printed):
     arguments = ("--processes", "2", "--pairs", "2", "--seconds", "0.01", "--case", "matmul 256")
     table, _ = printed(agreement, *arguments)
-    assert [row[0] for row in table] == ["case", "matmul 256"]
-    assert table[1][2] == "4 in 2"
-
-
-def test_compare_scale_compares_every_case(printed):
+    assert ([row[0] for row in table], table[1][2]) == (["case", "matmul 256"], "4 in 2")
     table, _ = printed(compare_scale, "50", "100")
     assert [row[0] for row in table[1:]] == ["50", "100"]
 
 
-def test_turns_change_who_begins():
+def test_turns_change_who_begins_and_a_case_that_does_not_end_well_ends_the_benchmark():
     order = []
     pairs = alternate.alternate(lambda: order.append("a") or "a", lambda: order.append("b") or "b", 3)
-    assert order == ["a", "b", "b", "a", "a", "b"]
-    assert pairs == [("a", "b")] * 3
+    assert (order, pairs) == (["a", "b", "b", "a", "a", "b"], [("a", "b")] * 3)
+    with pytest.raises(SystemExit, match=r"^raises\[\]@cpu: failed: ValueError: the numbers do not add up$"):
+        alternate.run_cases([("raises", {})], alternate.Policy(rounds=1), (front_door.FAULTS,))
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_watched_command_hands_on_its_lines(stream):
+def test_a_watched_command_hands_on_its_lines_and_one_that_fails_is_quoted(stream):
     lines = []
     command = [sys.executable, "-c", f"import sys; print('one\\ntwo', file=sys.{stream})"]
     watched = alternate.watch(command, stream, lambda seconds, line: lines.append(line), every_s=0.01)
-    assert lines == ["one", "two"]
-    assert watched.seconds > 0
-
-
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_watched_command_that_fails_is_quoted(stream):
-    command = [sys.executable, "-c", "raise SystemExit('no such thing')"]
+    assert (lines, watched.seconds > 0) == (["one", "two"], True)
     with pytest.raises(SystemExit, match="ended with 1: no such thing"):
-        alternate.watch(command, stream, lambda seconds, line: None)
-
-
-def test_a_case_that_does_not_end_well_ends_the_benchmark():
-    with pytest.raises(SystemExit, match=r"^raises\[\]@cpu: failed: ValueError: the numbers do not add up$"):
-        alternate.run_cases([("raises", {})], alternate.Policy(rounds=1), (front_door.FAULTS,))
+        alternate.watch([sys.executable, "-c", "raise SystemExit('no such thing')"], stream, lambda seconds, line: None)
 
 
 def test_every_benchmark_of_the_page_is_there_and_started_by_a_test():

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,14 +42,8 @@ EAGER, TUNED, TOO_MUCH = (
 )
 WITH_CUDA = Measurement(case("cuda_files"), 0, Status.OK, values={"cuda_files": 2.0})
 WRONG = Measurement(case("noop"), 0, Status.FAILED, "wrong")
-MEASURED = {
-    "room": [FOUND],
-    "context": [Measurement(case("cuda_files"), 0, Status.OK, values={"cuda_files": 0.0})],
-    "autotune": [EAGER, TUNED],
-}
+MEASURED = {"room": [FOUND], "context": [replace(WITH_CUDA, values={"cuda_files": 0.0})], "autotune": [EAGER, TUNED]}
 """What the file of a step then has; of any other one good case."""
-
-
 REPORT = '<testsuites><testcase classname="tests.gpu.test_gpu" name="test_one"/></testsuites>'
 
 
@@ -57,8 +52,6 @@ class Commands:
 
     def __init__(self):
         self.now = 1000.0
-        self.hellos_s = []
-        """What the next processes that tell of the machine take."""
         self.torch = "2.11.0"
         self.calls = []
         self.took = {}
@@ -72,7 +65,7 @@ class Commands:
         seconds, code = self.took.get(path.stem, (10.0, 0))
         self.now += limit_s if seconds is None else seconds
         path.write_text(next((text for word, text in self.prints.items() if word in (*words, words[1].partition(" ")[0])), "done\n"))
-        if "run" in words and code != 2:
+        if "run" in words and code != 2 and "--resume" not in words:
             self._write(words, path)
         if "--junitxml" in words:
             Path(words[words.index("--junitxml") + 1]).write_text(REPORT)
@@ -81,19 +74,15 @@ class Commands:
         return code
 
     def _write(self, words, path):
-        if "--resume" in words:
-            return
         found = self.files.get(path.stem, [Measurement(case("noop"), number, Status.OK, values={"a": 1.0}) for number in range(7)])
         writer = ResultWriter.create(Path(words[-1]), {"planned": {"count": len({each.case.id for each in found})}})
-        for each in self.tries if path.stem == "room" else ():
-            writer.append(measurement_to_json(each, "try"))
-        for each in found:
-            writer.append(measurement_to_json(each))
+        records = [measurement_to_json(each, "try") for each in self.tries if path.stem == "room"]
+        for each in (*records, *map(measurement_to_json, found)):
+            writer.append(each)
         writer.close()
 
     def check(self, into, *arguments, devices=()):
         def ask():
-            self.now += self.hellos_s.pop(0) if self.hellos_s else 0
             found = scripted_card.hello(*devices)
             return found | {"versions": found["versions"] | {"torch": self.torch}}
 
@@ -106,44 +95,37 @@ def table(out):
     return {name: (held[0], held[1] if len(held) > 1 else "") for name, *held in rows if name in NAMES}
 
 
-@pytest.mark.usefixtures("no_gcc")
-def test_every_step_is_done_and_the_table_says_what_was_seen(tmp_path, capsys):
+def test_every_step_is_done_and_the_table_says_what_was_seen(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("benchmarks.check_steps.shutil.which", lambda name: None)
     commands = Commands()
     assert commands.check(tmp_path) == 0
     out = capsys.readouterr().out
     rows = table(out)
     assert list(rows) == NAMES
     assert {name: held for name, (held, _) in rows.items() if held != "yes"} == {"facts": "–"}
-    assert rows["a graph keeps its network"] == ("yes", "output moved by 0")
-    assert rows["no room is oom, AlexNet fits 2 GiB"][1] == "largest_batch[{'model': 'alexnet'}]@cuda:0: 40; 1 tries out of memory"
-    assert rows["peak of autotuning"][1] == "eager 100 B, autotuned 150 B"
-    assert rows["tests that need a card"][1] == "30 passed in 170 s"
-    assert rows["bottleneck over all"] == ("yes", "Arithmetic.")
-    assert rows["modes"] == ("yes", "1 ok")
-    assert "gcc unknown" in rows["facts"][1]
-    assert "go on with" not in out
+    seen = {
+        "a graph keeps its network": "output moved by 0",
+        "no room is oom, AlexNet fits 2 GiB": "largest_batch[{'model': 'alexnet'}]@cuda:0: 40; 1 tries out of memory",
+        "peak of autotuning": "eager 100 B, autotuned 150 B",
+        "tests that need a card": "30 passed in 170 s",
+        "bottleneck over all": "Arithmetic.",
+        "modes": "1 ok",
+    }
+    assert {name: rows[name][1] for name in seen} == seen
+    assert ("gcc unknown" in rows["facts"][1], "go on with" in out) == (True, False)
     by_name = {name: words for words, _, name in commands.calls}
     assert by_name["quick"][3:10] == ("quick", "--device", "cpu", "--device", "cuda:0", "--budget", "6m")
     assert by_name["modes"][3:9] == ("modes", "--device", "cuda:0", "--rounds", "2", "--budget")
     calls = len(commands.calls)
-    assert commands.check(tmp_path) == 0
-    assert len(commands.calls) == calls  # all of it is there
-
-
-@pytest.fixture
-def no_gcc(monkeypatch):
-    monkeypatch.setattr("benchmarks.check_steps.shutil.which", lambda name: None)
+    assert (commands.check(tmp_path), len(commands.calls)) == (0, calls)  # all of it is there
 
 
 def test_a_call_ends_in_nine_minutes_and_the_next_goes_on(tmp_path, capsys):
-    commands = Commands()
-    into = tmp_path / "a folder"
+    commands, into = Commands(), tmp_path / "a folder"
     commands.took = {"modes": (None, STOPPED)}
-    assert commands.check(into) == 0
+    assert (commands.check(into), commands.now <= 1000 + 540) == (0, True)
     out = capsys.readouterr().out
-    assert commands.now <= 1000 + 540
-    assert table(out)["modes"] == ("to come", "7:15 of 25:00 so far")
-    assert table(out)["doctor"] == ("to come", "")
+    assert (table(out)["modes"], table(out)["doctor"]) == (("to come", "7:15 of 25:00 so far"), ("to come", ""))
     assert shlex.split(out.rpartition("go on with: ")[2]) == [sys.executable, "-m", "benchmarks.gpu_check", "--into", str(into)]
     commands.calls.clear()
     commands.took = {}
@@ -153,11 +135,9 @@ def test_a_call_ends_in_nine_minutes_and_the_next_goes_on(tmp_path, capsys):
 
 
 def test_what_did_not_hold_is_done_again_with_another_torch_and_in_a_file_of_its_own(tmp_path, capsys):
-    commands = Commands()
+    commands, only = Commands(), ("--only", "starts no", "--only", "doctor")
     commands.files["context"] = [WITH_CUDA]
-    only = ("--only", "starts no", "--only", "doctor")
-    assert commands.check(tmp_path, *only) == 5
-    assert commands.check(tmp_path, *only) == 5
+    assert [commands.check(tmp_path, *only) for _ in range(2)] == [5, 5]
     assert [name for _, _, name in commands.calls] == ["context", "doctor"]  # with the same code it would end the same way
     assert commands.check(tmp_path, "--only", "doctor") == 0
     capsys.readouterr()
@@ -165,13 +145,11 @@ def test_what_did_not_hold_is_done_again_with_another_torch_and_in_a_file_of_its
     commands.torch, commands.files = "2.13.0", dict(MEASURED)
     assert commands.check(tmp_path, *only) == 0
     assert table(capsys.readouterr().out)["a CPU case starts no CUDA"] == ("yes", "0 files of CUDA open")
-    assert [name for _, _, name in commands.calls] == ["context"]
-    folder = tmp_path / "nvidia-h200"
-    assert "-o" in commands.calls[0][0]
-    assert '"cuda_files":2.0' in (folder / "context.jsonl.old").read_text()
+    ((words, _, name),) = commands.calls
+    assert (name, "-o" in words) == ("context", True)
+    assert '"cuda_files":2.0' in (tmp_path / "nvidia-h200" / "context.jsonl.old").read_text()
     commands.torch = "2.14.0"
-    assert commands.check(tmp_path, *only) == 0
-    assert len(commands.calls) == 1  # what held stays
+    assert (commands.check(tmp_path, *only), len(commands.calls)) == (0, 1)  # what held stays
 
 
 @pytest.mark.parametrize(
@@ -199,20 +177,13 @@ def test_what_does_not_hold_is_said_and_ends_with_five(tmp_path, capsys, step, c
     assert ("NO", True) in [(held, seen in what) for held, what in table(capsys.readouterr().out).values()]
 
 
-def test_on_a_cpu_what_only_a_card_can_show_is_left_out(tmp_path, capsys):
+def test_on_a_cpu_what_only_a_card_can_show_is_left_out_and_ctrl_c_keeps_what_was_seen(tmp_path, capsys):
     commands = Commands()
     assert commands.check(tmp_path, "--device", "cpu", "--only", "graph", devices=(scripted_card.CPU,)) == 0
-    assert table(capsys.readouterr().out) == {
-        "a graph keeps its network": ("–", "only a CUDA device can show it, and cpu is none"),
-    }
+    assert table(capsys.readouterr().out) == {"a graph keeps its network": ("–", "only a CUDA device can show it, and cpu is none")}
     assert commands.calls == []
-
-
-def test_ctrl_c_ends_it_and_what_was_seen_is_kept(tmp_path, capsys):
-    commands = Commands()
     commands.took = {"room": (5, 130)}
-    assert commands.check(tmp_path) == 130
+    assert commands.check(tmp_path / "card") == 130
     rows = table(capsys.readouterr().out)
-    assert rows["a graph keeps its network"][0] == "yes"
-    assert rows["no room is oom, AlexNet fits 2 GiB"][0] == "to come"
+    assert (rows["a graph keeps its network"][0], rows["no room is oom, AlexNet fits 2 GiB"][0]) == ("yes", "to come")
     assert commands.calls[-1][2] == "room"

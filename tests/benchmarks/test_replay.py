@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import made_up
 import pytest
-from front_door import ROOT, dlbench
+from front_door import ROOT, compared, verdicts
 
 from benchmarks import recordings, replay
 from dlbench.analysis.compare.judge import Verdict
@@ -38,16 +38,10 @@ def write(path, *measurements):
     return made_up.write(path, [each for some in measurements for each in some])
 
 
-def with_variants(path, rounds=60):
-    changes = [(percent, False) for percent in (0, 3, 5, 10)] + [(0, True)]
-    return write(
-        path,
-        *(
-            recorded(slowed(program, percent, tail), rounds, 1.1 if tail else 1 + percent / 100)
-            for program in PROGRAMS
-            for percent, tail in changes
-        ),
-    )
+def with_variants(path, rounds):
+    changes = [(0, False, 1.0), (3, False, 1.03), (5, False, 1.05), (10, False, 1.1), (0, True, 1.1)]
+    variants = [(slowed(program, percent, tail), factor) for program in PROGRAMS for percent, tail, factor in changes]
+    return write(path, *(recorded(case, rounds, factor) for case, factor in variants))
 
 
 def answer(capsys, *arguments):
@@ -57,73 +51,61 @@ def answer(capsys, *arguments):
 
 def test_what_is_equal_is_told_from_what_was_made_slower(tmp_path, capsys):
     found = answer(capsys, with_variants(tmp_path / "recording.jsonl", 52))
-    by_name = {row["decider"]: row for row in found["deciders"]}
-    gate = by_name[replay.GATE]
-    assert (gate["windows"], gate["separate"], gate["separate_suites"]) == (25, 1, 5)
-    assert (gate["case"], gate["suite"], gate["changed"]) == (0, 0, 0)
-    assert (gate["+10 %"], gate["tail"]) == (1, 1)
-    fixed = by_name["github-action-benchmark 200 %"]
+    gate, fixed = (
+        next(row for row in found["deciders"] if row["decider"] == name) for name in (replay.GATE, "github-action-benchmark 200 %")
+    )
+    names = ("windows", "separate", "separate_suites", "case", "suite", "changed", "+10 %", "tail")
+    assert [gate[name] for name in names] == [25, 1, 5, 0, 0, 0, 1, 1]
     assert (fixed["windows"], fixed["separate"], fixed["+10 %"]) == (51, 26, 0)
     assert [row["layout"] for row in found["coverage"]] == ["interleaved at random", "back to back", "6 minutes apart"]
     assert found["missing"] == []
 
 
-def test_it_says_the_same_every_time_and_of_a_compressed_file(tmp_path, capsys):
+def test_it_says_the_same_every_time_and_of_a_compressed_file_and_sides_are_programs_of_their_own(tmp_path, capsys):
     plain = with_variants(tmp_path / "recording.jsonl", 24)
     (tmp_path / "recording.jsonl.xz").write_bytes(lzma.compress(plain.read_bytes()))
     (tmp_path / "recording.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
     answers = [answer(capsys, f"{plain}{ending}") for ending in ("", "", ".xz", ".gz")]
     assert all(each == answers[0] for each in answers)
-
-
-def test_the_sides_of_a_run_are_programs_of_their_own(tmp_path):
     sides = [replace(each, side=side) for side in "ab" for each in recorded(made_up.case(), 14, seed=side)]
     assert len(recordings.read(write(tmp_path / "ab.jsonl", sides)).suites[recordings.UNCHANGED]) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
+def test_a_file_that_is_none_is_2_with_a_sentence(tmp_path, capsys):
+    no_header = "{}, line 1: no dlbench header; give a file that dlbench run wrote"
+    for name, content, sentence in (
         ("none.jsonl", None, "cannot read {}: No such file or directory"),
         ("none.jsonl.xz", None, "cannot read {}: [Errno 2] No such file or directory"),
-        ("text.jsonl", b"hello\n", "{}, line 1: no dlbench header; give a file that dlbench run wrote"),
-        ("text.jsonl.gz", gzip.compress(b"hello\n"), "{}, line 1: no dlbench header; give a file that dlbench run wrote"),
+        ("text.jsonl", b"hello\n", no_header),
+        ("text.jsonl.gz", gzip.compress(b"hello\n"), no_header),
         (
             "torn.jsonl.xz",
             lzma.compress(b"hello\n")[:20],
             "cannot read {}: Compressed file ended before the end-of-stream marker was reached",
         ),
         ("plain.jsonl.gz", b"hello\n", "cannot read {}: Not a gzipped file (b'he')"),
-    ],
-)
-def test_a_file_that_is_none_is_2_with_a_sentence(tmp_path, capsys, name, content, sentence):
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    assert replay.main([str(path)]) == 2
-    assert sentence.format(path) in capsys.readouterr().err
+    ):
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content)
+        assert replay.main([str(path)]) == 2
+        assert sentence.format(path) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_row_of_dlbench_is_what_compare_says(tmp_path, seed):
     # Across files, with their threshold of 10 %; the second program is 12 % slower or so, and one in three rounds of all is disturbed.
-    cases = [made_up.case("matmul", n=n) for n in (1, 2, 3)]
-    factors = (1.0, 1.12, 0.8)
-    sides = {
-        name: [
-            recorded(case, 10, factor if name == "new" else 1.0, sd=0.03, seed=f"{name}{seed}")
-            for case, factor in zip(cases, factors, strict=True)
-        ]
-        for name in ("base", "new")
+    factors = {made_up.case("matmul", n=n): factor for n, factor in ((1, 1.0), (2, 1.12), (3, 0.8))}
+    files = {
+        name: [each for case, factor in by.items() for each in recorded(case, 10, factor, sd=0.03, seed=f"{name}{seed}")]
+        for name, by in (("base", dict.fromkeys(factors, 1.0)), ("new", factors))
     }
-    for name, measurements in sides.items():
-        write(tmp_path / f"{name}.jsonl", *measurements)
-    done = dlbench("compare", "base.jsonl", "new.jsonl", "--format", "json", cwd=tmp_path)
-    said = {row["compare.case"]: row["compare.verdict"] for row in json.loads(done.out)}
-    base, new = (recordings.read(tmp_path / f"{name}.jsonl").suites[recordings.UNCHANGED] for name in sides)
+    done = compared(tmp_path, *files.values(), "--format", "json")
+    said = {case: row["compare.verdict"] for case, row in verdicts(done).items()}
+    base, new = (recordings.read(tmp_path / f"{name}.jsonl").suites[recordings.UNCHANGED] for name in files)
     decider = replay.DECIDERS[-1]
     called = decider.conclude([decider.test(base[program], new[program]) for program in base])
-    changed = {f"matmul[n={n}]@cpu": verdict for n, verdict in zip((1, 2, 3), called, strict=True) if verdict}
+    changed = {case.id: verdict for case, verdict in zip(factors, called, strict=True) if verdict}
     assert changed == {case: verdict for case, verdict in said.items() if verdict in ("slower", "faster")}
     assert Verdict.FASTER in changed.values()
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,17 +16,20 @@ import shared_hosts
 from front_door import in_process
 from html_page import Page
 
+from dlbench import __version__
 from dlbench.analysis.answers.engine.question import EXPLANATIONS
-from dlbench.analysis.read.table import Results, collect
+from dlbench.analysis.read.table import collect
 from dlbench.analysis.report.sentences import measuring_command
 from dlbench.cli.output_files import create
 from dlbench.core.errors import UsageError
-from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.core.rows.columns import Identity
 from dlbench.core.rows.row import Row
 
 EARLIER = front_door.FILES / "intel-xeon-processor"
+
+
+Snapshot = Callable[[str, str], None]
 HOSTILE = "</script><script>alert(1)</script><!--\"'`&\x1b[31m\u202e" + "y" * 10_000
 ENVIRONMENT = {
     "machine_key": "k1",
@@ -39,7 +42,6 @@ ENVIRONMENT = {
         "command": [["run", "quick"], ["--rounds", "7"], ["-k", "resnet"]],
     },
 }
-OTHER_PARTS = ["What others claim", "Every round", "Cases and environment", "Warnings"]
 
 
 def hashed(text: str) -> str:
@@ -71,56 +73,41 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return Page((folder / "run.html").read_text())
 
 
-def test_the_page_begins_with_the_answers(page: Page, run_file: Path) -> None:
-    head = "quick on AMD EPYC 7B13, NVIDIA H200"
-    assert (page.all("title")[0], page.all("h1")) == (f"{head}, 2026-11-24 23:10 UTC · dlbench", [head])
-    assert "2026-11-24 23:10 UTC · torch 2.13.0 · dlbench 0.1.0" in page.all("p")
+def plain(page: Page) -> str:
+    """What a page says: each text behind the tag that it is right below, a row of a table on a line, and the labels of what is drawn."""
+    lines: list[str] = []
+    for tag, each in page.texts:
+        text = " ".join(each.replace(__version__, "VERSION").split())
+        if tag == "tr" and not each:
+            lines.append("")
+        elif tag in ("td", "th") and text:
+            lines[-1] += f"| {text} "
+        elif tag not in ("style", "text") and text:
+            lines.append(f"{tag}: {text}")
+    return "\n".join([*map(str.rstrip, lines), f"drawn: {', '.join(sorted({*page.all('text')}))}", ""])
+
+
+def test_the_page_begins_with_the_answers_and_has_every_case_and_the_environment(page: Page, run_file: Path, snapshot: Snapshot) -> None:
+    snapshot("report-page", plain(page))
     assert page.contents("html") == [{"lang": "en"}]
     found = json.loads(in_process(run_file.parent, "show", "run.jsonl", "--topic", "all", "--format", "json").out)["answers"]
     ids = [f"answer-{each['question']['topic']}" for each in found]
-    lines = [each for each in found if each["question"]["topic"] in ("speed-up", "precision", "batch")]
-    assert [each["href"] for each in page.contents("a") if str(each["href"]).startswith("#answer-")] == [
-        f"#answer-{each['question']['topic']}" for each in lines
-    ]
     assert sorted(str(each["id"]) for each in page.contents("section") + page.contents("li") if each.get("id")) == sorted(ids)
-    assert page.all("strong") == [*(each["headline"] for each in lines), "crossover, bottleneck, devices, concurrency and 3 more"]
-    assert page.all("code").count("dlbench run crossover ceilings scaling") == 1
-    assert [page.all("code").count(each["command"]) for each in found if each.get("command")] == [1] * 7
-    answers = [each for each in found if each["kind"] == "answer"]
-    told, spans = list(pairwise(page.all("p"))), page.all("span")
-    assert len(answers) == 5
-    for each in answers:
-        assert (each["headline"], " ".join(each["sentences"])) in told
-        assert spans.count(each["qualifier"]) >= (1 + (each in lines)) * bool(each["qualifier"])
-        assert set(each["weaknesses"]) <= set(page.all("li"))
-    tags = {tag for each in answers for tag in each["tags"]}
-    assert {tag: EXPLANATIONS[tag] for tag in tags}.items() <= dict(zip(page.all("dt"), page.all("dd"), strict=True)).items()
-    text = " ".join(page.all("p", "li", "code", "summary"))
-    assert page.all("h2") == ["Answers", *(each["question"]["text"] for each in answers), *OTHER_PARTS]
-    assert "8 cases it rests on" in text
-    assert "Not answered: no work went well both on several ranks and on one. This command would give it:" in text
-    assert "dlbench run scaling" in page.all("code")
+    lines = [str(each["href"]) for each in page.contents("a") if str(each["href"]).startswith("#answer-")]
+    assert lines == [f"#{each}" for each in ids if each in ("answer-speed-up", "answer-precision", "answer-batch")]
+    for each in found:
+        if each["kind"] == "answer":
+            assert (each["headline"], " ".join(each["sentences"])) in pairwise(page.all("p"))
+            assert set(each["weaknesses"]) <= set(page.all("li"))
+            explained = dict(zip(page.all("dt"), page.all("dd"), strict=True))
+            assert {tag: EXPLANATIONS[tag] for tag in each["tags"]}.items() <= explained.items()
 
 
-def test_the_page_draws_rounds_of_twenty_cases_and_says_so(page: Page, tmp_path: Path) -> None:
-    assert "Rounds and their interval" in page.all("h3")
+def test_the_page_draws_rounds_of_twenty_cases(tmp_path: Path) -> None:
     many = [made_up.case("matmul", n=n) for n in range(1, 24)]
     made_up.write(tmp_path / "many.jsonl", [each for case in many for each in made_up.rounds_of(case, made_up.flat([1.0] * 7))])
     crowded = saved(tmp_path, "many.jsonl")
     assert any(line.endswith("Drawn are the 20 of 23 cases that most answers rest on.") for line in crowded.all("p"))
-
-
-def test_the_page_has_every_case_and_the_environment(page: Page) -> None:
-    cells = page.all("td")
-    rows = [cells[at : at + 4] for at, cell in enumerate(cells) if cell == "train_step resnet18 batch=8 fp32"]
-    assert ["train_step resnet18 batch=8 fp32", "cpu", "400 ms", "388…412 ms"] in rows
-    command = "dlbench run quick --rounds 7 -k 'train_step[model=resnet18,batch=8,dtype=fp32]@cuda:0'"
-    assert [each for each in page.all("code") if each.startswith("dlbench run quick --rounds")].count(command) == 1
-    assert page.all("summary").count("Commands that measure each case again") == 1
-    name = cells.index("cpu.memory")
-    assert cells[name + 1] == "16.0 GiB"
-    load = cells.index("cpu.load_1min")
-    assert (cells[load + 1], cells[cells.index("state_after.cpu.load_1min") + 1]) == ("0.5", "2.5")
 
 
 def test_the_page_loads_nothing_and_runs_nothing(page: Page) -> None:
@@ -137,37 +124,30 @@ def test_the_page_loads_nothing_and_runs_nothing(page: Page) -> None:
 
 
 def test_hostile_names_change_nothing_but_their_own_text(tmp_path: Path) -> None:
-    def write(name: str, word: str) -> None:
+    pages = []
+    for name, word in (("good", "word"), ("bad", HOSTILE)):
         cases = [made_up.case("train_step", device, suite=word, model=word, dtype="fp32") for device in ("cpu", "cuda:0")]
         rounds = [made_up.renamed(each, word, 2) for case in cases for each in made_up.rounds_of(case, made_up.flat(made_up.SEVEN))]
         environment = {"identity": {word: word}, "stack": {word: [word]}, "provenance": {"argv": ["dlbench", "run", word], "utc": word}}
         made_up.write(tmp_path / f"{name}.jsonl", rounds, environment=environment)
-
-    write("good", "word")
-    write("bad", HOSTILE)
-    bad, good = (saved(tmp_path, f"{name}.jsonl", "-o", f"{name}.html", name=f"{name}.html") for name in ("bad", "good"))
-
-    def skeleton(page: Page) -> list[str]:
-        return [tag for tag, _ in page.tags if tag not in ("g", "path", "line", "text", "tspan")]
-
-    assert skeleton(bad) == skeleton(good)
-    said = "".join(text for tag, text in bad.texts if tag not in ("script", "style"))
-    assert "\x1b" not in said
-    assert "\u202e" not in said
+        pages.append(saved(tmp_path, f"{name}.jsonl"))
+    good, bad = ([tag for tag, _ in page.tags if tag not in ("g", "path", "line", "text", "tspan")] for page in pages)
+    assert good == bad
+    said = "".join(text for tag, text in pages[1].texts if tag not in ("script", "style"))
+    assert not {"\x1b", "\u202e"} & {*said}
     assert "<script><!--\"'`&[31m" + "y" * 10_000 in said  # what stands before looks like folders of a path
 
 
-@pytest.mark.parametrize(
-    ("measurements", "sentence"),
-    [
-        pytest.param([], "0 cases", id="no results"),
-        pytest.param(made_up.rounds_of(made_up.case("noop"), [[0.5]]), "1 case, 1 round", id="one case of one round"),
-        pytest.param([made_up.ended(made_up.case("noop"), Status.FAILED, "it is odd")], "1 case (1 failed)", id="only failures"),
-    ],
-)
-def test_little_is_a_page_as_well(tmp_path: Path, measurements: Sequence[Measurement], sentence: str) -> None:
-    made_up.write(tmp_path / "run.jsonl", measurements)
-    assert sentence in " ".join(saved(tmp_path, "run.jsonl").all("p"))
+def test_little_is_a_page_as_well(tmp_path: Path) -> None:
+    failed = [made_up.ended(made_up.case("noop"), Status.FAILED, "it is odd")]
+    one = made_up.rounds_of(made_up.case("noop"), [[0.5]])
+    for name, measurements, sentence in (("0", [], "0 cases"), ("1", one, "1 case, 1 round"), ("2", failed, "1 case (1 failed)")):
+        made_up.write(tmp_path / f"{name}.jsonl", measurements)
+        assert sentence in " ".join(saved(tmp_path, f"{name}.jsonl").all("p"))
+    # A number larger than any is shown as it stands.
+    identity = {"os": "Linux", "cpu": {"memory_bytes": 10**400}}
+    made_up.write(tmp_path / "run.jsonl", made_up.both_kinds(), environment={**ENVIRONMENT, "identity": identity})
+    assert str(10**400) in saved(tmp_path, "run.jsonl").all("td")
 
 
 def test_files_of_different_machines_share_a_page(run_file: Path) -> None:
@@ -181,22 +161,22 @@ def test_files_of_different_machines_share_a_page(run_file: Path) -> None:
 
 
 def test_an_output_that_exists_or_cannot_be_written_is_refused(run_file: Path) -> None:
-    folder = run_file.parent
+    folder, long, by = run_file.parent, f"{'a' * 300}.html", "compare run.jsonl --by dtype --report"
     (folder / "there.html").write_text("mine")
-    done = in_process(folder, "report", "run.jsonl", "-o", "there.html")
-    assert (done.code, done.err) == (2, "dlbench: there.html exists and is never overwritten; choose another name\n")
-    assert (folder / "there.html").read_text() == "mine"
-    done = in_process(folder, "report", "run.jsonl", "-o", "there.html/page.html")
-    assert (done.code, done.err) == (2, "dlbench: there is no folder there.html to write page.html in; make it, or choose another\n")
-    assert sorted(path.name for path in folder.iterdir()) == ["run.jsonl", "there.html"]
-    long = f"{'a' * 300}.html"
-    for arguments in (("report", "run.jsonl", "-o", long), ("compare", "run.jsonl", "--by", "dtype", "--report", long)):
-        done = in_process(folder, *arguments)
-        assert (done.code, done.out, done.err) == (74, "", f"dlbench: cannot write {long}: File name too long\n")
     (folder / "link.html").symlink_to("nowhere.html")
-    done = in_process(folder, "report", "run.jsonl", "-o", "link.html")
-    assert (done.code, done.err) == (2, "dlbench: link.html exists and is never overwritten; choose another name\n")
-    assert (folder / "link.html").is_symlink()
+    before = sorted(path.name for path in folder.iterdir())
+    no_folder = "there is no folder there.html to write page.html in; make it, or choose another"
+    for words, code, sentence in (
+        ("report run.jsonl -o there.html", 2, "there.html exists and is never overwritten; choose another name"),
+        ("report run.jsonl -o there.html/page.html", 2, no_folder),
+        ("report run.jsonl -o link.html", 2, "link.html exists and is never overwritten; choose another name"),
+        (f"report run.jsonl -o {long}", 74, f"cannot write {long}: File name too long"),
+        (f"{by} {long}", 74, f"cannot write {long}: File name too long"),
+        (f"{by} x --junit x", 2, "--junit and --report both name x; give each a file of its own"),
+        (f"{by} x --verdict ./new/../x", 2, "--verdict and --report both name x; give each a file of its own"),
+    ):
+        assert in_process(folder, *words.split()) == front_door.Done(code, "", f"dlbench: {sentence}\n")
+    assert (sorted(path.name for path in folder.iterdir()), (folder / "there.html").read_text()) == (before, "mine")
 
 
 def test_a_page_is_called_like_its_run_and_replaces_only_one_on_that_run(tmp_path: Path) -> None:
@@ -227,79 +207,40 @@ def test_no_half_of_a_file_stays_behind_nor_takes_the_place_of_another(tmp_path:
     assert (tmp_path / "page.html").read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "first", "second"),
-    [
-        (("compare", "run.jsonl", "--by", "dtype", "--junit", "x"), "--junit", "--report"),
-        (("compare", "run.jsonl", "--by", "dtype", "--verdict", "./new/../x"), "--verdict", "--report"),
-    ],
-)
-def test_two_options_of_one_file_are_refused_before_anything_is_measured(
-    run_file: Path, arguments: Sequence[str], first: str, second: str
-) -> None:
-    done = in_process(run_file.parent, *arguments, "--report", "x")
-    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {first} and {second} both name x; give each a file of its own\n")
-    assert [path.name for path in run_file.parent.iterdir()] == ["run.jsonl"]
-
-
-@pytest.mark.parametrize("provenance", ["text", ["a", "list"], {"command": "text", "utc": {}}, {"command": [1, []]}])
-def test_a_header_of_odd_provenance_is_one_that_does_not_say(run_file: Path, provenance: object) -> None:
-    folder = run_file.parent
-    odd = made_up.write(folder / "odd.jsonl", made_up.both_kinds(), environment={**ENVIRONMENT, "provenance": provenance})
-    results = collect([odd])
-    case_id = results.rows[0].case.id
-    assert measuring_command(results.rows, results.environments["odd"], case_id) == f"dlbench run quick -k '{case_id}'"
-    done = in_process(folder, "compare", "run.jsonl", "odd.jsonl")
-    assert done.out.endswith("; exit 0\n")
-    assert "was measured by dlbench" not in done.err
-
-
-def test_a_number_larger_than_any_is_shown_as_it_stands(tmp_path: Path) -> None:
-    identity = {"os": "Linux", "cpu": {"memory_bytes": 10**400}}
-    made_up.write(tmp_path / "run.jsonl", made_up.both_kinds(), environment={**ENVIRONMENT, "identity": identity})
-    assert str(10**400) in saved(tmp_path, "run.jsonl").all("td")
+def test_a_header_of_odd_provenance_is_one_that_does_not_say(run_file: Path) -> None:
+    for number, provenance in enumerate(("text", ["a", "list"], {"command": "text", "utc": {}}, {"command": [1, []]})):
+        environment = {**ENVIRONMENT, "provenance": provenance}
+        results = collect([made_up.write(run_file.parent / f"{number}.jsonl", made_up.both_kinds(), environment=environment)])
+        case_id = results.rows[0].case.id
+        assert measuring_command(results.rows, results.environments[str(number)], case_id) == f"dlbench run quick -k '{case_id}'"
+        done = in_process(run_file.parent, "compare", "run.jsonl", f"{number}.jsonl")
+        assert (done.out.endswith("; exit 0\n"), "was measured by dlbench" in done.err) == (True, False)
 
 
 def test_figures_are_files_of_their_own(run_file: Path) -> None:
     done = in_process(run_file.parent, "report", "run.jsonl", "-o", "one.html", "--figures", "one")
-    assert (done.code, done.out, done.err) == (0, "", "saved in one.html, and 7 figures in one\n")
-    numbers = {"speed-up": 2, "batch": 3, "precision": 1, "samples": 1}
-    assert {path.name for path in (run_file.parent / "one").iterdir()} == {
-        f"{name}-{n}.svg" if n > 1 else f"{name}.svg" for name, most in numbers.items() for n in range(1, most + 1)
-    }
+    assert done == front_door.Done(0, "", "saved in one.html, and 7 figures in one\n")
+    names = ("batch", "batch-2", "batch-3", "precision", "samples", "speed-up", "speed-up-2")
+    assert sorted(path.name for path in (run_file.parent / "one").iterdir()) == sorted(f"{name}.svg" for name in names)
 
 
 def test_a_missing_package_is_one_sentence(run_file: Path) -> None:
-    for number, name in enumerate(("vl_convert", "jinja2")):
-        variables = front_door.without(run_file.parent, name)
-        command = (("report", "run.jsonl"), ("compare", "run.jsonl", "--by", "dtype", "--report", "page.html"))[number]
-        done = front_door.dlbench(*command, cwd=run_file.parent, variables=variables)
+    by = ("compare", "run.jsonl", "--by", "dtype", "--report", "page.html")
+    for name, command in (("vl_convert", ("report", "run.jsonl")), ("jinja2", by)):
+        done = front_door.dlbench(*command, cwd=run_file.parent, variables=front_door.without(run_file.parent, name))
         sentence = "dlbench: a page needs vl-convert-python and Jinja2: pip install '.[report]' in a clone\n"
-        assert (done.code, done.out, done.err) == (2, "", sentence)
+        assert done == front_door.Done(2, "", sentence)
         assert not list(run_file.parent.glob("*.html"))
         (run_file.parent / "hiding" / f"{name}.py").unlink()
 
 
-def test_a_comparison_has_the_worst_case_first(tmp_path: Path) -> None:
-    cases = [made_up.case("matmul", n=n, dtype="fp32") for n in (1, 2, 3)]
+def test_a_comparison_has_the_worst_case_first(tmp_path: Path, snapshot: Snapshot) -> None:
     times = made_up.flat(made_up.SEVEN * 2)
-    made_up.write(tmp_path / "base.jsonl", [each for case in cases for each in made_up.rounds_of(case, times)], environment=ENVIRONMENT)
-    new = [
-        made_up.scaled(each, factor) for case, factor in zip(cases, (1, 1.5, 0.5), strict=True) for each in made_up.rounds_of(case, times)
-    ]
-    made_up.write(tmp_path / "new.jsonl", new, environment=ENVIRONMENT)
-    done = in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--report", "page.html")
-    assert done.code == 3
-    assert done.err.splitlines()[-1] == "saved in page.html"
-    page = Page((tmp_path / "page.html").read_text())
-    assert page.all("p")[1] == "1 slower, 1 faster, 1 same; exit 3"
-    assert page.all("h2") == ["new against base", "Environment", "Warnings"]
-    assert [cell for cell in page.all("td") if re.fullmatch(r"matmul n=\d", cell)] == [f"matmul n={n}" for n in (2, 3, 1)]
-    assert page.all("h3")[0] == "Change of each case"
-    assert {"matmul n=2 fp32 on cpu", "slower", "faster", "same", "1 ×"} <= set(page.all("text"))
-    assert len(re.findall("no calibration", " ".join(page.all("li")))) == 1
-    done = in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--report", "page.html")
-    assert (done.code, done.out) == (2, "")
+    base = [each for n in (1, 2, 3) for each in made_up.rounds_of(made_up.case("matmul", n=n, dtype="fp32"), times)]
+    new = [made_up.scaled(each, {1: 1, 2: 1.5, 3: 0.5}[each.case.params["n"]]) for each in base]
+    done = front_door.compared(tmp_path, base, new, "--report", "page.html", environment=ENVIRONMENT)
+    assert (done.code, done.err.splitlines()[-1]) == (3, "saved in page.html")
+    snapshot("report-comparison", plain(Page((tmp_path / "page.html").read_text())))
 
 
 def planned(command: str, folder: Path) -> list[str]:
@@ -311,38 +252,29 @@ def planned(command: str, folder: Path) -> list[str]:
     return [each["id"] for each in json.loads(done.out)]
 
 
-def again(results: Results) -> list[str]:
-    return [measuring_command([row], results.environments[row.file], row.case.id) for row in results.rows]
+def again(*paths: Path) -> list[tuple[str, str]]:
+    """Each case of result files, and the command that measures it again."""
+    results = collect(paths)
+    return [(row.case.id, measuring_command([row], results.environments[row.file], row.case.id)) for row in results.rows]
 
 
 def test_each_command_plans_its_case_alone(tmp_path: Path) -> None:
-    results = collect([EARLIER / f"{name}.jsonl" for name in ("quick", "scaling")])
-    for row, command in list(zip(results.rows, again(results), strict=True))[::25]:
-        assert planned(command, tmp_path) == [row.case.id]
+    for case, command in again(*(EARLIER / f"{name}.jsonl" for name in ("quick", "scaling")))[::40]:
+        assert planned(command, tmp_path) == [case]
 
 
-def test_a_command_names_the_suite_file_the_plugin_and_the_axes_of_the_user(tmp_path: Path) -> None:
+def test_a_command_names_the_suite_file_the_axes_of_the_user_and_what_defaults_set(tmp_path: Path) -> None:
     bench = 'workload = "spin"\naxes.seconds = [0.001, 0.01]'
     suite = front_door.suite(tmp_path, bench, 'workload = "noop"', name="my own")
-    run = ("run", suite, "--device", "cpu", "--set", "seconds=0.001,0.002,0.02", "--rounds", "1", "-o", "o.jsonl")
-    assert shared_hosts.dlbench(*run, cwd=tmp_path).code == 0
-    results = collect([tmp_path / "o.jsonl"])
-    for row, command in zip(results.rows, again(results), strict=True):
-        assert planned(command, tmp_path) == [row.case.id]
-        assert "'my own.toml'" in command
-
-
-def test_a_command_has_what_defaults_set(tmp_path: Path) -> None:
-    suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.01]')
+    shared_hosts.run(tmp_path, suite, "--device", "cpu", "--set", "seconds=0.001,0.002,0.02", "--rounds", "1")
+    for case, command in again(tmp_path / "o.jsonl"):
+        assert (planned(command, tmp_path), "'my own.toml'" in command) == ([case], True)
+    (tmp_path / "o.jsonl").unlink()
     (tmp_path / "dlbench.toml").write_text("[run]\nset = 'seconds=0.002,0.02'\nrounds = 1\ndevice = 'cpu'\n")
-    assert shared_hosts.dlbench("run", suite, "-o", "o.jsonl", "--seed", "1", cwd=tmp_path).code == 0
-    results = collect([tmp_path / "o.jsonl"])
-    commands = again(results)
-    assert [command.partition(" -k")[0] for command in commands] == [
-        f"dlbench run {suite} --set seconds=0.002,0.02 --device cpu --rounds 1 --seed 1"
-    ] * 2
-    for row, command in zip(results.rows, commands, strict=True):
-        assert planned(command, tmp_path) == [row.case.id]
+    shared_hosts.run(tmp_path, front_door.suite(tmp_path, bench), "--seed", "1")
+    for case, command in again(tmp_path / "o.jsonl"):
+        assert command.partition(" -k")[0] == "dlbench run mine.toml --set seconds=0.002,0.02 --device cpu --rounds 1 --seed 1"
+        assert planned(command, tmp_path) == [case]
 
 
 def test_a_command_chooses_one_case() -> None:

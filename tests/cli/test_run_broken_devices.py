@@ -48,24 +48,19 @@ def with_cards(cards, *arguments, cwd, run=shared_hosts.dlbench, **variables):
     return run(*arguments, CARDS, cwd=cwd, variables={"CARDS": cards, **variables})
 
 
-def ended(path):
-    return {each["case"]["id"]: (each["status"], each.get("reason")) for each in measurements(path)}
+def run_on(cards, folder, *arguments, benches=(ADDS,), code=0):
+    return shared_hosts.run(folder, front_door.suite(folder, *benches), CARDS, *arguments, code=code, variables={"CARDS": cards})
 
 
 @pytest.mark.parametrize(
     ("cards", "reasons"),
-    [
-        pytest.param("no-instance", [NO_INSTANCE], id="MIG without instances, or NVML sees what CUDA does not"),
-        pytest.param("lost ancient fine beyond", [LOST, NO_KERNELS, None, NO_INSTANCE], id="each for itself"),
-        pytest.param("unstartable", [MISMATCH], id="NVML and the driver of different versions"),
-    ],
+    [("no-instance", [NO_INSTANCE]), ("lost ancient fine beyond", [LOST, NO_KERNELS, None, NO_INSTANCE]), ("unstartable", [MISMATCH])],
+    ids=["MIG without instances, or NVML sees what CUDA does not", "each for itself", "NVML and the driver of different versions"],
 )
 def test_devices_shows_what_cannot_be_used_and_why(tmp_path, cards, reasons):
     done = with_cards(cards, "devices", "--format", "json", cwd=tmp_path)
-    assert done.code == 0, done.err
-    cpu, *found = json.loads(done.out)["devices"]
-    assert cpu["id"] == "cpu"
-    assert [(each["id"], each.get("unusable")) for each in found] == [(f"cuda:{index}", reason) for index, reason in enumerate(reasons)]
+    found = {each["id"]: each.get("unusable") for each in json.loads(done.out)["devices"]}
+    assert (done.code, found) == (0, {"cpu": None, **{f"cuda:{index}": reason for index, reason in enumerate(reasons)}})
 
 
 def test_devices_leaves_out_what_is_not_known_of_such_a_device(tmp_path):
@@ -77,43 +72,33 @@ def test_devices_leaves_out_what_is_not_known_of_such_a_device(tmp_path):
 def mixed(tmp_path_factory):
     """A run on a CPU, a card and one that can't be used."""
     folder = tmp_path_factory.mktemp("mixed")
-    done = with_cards("fine no-instance", "run", front_door.suite(folder, ADDS), "-o", "o.jsonl", cwd=folder)
-    return done, folder
+    return *run_on("fine no-instance", folder), folder
 
 
-def test_a_run_measures_the_others_and_gives_its_cases_a_reason(mixed):
-    done, folder = mixed
-    assert done.code == 0, done.err
-    assert ended(folder / "o.jsonl") == {
+def test_a_run_measures_the_others_and_gives_its_cases_a_reason_and_its_machine_is_that_of_the_others(mixed):
+    done, rows, folder = mixed
+    assert {each["case"]["id"]: (each["status"], each.get("reason")) for each in rows} == {
         "adds[]@cpu": ("ok", None),
         "adds[]@cuda:0": ("ok", None),
         "adds[]@cuda:1": ("skipped", f"cuda:1 can't be used: {NO_INSTANCE}"),
     }
     assert NO_INSTANCE in done.out
-
-
-def test_the_file_says_so_and_the_machine_is_that_of_the_others(mixed):
-    _, folder = mixed
     header = lines(folder / "o.jsonl")[0]
-    assert [(each["id"], each.get("unusable")) for each in header["devices"]] == [
-        ("cpu", None), ("cuda:0", None), ("cuda:1", NO_INSTANCE),
-    ]  # fmt: skip
+    assert {each["id"]: each.get("unusable") for each in header["devices"]} == {"cpu": None, "cuda:0": None, "cuda:1": NO_INSTANCE}
     assert [each["name"] for each in header["environment"]["identity"]["accelerators"]] == ["NVIDIA Made-up fine"]
 
 
 def test_a_run_that_goes_on_without_a_device_that_it_had_says_which(mixed):
-    _, folder = mixed
+    *_, folder = mixed
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=folder, variables={"CARDS": "old-driver no-instance"})
-    assert done.code == 69
-    assert done.err == f"dlbench: cuda:0 can't be used now: {OLD_DRIVER}; go on when it can, or start a new run without it\n"
+    said = f"cuda:0 can't be used now: {OLD_DRIVER}; go on when it can, or start a new run without it"
+    assert (done.code, done.err) == (69, f"dlbench: {said}\n")
 
 
-@pytest.mark.parametrize("words", [["cuda"], ["cpu", "cuda:0"]], ids=" ".join)
-def test_a_device_that_was_asked_for_and_cannot_be_used_is_69_and_the_reason(tmp_path, words):
-    asked = [argument for word in words for argument in ("--device", word)]
-    done = with_cards("old-driver", "run", front_door.suite(tmp_path, ADDS), *asked, "-o", "o.jsonl", cwd=tmp_path)
-    assert (done.code, done.out, done.err) == (69, "", f"dlbench: cuda:0 can't be used: {OLD_DRIVER}\n")
-    assert not (tmp_path / "o.jsonl").exists()
+def test_a_device_that_was_asked_for_and_cannot_be_used_is_69_and_the_reason(tmp_path):
+    for words in (("--device", "cuda"), ("--device", "cpu", "--device", "cuda:0")):
+        done, rows = run_on("old-driver", tmp_path, *words, code=69)
+        assert (done.out, done.err, rows) == ("", f"dlbench: cuda:0 can't be used: {OLD_DRIVER}\n", [])
 
 
 def test_a_device_in_exclusive_mode_that_another_process_uses_says_so(tmp_path):
@@ -138,14 +123,11 @@ def retired(tmp_path_factory):
     folder = tmp_path_factory.mktemp("retired")
     benches = ('workload = "faults"\ndevices = ["cuda:0"]\naxes.n = [1, 2, 3]', ADDS)
     # With this seed cuda:0 measures its other case before it fails twice, and the last case of all is on the CPU.
-    done = with_cards("fine fine", "run", front_door.suite(folder, *benches), "-o", "o.jsonl", "--seed", "55", cwd=folder)
-    return done, folder
+    return *run_on("fine fine", folder, "--seed", "55", benches=benches, code=75), folder
 
 
 def test_a_device_that_keeps_failing_is_left_alone_and_the_others_are_measured_to_the_end(retired):
-    done, folder = retired
-    assert done.code == 75, done.err
-    rows = measurements(folder / "o.jsonl")
+    done, rows, folder = retired
     for device in ("cpu", "cuda:1"):
         assert [(each["round"], each["status"]) for each in rows if each["case"]["device"] == device] == [(0, "ok"), (1, "ok")]
     there = [each for each in rows if each["case"]["device"] == "cuda:0"]
@@ -158,10 +140,7 @@ def test_a_device_that_keeps_failing_is_left_alone_and_the_others_are_measured_t
         ("faults", 0, *skipped),
         ("adds", 1, *skipped),
     ]
-
-
-def test_then_the_footer_the_tables_and_how_to_go_on_are_there_all_the_same(retired):
-    done, folder = retired
+    # Then the footer, the tables and how to go on are there all the same.
     assert lines(folder / "o.jsonl")[-1]["kind"] == "footer"
     assert re.search(r"^worth it +.*×", done.out, re.MULTILINE)
     assert done.err.splitlines()[-2:] == [
@@ -171,7 +150,7 @@ def test_then_the_footer_the_tables_and_how_to_go_on_are_there_all_the_same(reti
 
 
 def test_a_resumed_run_gives_its_cases_another_chance(retired):
-    _, folder = retired
+    *_, folder = retired
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=folder, variables={"CARDS": "fine fine"})
     assert done.code == 5, done.err  # what crashed before is not tried again
     ok = [each["round"] for each in measurements(folder / "o.jsonl") if each["case"]["id"] == "adds[]@cuda:0" and each["status"] == "ok"]
@@ -182,10 +161,8 @@ def test_no_verdict_on_an_ab_in_which_a_device_kept_failing(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "faults"\naxes.n = [1, 2, 3]', ADDS)
     arguments = ("ab", suite, "--b", "same", "--rounds", "1", "--device", "cuda", "--confirm", "-o", "o.jsonl", "--seed", "1")
     done = with_cards("fine", *arguments, cwd=tmp_path)
-    assert done.code == 75, done.err
-    assert "verdict" not in done.out
-    assert "side a: cuda:0 failed in 2 processes in a row" in done.err
-    assert "side b: cuda:0 failed in 2 processes in a row" in done.err
+    assert (done.code, "verdict" in done.out) == (75, False), done.err
+    assert all(f"side {side}: cuda:0 failed in 2 processes in a row" in done.err for side in "ab")
     assert lines(tmp_path / "o.jsonl")[-1]["kind"] == "footer"
 
 
@@ -193,10 +170,12 @@ def test_no_verdict_on_an_ab_in_which_a_device_kept_failing(tmp_path):
 def test_the_doctor_says_what_cannot_be_used(tmp_path):
     done = with_cards("old-driver", "doctor", "--rounds", "1", "--format", "json", cwd=tmp_path)
     assert done.code == 4, done.err
-    found = [row for row in json.loads(done.out) if row["doctor.device"] == "cuda:0"]
-    assert [(row["doctor.check"], row["doctor.fitness"], row["doctor.found"]) for row in found] == [
-        ("start", "unfit", f"can't be used: {OLD_DRIVER}")
+    found = [
+        (row["doctor.check"], row["doctor.fitness"], row["doctor.found"])
+        for row in json.loads(done.out)
+        if row["doctor.device"] == "cuda:0"
     ]
+    assert found == [("start", "unfit", f"can't be used: {OLD_DRIVER}")]
 
 
 def test_a_process_that_survives_its_kill_is_left_and_its_device_given_up(tmp_path, monkeypatch):
@@ -212,11 +191,7 @@ def test_a_process_that_survives_its_kill_is_left_and_its_device_given_up(tmp_pa
     monkeypatch.setattr(subprocess.Popen, "wait", never_ends)
     suite = front_door.suite(tmp_path, f'workload = "waits_for"\naxes.file = ["{tmp_path}/none", "{tmp_path}/neither"]')
     arguments = (front_door.PRETEND, "--device", "pretend:0", "--rounds", "1", "--timeout", "0.2s", "-o", "o.jsonl")
-    done = front_door.in_process(tmp_path, "run", suite, *arguments)
-    assert done.code == 75
+    assert front_door.in_process(tmp_path, "run", suite, *arguments).code == 75
     first, second = measurements(tmp_path / "o.jsonl")
-    assert first["status"] == "timeout"
-    assert (second["status"], second["reason"]) == (
-        "skipped",
-        f"pretend:0 holds a process that can't be ended ({first['reason']}); check it, then measure again",
-    )
+    left = f"pretend:0 holds a process that can't be ended ({first['reason']}); check it, then measure again"
+    assert (first["status"], second["status"], second["reason"]) == ("timeout", "skipped", left)

@@ -5,7 +5,6 @@ from unittest import mock
 import front_door
 import pytest
 import shared_hosts
-from front_door import measurements
 
 from dlbench.core.errors import explained
 
@@ -91,21 +90,12 @@ def compares(device: torch.device, *, mode: Literal["compile", "graph"]) -> Work
 MIB = 1 << 20
 
 
-def memory(folder, bench, run=shared_hosts.dlbench):
+def memory(folder, bench, by=shared_hosts.dlbench):
     """Of each case the peak of live tensors and that of the allocator, in MiB, and what the row says of them."""
     (folder / "counted.py").write_text(PLUGIN)
-    suite = front_door.suite(folder, bench)
-    done = run("run", suite, "counted.py", "--device", "counted:0", "--rounds", "1", "-o", "o.jsonl", cwd=folder)
-    assert done.code == 0, done.err
-    found = [(each["memory"], each["missing_reasons"]) for each in measurements(folder / "o.jsonl")]
-    return [
-        (
-            each["peak_bytes"] / MIB,
-            each["reserved_bytes"] / MIB,
-            explained(missing_reasons["memory"]) if "memory" in missing_reasons else None,
-        )
-        for each, missing_reasons in found
-    ]
+    _, rows = front_door.run(folder, front_door.suite(folder, bench), "counted.py", "--device", "counted:0", "--rounds", "1", by=by)
+    said = [explained(each["missing_reasons"]["memory"]) if "memory" in each["missing_reasons"] else None for each in rows]
+    return [(each["memory"]["peak_bytes"] / MIB, each["memory"]["reserved_bytes"] / MIB, why) for each, why in zip(rows, said, strict=True)]
 
 
 def in_one_process(*arguments, cwd):
@@ -114,13 +104,10 @@ def in_one_process(*arguments, cwd):
         return front_door.in_process(cwd, *arguments)
 
 
-def left(mib):
-    return f"{mib} MiB that an earlier case left are not in it"
-
-
 def test_what_an_earlier_case_left_allocated_is_not_the_next_ones_and_is_named(tmp_path):
     found = memory(tmp_path, 'workload = "leaves"\naxes.n = [1, 2, 3]', in_one_process)
-    assert found == [(105, 105, None), (105, 105, left(100)), (105, 105, left(200))]
+    left = [None, *(f"{mib} MiB that an earlier case left are not in it" for mib in (100, 200))]
+    assert found == [(105, 105, said) for said in left]
 
 
 def test_what_set_up_frees_of_an_earlier_case_is_not_taken_off(tmp_path):
@@ -128,11 +115,9 @@ def test_what_set_up_frees_of_an_earlier_case_is_not_taken_off(tmp_path):
     assert [(live, said) for live, _, said in found] == [(105, None), (5, None)]
 
 
-def test_the_workspaces_that_cudnn_tries_are_not_live_in_the_steps(tmp_path):
-    assert memory(tmp_path, 'workload = "tries"') == [(12, 1007, None)]
-
-
-@pytest.mark.parametrize(("mode", "live_mib"), [("compile", 12), ("graph", 1007)])
-def test_the_eager_step_that_a_compiled_one_is_held_against_is_not_live_in_its_steps(tmp_path, mode, live_mib):
+@pytest.mark.parametrize(
+    ("bench", "live_mib"), [("tries", 12), ('compares"\naxes.mode = "compile', 12), ('compares"\naxes.mode = "graph', 1007)]
+)
+def test_what_cudnn_tries_and_the_eager_step_that_a_compiled_one_is_held_against_are_not_live_in_its_steps(tmp_path, bench, live_mib):
     """What a graph takes is allocated in its set-up, and so counts."""
-    assert memory(tmp_path, f'workload = "compares"\naxes.mode = "{mode}"') == [(live_mib, 1007, None)]
+    assert memory(tmp_path, f'workload = "{bench}"') == [(live_mib, 1007, None)]

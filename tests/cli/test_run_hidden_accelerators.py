@@ -5,7 +5,7 @@ from unittest import mock
 import front_door
 import pytest
 import shared_hosts
-from front_door import in_process, measurements
+from front_door import in_process
 
 pytestmark = pytest.mark.real
 
@@ -52,14 +52,12 @@ def in_own_processes(*arguments, cwd):
         return in_process(cwd, *arguments)
 
 
-def visible(folder, *benches, isolation="fork", run=shared_hosts.dlbench):
+def visible(folder, *benches, isolation="fork", by=shared_hosts.dlbench):
     """The devices that torch may use in each case on the CPU, and in each on an accelerator of the same run."""
     (folder / "visible.py").write_text(PLUGIN)
-    more = ("visible.py", front_door.PRETEND, "--rounds", "1", "-o", "o.jsonl", "--isolation", isolation)
-    done = run("run", front_door.suite(folder, *benches), *more, "--seed", "3", cwd=folder)
-    assert done.code == 0, done.err
-    found = [(each["case"]["device"], each["values"]) for each in measurements(folder / "o.jsonl")]
-    return [values for device, values in found if device == "cpu"], [values for device, values in found if device == "pretend:0"]
+    more = ("visible.py", front_door.PRETEND, "--rounds", "1", "--isolation", isolation, "--seed", "3")
+    _, rows = front_door.run(folder, front_door.suite(folder, *benches), *more, by=by)
+    return tuple([each["values"] for each in rows if each["case"]["device"] == device] for device in ("cpu", "pretend:0"))
 
 
 def test_cases_on_the_cpu_find_no_accelerator_nor_do_ranks_and_one_on_an_accelerator_finds_all(tmp_path):
@@ -70,4 +68,4 @@ def test_cases_on_the_cpu_find_no_accelerator_nor_do_ranks_and_one_on_an_acceler
 @pytest.mark.parametrize(("isolation", "on_cpu"), [("spawn", NONE), ("none", ALL)])
 def test_a_fresh_process_a_case_finds_none_and_one_process_for_all_devices_finds_all(tmp_path, isolation, on_cpu):
     bench = 'workload = "visible"\naxes.mode = ["autotune"]\ndevices = ["cpu", "pretend"]'
-    assert visible(tmp_path, bench, isolation=isolation, run=in_own_processes) == ([on_cpu], [ALL])
+    assert visible(tmp_path, bench, isolation=isolation, by=in_own_processes) == ([on_cpu], [ALL])

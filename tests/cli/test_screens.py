@@ -1,6 +1,8 @@
 """Screens of commands as they look, on terminals of many widths and in a pipe: plain text in tests/snapshots, a file each."""
 
+import contextlib
 import fcntl
+import lzma
 import os
 import pty
 import re
@@ -50,18 +52,9 @@ def steps() -> list[Measurement]:
     return [*made_up.both_kinds(), *by_cache]
 
 
-def on_cpu() -> list[Measurement]:
-    """The steps of a machine without an accelerator."""
-    return [each for each in made_up.both_kinds() if each.case.device == "cpu"]
-
-
-def on_a_card() -> list[Measurement]:
-    return [each for each in made_up.both_kinds() if each.case.device != "cpu"]
-
-
-def few_rounds() -> list[Measurement]:
-    """Too few for intervals."""
-    return made_up.both_kinds(rounds=3)
+def on(device: str) -> Callable[[], list[Measurement]]:
+    """The steps of a machine that has this device alone."""
+    return lambda: [each for each in made_up.both_kinds() if each.case.device == device]
 
 
 def unlike() -> list[Measurement]:
@@ -69,22 +62,19 @@ def unlike() -> list[Measurement]:
     rounds: dict[int, list[list[float]]] = {1: made_up.flat(made_up.SEVEN), 2: [[0.1], [0.2]], 3: [[0.1, 0.1, 0.1]], 4: [[9e-4], [2e-3]]}
     rounds |= {5: [[7300.0], [9000.0]], 6: made_up.flat([1.0, 1.5, 1.0, 1.5, 1.0, 1.5, 1.0])}
     found = [each for n, blocks in rounds.items() for each in made_up.rounds_of(made_up.case("matmul", n=n), blocks)]
-    observed = made_up.without_rounds(made_up.rounds_of(made_up.case("probe", n=1), [[1.0]])[0])
-    found.append(made_up.with_values(observed, accuracy=0.9312, losses=[4.0, 3.0, 2.5]))
-    many = made_up.without_rounds(made_up.rounds_of(made_up.case("probe", n=2), [[1.0]])[0])
-    return [*found, made_up.with_values(many, a=1.0, b=2.0, c=0.0, d=3.0)]
+    probes = [made_up.without_rounds(made_up.rounds_of(made_up.case("probe", n=n), [[1.0]])[0]) for n in (1, 2)]
+    found.append(made_up.with_values(probes[0], accuracy=0.9312, losses=[4.0, 3.0, 2.5]))
+    return [*found, made_up.with_values(probes[1], a=1.0, b=2.0, c=0.0, d=3.0)]
 
 
 def on_the_card_alone() -> list[Measurement]:
     """Cases whose shares of peaks, copies and launches are told."""
-    of_card = {
-        name: made_up.case("matmul", "cuda:0", n=n, dtype="fp32") for n, name in enumerate(("copied", "pinned", "implausible", "launches"))
-    }
-    seven, found = made_up.flat(made_up.SEVEN), list[Measurement]()
-    for name, size in (("copied", 7_000_000), ("pinned", 28_000_000)):
-        found += made_up.rounds_of(of_card[name], seven, transfer=Transfer(size, 0.1, 8, 0.1, 0.001, 0.1))
-    found += made_up.rounds_of(of_card["implausible"], seven, flops=670e12)
-    found += [made_up.timed_on_device(each, 0.5) for each in made_up.rounds_of(of_card["launches"], seven)]
+    seven = made_up.flat(made_up.SEVEN)
+    copied, pinned, implausible, launches = (made_up.case("matmul", "cuda:0", n=n, dtype="fp32") for n in range(4))
+    found = made_up.rounds_of(copied, seven, transfer=Transfer(7_000_000, 0.1, 8, 0.1, 0.001, 0.1))
+    found += made_up.rounds_of(pinned, seven, transfer=Transfer(28_000_000, 0.1, 8, 0.1, 0.001, 0.1))
+    found += made_up.rounds_of(implausible, seven, flops=670e12)
+    found += [made_up.timed_on_device(each, 0.5) for each in made_up.rounds_of(launches, seven)]
     return found + made_up.rounds_of(made_up.case("stream", "cuda:0", bytes=1), seven, flops=None, bytes=1.2e12)
 
 
@@ -112,29 +102,23 @@ def many(count: int = 4) -> list[Measurement]:
     return [*measured, made_up.ended(cases[-1], Status.FAILED, "it broke at 12 MiB")]
 
 
-SHOWN: Mapping[str, tuple[list[Callable[[], list[Measurement]]], tuple[str, ...]]] = {
-    "show": ([steps], ()),
-    "show-details": (
-        [steps],
-        ("--topic", "details"),
-    ),
-    "show-topic": ([steps], ("--topic", "speed-up")),
-    "show-answers": (
-        [made_up.both_kinds],
-        ("--topic", "all"),
-    ),
-    "show-by-device": ([on_cpu, on_a_card], ("--by", "device")),
-    "show-by-dtype": ([made_up.both_kinds], ("--by", "dtype")),
-    "show-by-cache": ([steps], ("--by", "cache")),
-    "show-nothing-to-pair": ([on_cpu], ("--by", "device")),
-    "show-unlike": ([unlike], ()),
-    "show-card": ([on_the_card_alone], ()),
-    "show-troubles": ([troubles], ()),
-    "show-many": ([many], ()),
-    "show-few-rounds": ([few_rounds], ()),
-    "show-one-pair": ([lambda: few_rounds()[:6]], ("--topic", "speed-up")),
-    "show-cpu": ([on_cpu], ()),
-    "show-empty": ([list], ()),
+SHOWN: Mapping[str, tuple[list[Callable[[], list[Measurement]]], str]] = {
+    "show": ([steps], ""),
+    "show-details": ([steps], "--topic details"),
+    "show-topic": ([steps], "--topic speed-up"),
+    "show-answers": ([made_up.both_kinds], "--topic all"),
+    "show-by-device": ([on("cpu"), on("cuda:0")], "--by device"),
+    "show-by-dtype": ([made_up.both_kinds], "--by dtype"),
+    "show-by-cache": ([steps], "--by cache"),
+    "show-nothing-to-pair": ([on("cpu")], "--by device"),
+    "show-unlike": ([unlike], ""),
+    "show-card": ([on_the_card_alone], ""),
+    "show-troubles": ([troubles], ""),
+    "show-many": ([many], ""),
+    "show-few-rounds": ([lambda: made_up.both_kinds(rounds=3)], ""),
+    "show-one-pair": ([lambda: made_up.both_kinds(rounds=3)[:6]], "--topic speed-up"),
+    "show-cpu": ([on("cpu")], ""),
+    "show-empty": ([list], ""),
 }
 """Result files, and the options with which they are shown."""
 
@@ -161,9 +145,18 @@ def tables_within(texts: Mapping[str, str], widths: tuple[int, ...] = WIDTHS) ->
 def test_result_files(tmp_path: Path, snapshot: Snapshot, name: str) -> None:
     runs, options = SHOWN[name]
     files = written(tmp_path, *(run() for run in runs), accelerator={"pcie_generation_max": 4, "pcie_width_max": 16})
-    texts = at_widths(tmp_path, "show", *files, *options)
+    texts = at_widths(tmp_path, "show", *files, *options.split())
     tables_within(texts)
     snapshot(name, under_titles(texts))
+
+
+@pytest.mark.parametrize("packed", sorted((front_door.FILES / "small").glob("*.jsonl.xz")), ids=lambda path: path.name.partition(".")[0])
+def test_small_files_of_all_suites(tmp_path: Path, packed: Path, snapshot: Snapshot) -> None:
+    """As people see them: cases, ten lines, all tables, and reasons."""
+    name = packed.name.removesuffix(".xz")
+    (tmp_path / name).write_bytes(lzma.decompress(packed.read_bytes()))
+    shown = [front_door.in_process(tmp_path, "show", name, *more, columns=120) for more in ((), ("--topic", "details"), ("--topic", "all"))]
+    snapshot(f"small-{packed.name.partition('.')[0]}", "\n\n".join(f"{done.out}{done.err}".rstrip() for done in shown) + "\n")
 
 
 def test_a_comparison(tmp_path: Path, snapshot: Snapshot) -> None:
@@ -230,96 +223,72 @@ def test_devices(tmp_path: Path, snapshot: Snapshot, monkeypatch: pytest.MonkeyP
     snapshot("devices", under_titles(at_widths(tmp_path, "devices")))
 
 
-@pytest.mark.parametrize(("columns", "most"), [(100, 39), (80, 39), (40, 54), (20, 92)])
-def test_cases_are_folded_so_that_the_end_stays_on_the_screen(tmp_path: Path, columns: int, most: int) -> None:
+def test_cases_are_folded_so_that_the_end_stays_on_the_screen(tmp_path: Path) -> None:
     (name,) = written(tmp_path, many(30))
-    lines = front_door.in_process(tmp_path, "show", name, columns=columns, lines=40).out.splitlines()
-    assert len(lines) <= most
-    assert "60 cases" in " ".join(lines)
-    assert sum(line.startswith(("open ", "open:")) for line in lines) == 1
-    whole = front_door.in_process(tmp_path, "show", name, "--topic", "details", columns=columns, lines=40).out
-    assert whole.count("n=") >= 60
+    for columns, most in ((100, 39), (80, 39), (40, 54), (20, 92)):
+        lines = front_door.in_process(tmp_path, "show", name, columns=columns, lines=40).out.splitlines()
+        assert (len(lines) <= most, "60 cases" in " ".join(lines)) == (True, True)
+        assert sum(line.startswith(("open ", "open:")) for line in lines) == 1
+        whole = front_door.in_process(tmp_path, "show", name, "--topic", "details", columns=columns, lines=40).out
+        assert whole.count("n=") >= 60
 
 
-def test_a_run_without_a_measured_case_is_to_go_on(tmp_path: Path) -> None:
-    made_up.write(tmp_path / "begun.jsonl", [], planned=2, finished=False)
-    done = front_door.in_process(tmp_path, "show", "begun.jsonl", columns=120)
-    assert (done.out.splitlines()[0], done.out.count("──")) == ("No cases.", 0)
-    assert (
-        done.err.splitlines()[-1]
-        == "next       dlbench run --resume begun.jsonl · of begun.jsonl · why: dlbench show begun.jsonl --topic all"
+def test_what_comes_next(tmp_path: Path) -> None:
+    """To go on, the doctor where all cases were disturbed in some round, and what the file of an own network needs where it failed."""
+    every, other = (
+        made_up.rounds_of(made_up.case("matmul", suite=suite, n=8), made_up.flat(made_up.SEVEN)) for suite in ("quick", "network")
     )
-
-
-def test_where_all_cases_were_disturbed_in_some_round_the_doctor_comes_next(tmp_path: Path) -> None:
-    every = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat(made_up.SEVEN))
-    measured = [replace(each, throttling=Throttling(waiting=0.5 if each.round < 3 else 0.0)) for each in every]
-    some = [*measured, *made_up.rounds_of(made_up.case("matmul", n=2), made_up.flat(made_up.SEVEN))]
-    ends = [front_door.in_process(tmp_path, "show", name, columns=140) for name in written(tmp_path, measured, some)]
-    assert not [each for each in ends if "not usable" in each.out]
-    assert [each.err.splitlines()[-1].partition(" · why")[0] for each in ends] == [
-        "next       dlbench doctor · of run0.jsonl",
-        "next       dlbench run mine.py · of run1.jsonl",
-    ]
-
-
-def test_after_a_network_of_ones_own_that_failed_its_file_is_to_be_mended(tmp_path: Path) -> None:
-    environment = {"provenance": {"command": [["run", "bad one.py"], ["--rounds", "7"]]}}
+    disturbed = [replace(each, throttling=Throttling(waiting=0.5 if each.round < 3 else 0.0)) for each in every]
+    some = [*disturbed, *made_up.rounds_of(made_up.case("matmul", n=2), made_up.flat(made_up.SEVEN))]
     failed = made_up.ended(made_up.case("train_step", "cpu", suite="network", model="bad"), Status.FAILED, "no such layer")
-    sound = made_up.rounds_of(made_up.case("matmul", "cpu", suite="network", n=8), made_up.flat(made_up.SEVEN))
-    made_up.write(tmp_path / "own.jsonl", [failed, *sound], environment=environment)
-    made_up.write(tmp_path / "sound.jsonl", sound, environment=environment)
-    ends = [front_door.in_process(tmp_path, "show", name, columns=140).err.splitlines()[-1] for name in ("own.jsonl", "sound.jsonl")]
-    assert ends[0].startswith("next       mend 'bad one.py', then dlbench run 'bad one.py' --rounds 7 · of own.jsonl")
-    assert ends[1].startswith("next       dlbench run cnn · of sound.jsonl")
+    own: dict[str, object] = {"environment": {"provenance": {"command": [["run", "bad one.py"], ["--rounds", "7"]]}}}
+    for name, measured, options, expected in (
+        ("begun", [], {"planned": 2, "finished": False}, "dlbench run --resume begun.jsonl"),
+        ("disturbed", disturbed, {}, "dlbench doctor"),
+        ("some", some, {}, "dlbench run mine.py"),
+        ("own", [failed, *other], own, "mend 'bad one.py', then dlbench run 'bad one.py' --rounds 7"),
+        ("sound", other, own, "dlbench run cnn"),
+    ):
+        made_up.write(tmp_path / f"{name}.jsonl", measured, **options)
+        done = front_door.in_process(tmp_path, "show", f"{name}.jsonl", columns=140)
+        assert ("not usable" in done.out, (done.out.splitlines()[0], done.out.count("──")) == ("No cases.", 0)) == (False, name == "begun")
+        assert done.err.splitlines()[-1] == f"next       {expected} · of {name}.jsonl · why: dlbench show {name}.jsonl --topic all"
 
 
-@pytest.mark.parametrize("columns", ["70", ""])
-def test_a_pipe_is_as_wide_as_its_variable_says_and_else_as_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+def test_a_pipe_is_as_wide_as_its_variable_says_and_else_as_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (name,) = written(tmp_path, made_up.both_kinds())
-    monkeypatch.setenv("COLUMNS", columns)
-    piped = front_door.in_process(tmp_path, "compare", name, "--by", "batch").out
-    assert max(map(len, piped.splitlines())) <= int(columns or 100)
-
-
-def test_what_an_encoding_lacks_is_written_alike(tmp_path: Path) -> None:
-    (name,) = written(tmp_path, made_up.both_kinds())
-    done = front_door.dlbench(
-        "show", name, "--topic", "details", cwd=tmp_path, variables={"PYTHONIOENCODING": "latin-1", "COLUMNS": "100"}, errors="replace"
-    )
-    assert "?" not in done.out
-    assert max(map(len, done.out.splitlines())) <= 100
+    for columns in ("70", ""):
+        monkeypatch.setenv("COLUMNS", columns)
+        piped = front_door.in_process(tmp_path, "compare", name, "--by", "batch").out
+        assert max(map(len, piped.splitlines())) <= int(columns or 100)
+    # What an encoding lacks is written alike.
+    command, variables = ("show", name, "--topic", "details"), {"PYTHONIOENCODING": "latin-1", "COLUMNS": "100"}
+    done = front_door.dlbench(*command, cwd=tmp_path, variables=variables, errors="replace")
+    assert ("?" in done.out, max(map(len, done.out.splitlines())) <= 100) == (False, True)
     assert "97.0~103" in done.out  # for 97.0…103
 
 
-def shown_on_terminal(folder: Path, *arguments: str, columns: int, code: int = 0) -> str:
+def shown_on_terminal(folder: Path, *arguments: str, columns: int) -> str:
     """What a command writes to a real terminal of that width, without colours."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     command, environment = [sys.executable, "-m", "dlbench", *arguments], front_door.environment(TERM="xterm")
+    seen = b""
     with subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        seen = b""
-        while data := _read(ours):
-            seen += data
+        with contextlib.suppress(OSError):  # so a terminal tells that nobody has it open any more
+            while data := os.read(ours, 1 << 16):
+                seen += data
     os.close(ours)
-    assert process.returncode == code, seen
+    assert process.returncode == 0, seen
     return re.sub(rb"\x1b\[\d*m|\r", b"", seen).decode()
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 1 << 16)
-    except OSError:  # so a terminal tells that nobody has it open any more
-        return b""
 
 
 @pytest.mark.real
 def test_a_real_terminal_gets_what_its_width_has_room_for(tmp_path: Path) -> None:
     (name,) = written(tmp_path, made_up.both_kinds())
-    assert shown_on_terminal(tmp_path, "show", name, "--topic", "speed-up", columns=90) == (
-        front_door.in_process(tmp_path, "show", name, "--topic", "speed-up", columns=90).out
-    )
+    show = ("show", name, "--topic", "speed-up")
+    assert shown_on_terminal(tmp_path, *show, columns=90) == front_door.in_process(tmp_path, *show, columns=90).out
     lines = shown_on_terminal(tmp_path, "list", "quick", "-k", "alexnet", "--device", "cpu", columns=60).splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("2 cases"))  # others may take the CPUs, which comes behind
     told = ["2 cases, about 11.2 s in 7 rounds (estimated from the", "  policy; slow steps take longer, 180 s at most)"]
@@ -331,12 +300,9 @@ def test_a_note_breaks_between_words_on_a_terminal_and_nowhere_else(monkeypatch:
     path = f"/{'a-long-folder/' * 4}run.jsonl"
     note = f"note: base and new took 161 ms and 21.0 % in {path}; those of base hold"
     ours, theirs = pty.openpty()
-    with os.fdopen(ours), os.fdopen(theirs, "w") as stream:
+    with os.fdopen(ours), os.fdopen(theirs, "w") as stream, (tmp_path / "notes").open("w") as file:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 28, 0, 0))
-        assert wrapped(note, stream).splitlines() == [
-            "note: base and new took", "  161 ms and 21.0 % in", f"  {path};", "  those of base hold",
-        ]  # fmt: skip
+        broken = ("note: base and new took", "161 ms and 21.0 % in", f"{path};", "those of base hold")
+        assert wrapped(note, stream) == "\n  ".join(broken)
         monkeypatch.setenv("COLUMNS", "200")
-        assert wrapped(note, stream) == note
-    with (tmp_path / "notes").open("w") as stream:
-        assert wrapped(note, stream) == note
+        assert wrapped(note, stream) == wrapped(note, file) == note

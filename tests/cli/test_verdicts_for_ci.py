@@ -3,10 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
-import front_door
 import made_up
 import pytest
 from hypothesis import given
@@ -38,35 +36,30 @@ def numbered(n: int) -> made_up.Case:
     return made_up.case("matmul", n=n)
 
 
-def write_one_of_each(folder: Folder) -> None:
-    """Two slower and one faster, same, inconclusive, missing, failed and incomparable case each."""
-    cases = {n: timed(numbered(n)) for n in range(1, 9)}
-    cases[5] = timed(numbered(5), 1, WIDE)
-    folder.write("base", *cases.values(), environment=environment())
-    cases |= {1: timed(numbered(1), 1.2), 2: timed(numbered(2), 1.5), 3: timed(numbered(3), 0.8)}
-    cases |= {6: [], 7: [made_up.ended(numbered(7), Status.CRASHED, "killed\n::error::by 100%")], 8: timed(numbered(8), threads=4)}
-    folder.write("new", *cases.values(), environment=environment())
-
-
 def annotated(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("::")]
 
 
 def test_annotations_go_to_stderr_the_worst_first(folder: Folder, summary: Path) -> None:
-    write_one_of_each(folder)
+    """Two slower and one faster, same, inconclusive, missing, failed and incomparable case each."""
+    cases = {n: timed(numbered(n), 1, WIDE if n == 5 else TEN) for n in range(1, 9)}
+    folder.write("base", *cases.values(), environment=environment())
+    cases |= {n: timed(numbered(n), factor) for n, factor in ((1, 1.2), (2, 1.5), (3, 0.8))}
+    cases |= {6: [], 7: [made_up.ended(numbered(7), Status.CRASHED, "killed\n::error::by 100%")], 8: timed(numbered(8), threads=4)}
+    folder.write("new", *cases.values(), environment=environment())
     done = folder.compare("--github")
     assert (done.code, annotated(done.out)) == (3, [])
-    lines = annotated(done.err)
+    lines = [line.replace("%25", "%").replace("@cpu", "") for line in annotated(done.err)]
     (unsure,) = (line for line in lines if "n=5" in line)
-    assert [line.replace("%25", "%") for line in lines if line != unsure] == [
-        "::error title=matmul[n=2]@cpu::slower: time +50.0 %, 95 % interval +47.8…+52.2 %",
-        "::error title=matmul[n=1]@cpu::slower: time +20.0 %, 95 % interval +18.2…+21.8 %",
-        "::error title=matmul[n=7]@cpu::failed: crashed: killed ::error::by 100%",
-        "::error title=matmul[n=6]@cpu::missing: not in the new file",
-        "::warning title=matmul[n=8]@cpu::incomparable: case.threads: 2 against 4",
-        "::notice title=matmul[n=3]@cpu::faster: time -20.0 %, 95 % interval -21.2…-18.8 %",
+    assert [line for line in lines if line != unsure] == [
+        "::error title=matmul[n=2]::slower: time +50.0 %, 95 % interval +47.8…+52.2 %",
+        "::error title=matmul[n=1]::slower: time +20.0 %, 95 % interval +18.2…+21.8 %",
+        "::error title=matmul[n=7]::failed: crashed: killed ::error::by 100%",
+        "::error title=matmul[n=6]::missing: not in the new file",
+        "::warning title=matmul[n=8]::incomparable: case.threads: 2 against 4",
+        "::notice title=matmul[n=3]::faster: time -20.0 %, 95 % interval -21.2…-18.8 %",
     ]
-    assert unsure.startswith("::warning title=matmul[n=5]@cpu::inconclusive: time +0.0 %25, 95 %25 interval -")
+    assert unsure.startswith("::warning title=matmul[n=5]::inconclusive: time +0.0 %, 95 % interval -")
     assert summary.read_text().startswith("### dlbench: 2 slower, ")
 
 
@@ -93,23 +86,25 @@ def test_the_summary_is_the_conclusion_a_table_and_the_notes(folder: Folder, sum
     ]
 
 
-def test_several_comparisons_have_a_table_each(folder: Folder, summary: Path) -> None:
+def test_several_comparisons_have_a_table_each_and_slower_across_machines_is_a_warning(folder: Folder, summary: Path) -> None:
     for name, factor in (("base", 1), ("new", 1), ("later", 1.3)):
-        folder.write(name, timed(ONE, factor))
+        folder.write(name, timed(ONE, factor), environment=environment())
+    folder.write("other", timed(ONE, 2), environment=environment(cpu="Intel Xeon"))
     done = folder.compare("--github", files=("base.jsonl", "new.jsonl", "later.jsonl"))
     assert (done.code, len(annotated(done.err))) == (3, 1)
     assert re.findall(r"^`(.*)`: (.*)$", summary.read_text(), re.MULTILINE) == [
         ("new against base", "1 same"),
         ("later against base", "1 slower"),
     ]
-
-
-def test_across_machines_slower_is_a_warning(folder: Folder, summary: Path) -> None:
-    folder.write("base", timed(ONE), environment=environment())
-    folder.write("new", timed(ONE, 2), environment=environment(cpu="Intel Xeon"))
-    done = folder.compare("--github", "--across-machines")
+    summary.write_text("")
+    done = folder.compare("--github", "--across-machines", files=("base.jsonl", "other.jsonl"))
     assert (done.code, [line.partition(" ")[0] for line in annotated(done.err)]) == (0, ["::warning"])
     assert summary.read_text().startswith("### dlbench: 1 slower; exit 0\n")
+    full = "x" * (verdict_files.SUMMARY_LIMIT - 10)
+    summary.write_text(full)
+    done = folder.compare("--github")
+    assert (done.code, done.err.splitlines()[-1]) == (0, "note: the summary of this step is full, so nothing was added to it")
+    assert summary.read_text() == full
 
 
 def test_a_gate_that_could_not_have_failed_is_an_error(folder: Folder, summary: Path) -> None:
@@ -122,54 +117,32 @@ def test_a_gate_that_could_not_have_failed_is_an_error(folder: Folder, summary: 
     assert "too few rounds" in summary.read_text()
 
 
-def test_outside_github_actions_it_is_refused_before_anything_is_read(folder: Folder) -> None:
-    done = front_door.dlbench("compare", "absent", "absent", "--github", cwd=folder.path, variables={"GITHUB_STEP_SUMMARY": ""})
-    sentence = "--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere"
-    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+FILES = ("--verdict", "--junit", "--report")
 
 
-def test_as_a_program_in_a_step(folder: Folder, tmp_path: Path) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE, 1.2))
-    variables = {"GITHUB_STEP_SUMMARY": str(tmp_path / "made by the command")}
-    done = front_door.dlbench("compare", "base.jsonl", "new.jsonl", "--github", "--verdict", "v.json", cwd=folder.path, variables=variables)
-    assert (done.code, len(annotated(done.err))) == (3, 1)
-    assert Path(variables["GITHUB_STEP_SUMMARY"]).read_text().startswith("### dlbench: 1 slower; exit 3\n")
-    assert json.loads((folder.path / "v.json").read_text())["verdict"] == "regression"
+ELSEWHERE = "--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere"
 
 
-def test_a_summary_that_cannot_be_written_is_74(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "no/such/file")
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE))
-    done = folder.compare("--github")
-    assert (done.code, done.err.splitlines()[-1]) == (74, "dlbench: cannot write no/such/file: No such file or directory")
-
-
-@pytest.mark.parametrize("option", ["--verdict", "--junit", "--report"])
-def test_a_file_that_cannot_be_there_is_refused_before_anything_is_read(folder: Folder, option: str) -> None:
-    done = folder.compare(option, "no/such/file")
-    assert (done.code, done.err) == (2, "dlbench: there is no folder no/such to write file in; make it, or choose another\n")
-
-
-@pytest.mark.parametrize("option", ["--verdict", "--junit"])
-def test_verdicts_take_the_place_of_no_result_file(folder: Folder, option: str) -> None:
-    for name in ("base", "new"):
-        folder.write(name, timed(ONE))
-    before = (folder.path / "base.jsonl").read_bytes()
-    done = folder.compare(option, "base.jsonl")
-    assert (done.code, done.err) == (2, "dlbench: base.jsonl exists and is never overwritten; choose another name\n")
-    assert (folder.path / "base.jsonl").read_bytes() == before
-
-
-def test_a_full_summary_is_left_as_it_is(folder: Folder, summary: Path) -> None:
-    full = "x" * (verdict_files.SUMMARY_LIMIT - 10)
-    summary.write_text(full)
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE))
-    done = folder.compare("--github")
-    assert (done.code, done.err.splitlines()[-1]) == (0, "note: the summary of this step is full, so nothing was added to it")
-    assert summary.read_text() == full
+@pytest.mark.parametrize(
+    ("words", "variable", "code", "sentence"),
+    [
+        *((f"{option} no/such/file", "", 2, "there is no folder no/such to write file in; make it, or choose another") for option in FILES),
+        *((f"{option} base.jsonl", "", 2, "base.jsonl exists and is never overwritten; choose another name") for option in FILES),
+        ("--github", "", 2, ELSEWHERE),
+        ("--github", "no/such/file", 74, "cannot write no/such/file: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_read(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, words: str, variable: str, code: int, sentence: str
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", variable)
+    if variable or "base.jsonl" in words:  # else there is nothing to read
+        for name in ("base", "new"):
+            folder.write(name, timed(ONE))
+    before = {path: path.read_bytes() for path in folder.path.iterdir()}
+    done = folder.compare(*words.split())
+    assert (done.code, done.err.splitlines()[-1]) == (code, f"dlbench: {sentence}")
+    assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
 
 
 def slower(name: str, percent: float = 20, note: str = "") -> CaseVerdict:
@@ -179,28 +152,27 @@ def slower(name: str, percent: float = 20, note: str = "") -> CaseVerdict:
     return CaseVerdict(name, Verdict.SLOWER, (note,) if note else (), ("time",), tests={"median": change, "p10": change})
 
 
+def comparison(*cases: CaseVerdict, title: str = "new against base") -> Comparison:
+    return Comparison(title, cases, None)
+
+
 def same(number: int) -> CaseVerdict:
     return CaseVerdict(f"same[n={number}]@cpu", Verdict.SAME)
 
 
-def comparison(cases: Sequence[CaseVerdict], title: str = "new against base") -> Comparison:
-    return Comparison(title, tuple(cases), None)
-
-
-@pytest.mark.parametrize(("cases", "lines"), [(10, 10), (11, 10), (25, 10)])
-def test_of_more_than_ten_annotations_the_last_counts_the_rest(cases: int, lines: int) -> None:
-    two = [comparison([slower(f"{side}{number}", number) for number in range(cases, 0, -1) if number % 2 == side]) for side in (0, 1)]
+@pytest.mark.parametrize("cases", [10, 11, 25])
+def test_of_more_than_ten_annotations_the_last_counts_the_rest(cases: int) -> None:
+    two = [comparison(*(slower(f"{side}{number}", number) for number in range(cases, 0, -1) if number % 2 == side)) for side in (0, 1)]
     found = verdict_files.annotations(two)
     assert [line.partition("::slower")[0] for line in found[:9]] == [f"::error title={n % 2}{n}" for n in range(cases, cases - 9, -1)]
-    assert len(found) == lines
+    assert len(found) == 10
     if cases > 10:
         assert found[-1] == f"::error title=dlbench::{cases - 9} more; the summary of this step names them"
 
 
 def as_the_runner_reads(line: str) -> tuple[str, dict[str, str], str]:
     """Command, properties and data, by the rules of ActionCommand.TryParseV2 in github.com/actions/runner."""
-    assert line.startswith("::")
-    command, _, data = line[2:].partition("::")
+    command, _, data = line.removeprefix("::").partition("::")
     name, _, properties = command.partition(" ")
 
     def unescaped(text: str, *signs: str) -> str:
@@ -212,19 +184,15 @@ def as_the_runner_reads(line: str) -> tuple[str, dict[str, str], str]:
     return name, {key: unescaped(value, ":", ",") for key, value in pairs}, unescaped(data)
 
 
-@given(st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1), st.text())
-def test_whatever_a_case_is_called_the_runner_reads_it_back(name: str, note: str) -> None:
-    (line,) = verdict_files.annotations([comparison([slower(name, note=note)])])
-    assert "\n" not in line
-    assert "\r" not in line
+@given(st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1), st.text(), st.integers(1, 3))
+def test_whatever_a_file_holds_the_runner_reads_it_back_and_it_is_inert_in_the_summary(name: str, note: str, comparisons: int) -> None:
+    judged = comparison(slower(name, note=note), title=note)
+    (line,) = verdict_files.annotations([judged])
+    assert (not {"\n", "\r"} & set(line), line.startswith("::")) == (True, True)
     kind, properties, data = as_the_runner_reads(line)
     assert (kind, properties) == ("error", {"title": name})
     assert data.startswith("slower: time +20.0 %, 95 % interval +10.0…+30.0 %")
-
-
-@given(st.text(), st.text(), st.integers(1, 3))
-def test_whatever_a_file_holds_is_inert_in_the_summary(name: str, note: str, comparisons: int) -> None:
-    text = verdict_files.step_summary([comparison([slower(name, note=note)], name)] * comparisons, "1 slower; exit 3", [note], 1 << 20)
+    text = verdict_files.step_summary([judged] * comparisons, "1 slower; exit 3", [note], 1 << 20)
     assert len(text.splitlines()) == 2 + 6 * comparisons + 1
     rows = [line for line in text.splitlines() if "+20.0 %" in line]
     assert [len(re.split(r"\|", row)) for row in rows] == [10] * comparisons
@@ -234,9 +202,8 @@ def test_whatever_a_file_holds_is_inert_in_the_summary(name: str, note: str, com
 
 def test_a_summary_stays_below_its_limit_and_counts_what_it_leaves_out() -> None:
     cases = [slower(f"matmul[n={number}]@cpu", number, "é" * 5000) for number in range(300, 0, -1)] + [same(n) for n in range(20_000)]
-    text = verdict_files.step_summary(
-        [comparison(cases)], "300 slower; exit 3", [f"note {n} " * 500 for n in range(30)], verdict_files.SUMMARY_LIMIT
-    )
+    notes = [f"note {n} " * 500 for n in range(30)]
+    text = verdict_files.step_summary([comparison(*cases)], "300 slower; exit 3", notes, verdict_files.SUMMARY_LIMIT)
     assert len(text.encode()) <= verdict_files.SUMMARY_LIMIT
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert rows[0].startswith("| `matmul[n=300]@cpu` |")
@@ -244,13 +211,9 @@ def test_a_summary_stays_below_its_limit_and_counts_what_it_leaves_out() -> None
     assert (slow, steady > 1000) == (300, True)
     assert f"\nNo room here for {20_000 - steady:,} more: {20_000 - steady:,} same. None needs more attention than those above.\n" in text
     assert "\n- and 10 more notes in the log\n" in text
-
-
-def test_every_comparison_has_room_for_its_worst_case() -> None:
-    many = [comparison([slower("worst", 500), *(same(number) for number in range(20_000))], f"run {each}") for each in range(3)]
+    many = [comparison(slower("worst", 500), *(same(number) for number in range(20_000)), title=f"run {each}") for each in range(3)]
     text = verdict_files.step_summary(many, "3 slower; exit 3", [], verdict_files.SUMMARY_LIMIT)
-    assert len(text.encode()) <= verdict_files.SUMMARY_LIMIT
-    assert text.count("| `worst` |") == 3
+    assert (len(text.encode()) <= verdict_files.SUMMARY_LIMIT, text.count("| `worst` |")) == (True, 3)
 
 
 def test_files_for_others_name_no_folder(folder: Folder, summary: Path) -> None:
@@ -271,24 +234,16 @@ def test_the_document_is_that_of_the_page(folder: Folder) -> None:
     done = folder.compare("--verdict", "verdict.json", files=("before.jsonl", "after.jsonl"))
     document = json.loads((folder.path / "verdict.json").read_text(), parse_constant=pytest.fail)
     assert [f"note: {note}" for note in document["notes"]] == done.err.splitlines()
-    rows = json.loads(folder.compare("--format", "json", files=("before.jsonl", "after.jsonl")).out)
-    assert document["comparisons"][0]["cases"] == rows
     comparison = document["comparisons"][0]
+    assert comparison["cases"] == json.loads(folder.compare("--format", "json", files=("before.jsonl", "after.jsonl")).out)
     assert (comparison["counts"]["slower"], comparison["counts"]["same"]) == (1, 2)
-    document["notes"] = comparison["cases"] = []
-    comparison["counts"] = {}
-    shown = json.loads(PAGE.split("```json\n")[1].split("```")[0])
-    assert (done.code, document) == (3, shown)
+    document["notes"], comparison["cases"], comparison["counts"] = [], [], {}
+    assert (done.code, document) == (3, json.loads(PAGE.split("```json\n")[1].split("```")[0]))
 
 
 @pytest.mark.parametrize(
     ("new", "code", "verdict"),
-    [
-        (timed(ONE), 0, "ok"),
-        (timed(ONE, 1.2), 3, "regression"),
-        (timed(ONE, 1, TEN[:1]), 4, "undecidable"),
-        ([], 5, "cases_failed"),
-    ],
+    [(timed(ONE), 0, "ok"), (timed(ONE, 1.2), 3, "regression"), (timed(ONE, 1, TEN[:1]), 4, "undecidable"), ([], 5, "cases_failed")],
 )
 def test_the_document_names_the_exit_code(folder: Folder, new: list[made_up.Measurement], code: int, verdict: str) -> None:
     folder.write("base", timed(ONE))
