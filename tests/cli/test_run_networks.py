@@ -150,14 +150,6 @@ def test_a_file_is_imported_once_a_round_unless_it_computes_then(tmp_path, compu
     assert (tmp_path / "imports").read_text().split() == ["once"] * imports
 
 
-def test_a_file_that_every_case_imports_anew_is_told_with_what_that_costs(capsys):
-    threads = "it starts threads when imported"
-    trials = (("slow.py", 2.0, threads), ("quick.py", 0.1, threads), ("clean.py", 2.0, None))
-    names = ("plugin", "seconds", "not_once")
-    assert session._imported_once([dict(zip(names, trial, strict=True)) for trial in trials]) == ("clean.py",)
-    assert capsys.readouterr().err == "note: every case imports slow.py anew, 2.00 s each, as it starts threads when imported\n"
-
-
 def build() -> None:
     """Nothing."""
 

@@ -2,24 +2,26 @@
 
 A kind is found by the names that torch gives to operations: an operation's own, and those of what it runs within. A call to torch runs
 further ones, each of which the profiler notes: ``aten::linear`` runs ``aten::addmm``, and that has the time. Of these names the innermost
-that tells a kind counts, so that a copy within a convolution is a copy. Of an optimizer, of a fetch of a batch, and of a fused kernel of
-attention the whole counts, whatever it runs; attention without such a kernel consists of products and a softmax.
+that tells a kind counts, so that a copy within a convolution is a copy. Of an optimizer, of a fetch of a batch, of pooling and of
+attention the whole counts, whatever it runs.
 """
 
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # it is there, and in no __all__
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
+from torch.utils._pytree import tree_leaves
 
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import Unavailable, Unknown
@@ -34,7 +36,7 @@ OF_BACKWARD = "autograd::engine::evaluate_function: "
 """Beginning of the name of an event that runs one node of the backward pass."""
 Within = Sequence[Any]
 """An event of the profiler, and those that it runs within, the outermost last."""
-_WHOLE = frozenset((OperationKind.UPDATE, OperationKind.DATA, OperationKind.ATTENTION))
+_WHOLE = frozenset((OperationKind.UPDATE, OperationKind.DATA, OperationKind.POOLING, OperationKind.ATTENTION))
 _RANGES = {
     "Optimizer.": OperationKind.UPDATE,
     "torch::autograd::AccumulateGrad": OperationKind.UPDATE,
@@ -44,7 +46,7 @@ _RANGES = {
 _PATTERNS = {
     OperationKind.UPDATE: r"foreach_.*|fused_(sgd|adam|adamw|adagrad)|amp_.*",
     OperationKind.DATA: r"index|index_select|randperm",
-    OperationKind.ATTENTION: r"(?!scaled_dot_product_attention(_math)?$).*attention.*|transformer_encoder_layer_fwd",
+    OperationKind.ATTENTION: r".*attention.*|transformer_encoder_layer_fwd",
     OperationKind.POOLING: r".*pool.*",
     OperationKind.PRODUCTS: r".*conv(?!ert).*|((b?add)?b?|addb|int_|scaled_|grouped_)mm|addmm_activation|(add)?mv|v?dot|matmul|einsum"
     r"|(mkldnn_|bi)?linear|tensordot|lstm|gru|.*rnn.*",
@@ -85,6 +87,82 @@ def _kind_named(name: str) -> OperationKind | None:
     return OperationKind.NORMALISATION if is_pointwise else None
 
 
+_COMPOSITES = {
+    "scaled_dot_product_attention": OperationKind.ATTENTION,
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), OperationKind.POOLING),
+}
+"""Functions of `torch.nn.functional`, where networks and torch's own layers look them up."""
+
+
+class CompositeWatch:
+    """Knows, while entered, which composite function the running operation is part of."""
+
+    def __init__(self) -> None:
+        self._open: list[OperationKind] = []
+        self._nodes: dict[Any, OperationKind] = {}
+        self._put_back = ExitStack()
+
+    def __enter__(self) -> Self:
+        for name, kind in _COMPOSITES.items():
+            function = getattr(F, name)
+            self._put_back.callback(setattr, F, name, function)
+            setattr(F, name, self._watched(function, kind))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._put_back.close()
+
+    def kind_at_work(self) -> OperationKind | None:
+        """Return the kind of the composite that the running operation is part of, forward or backward; None if there is none."""
+        return self._open[-1] if self._open else self._nodes.get(torch._C._current_autograd_node())
+
+    def _watched(self, function: Callable[..., Any], kind: OperationKind) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._open.append(kind)
+            try:
+                output = function(*args, **kwargs)
+            finally:
+                self._open.pop()
+            taken = {each.grad_fn for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+            self._nodes.update(dict.fromkeys(_nodes_between(output.grad_fn, taken), kind))
+            return output
+
+        return watched
+
+
+def _nodes_between(last: Any, taken: Iterable[Any]) -> set[Any]:
+    """Return the nodes of a function from its ``last`` back to those that made its arguments, ``taken``, without these or weights."""
+    known = {None, *taken}
+    pending = [last]
+    found = set()
+    while pending:
+        node = pending.pop()
+        if node not in known and not hasattr(node, "variable"):
+            known.add(node)
+            found.add(node)
+            pending += [each for each, _ in node.next_functions]
+    return found
+
+
+def kinds_in(timed: Iterable[tuple[Within, float]]) -> Iterator[tuple[OperationKind, float]]:
+    """Yield the kind and the seconds of each event. ``timed`` are the events in the order of their beginning, each with its own seconds.
+
+    A node of the backward pass has the sequence number of the operation that made it, as in `slowest_layers`.
+    """
+    made_by: dict[int, OperationKind] = {}
+    for within, seconds in timed:
+        kind = kind_of(each.name for each in within)
+        number = within[0].sequence_nr
+        node = next((each for each in within if each.name.startswith(OF_BACKWARD)), None)
+        if node:
+            made = made_by.get(node.sequence_nr, kind)
+            yield made if made in _COMPOSITES.values() else kind, seconds
+        else:
+            if number >= 0:
+                made_by[number] = kind
+            yield kind, seconds
+
+
 _NOT_READ = ("copy_", "fill_", "zero_")
 """Operations that write their first operand without reading it."""
 _READ_IN_PART = ("embedding", "index_select", "index")
@@ -100,6 +178,16 @@ class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch
         self.flops = defaultdict[OperationKind, float](float)
         """Counted for attention alone."""
         self._ranges: list[str] = []
+        self._composites = CompositeWatch()
+
+    def __enter__(self) -> Self:
+        self._composites.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]  # as above
+        self._composites.__exit__(*raised)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__.partition(".")[0]
@@ -111,11 +199,11 @@ class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch
 
     def see(self, name: str, operands: Sequence[Any], output: Any) -> None:
         """Count an operation, by its kind within the open ranges."""
-        kind = kind_of((f"aten::{name}", *reversed(self._ranges)))
+        kind = self._composites.kind_at_work() or kind_of((f"aten::{name}", *reversed(self._ranges)))
         self.operations[kind] += 1
         self.bytes[kind] += _moved(name, operands, output)
         if kind is OperationKind.ATTENTION:
-            self.flops[kind] += _attention_flops(name, tensors_in(operands))
+            self.flops[kind] += _attention_flops(name, tensors_in(operands)) if "attention" in name else _product_flops(name, operands)
 
 
 def _moved(name: str, operands: Sequence[Any], output: Any) -> int:
@@ -137,6 +225,11 @@ def _attention_flops(name: str, tensors: Sequence[Tensor]) -> float:
     query, key, value = tensors[1:4] if backward else tensors[:3]  # the first is the gradient of the output
     forward = 2.0 * query.shape[:-1].numel() * key.shape[-2] * (query.shape[-1] + value.shape[-1])
     return 2 * forward if backward else forward
+
+
+def _product_flops(name: str, operands: Sequence[Any]) -> float:
+    """Return the operations of a product within attention, (b, s, k) by (b, k, t); 0 for other operations."""
+    return 2.0 * operands[0].numel() * operands[1].shape[-1] if name in ("bmm", "mm") else 0.0
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -244,9 +337,9 @@ def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) 
     events, counts, step_s = _record(work, steps, device, clock, counted_apart=call_s < BUDGET_S)
     timed = list(_own_times(events, device))
     kinds = defaultdict[OperationKind, float](float)
-    for within, seconds in timed:
+    for kind, seconds in kinds_in(timed):
         if seconds:
-            kinds[kind_of(each.name for each in within)] += seconds / steps
+            kinds[kind] += seconds / steps
     if device.type == "cpu":
         kinds[OperationKind.REST] = max(0.0, step_s - sum(kinds.values()) + kinds[OperationKind.REST])
     else:

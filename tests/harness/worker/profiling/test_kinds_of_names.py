@@ -1,12 +1,15 @@
 """Kinds of operations by their names."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch import nn
 from torch.autograd.profiler import record_function
+from torch.profiler import ProfilerActivity, profile
 
 from dlbench.core.measurement import OperationKind
-from dlbench.harness.worker.profiling.profile import OF_BACKWARD, OperationCounts, kind_of
+from dlbench.harness.worker.profiling.profile import OF_BACKWARD, OperationCounts, _own_times, kind_of, kinds_in
 
 K = OperationKind
 
@@ -41,7 +44,8 @@ def test_a_name_tells_a_kind(kind, names):
         (K.PRODUCTS, ("aten::empty", "aten::linear", "dlbench layer: pool MaxPool2d")),
         (K.UPDATE, ("aten::mul_", "aten::add", "Optimizer.step#SGD.step")),
         (K.ATTENTION, ("aten::copy_", "aten::_flash_attention_forward", "aten::scaled_dot_product_attention")),
-        (K.PRODUCTS, ("aten::bmm", "aten::_scaled_dot_product_attention_math", "aten::scaled_dot_product_attention")),
+        (K.ATTENTION, ("aten::bmm", "aten::scaled_dot_product_attention")),
+        (K.POOLING, ("aten::sum", "aten::adaptive_avg_pool2d")),
         (K.DATA, ("aten::addmm", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")),
     ],
 )
@@ -80,9 +84,41 @@ def test_operations_move_their_operands_and_their_output(call, kinds):
     assert counted(call)[0] == kinds
 
 
-def test_operations_of_fused_attention_are_counted_by_shape():
+@pytest.mark.parametrize("dropout", [0.0, 0.5], ids=["fused", "of products"])
+def test_products_of_attention_are_counted_by_shape(dropout):
     query, key, value = (torch.rand(2, 3, length, 16, requires_grad=True) for length in (5, 7, 7))
-    kinds, flops = counted(lambda: nn.functional.scaled_dot_product_attention(query, key, value).sum().backward())
-    assert flops == {K.ATTENTION: 3 * 2 * (2 * 2 * 3 * 5 * 7 * 16)}
+    forward = 2 * (2 * 2 * 3 * 5 * 7 * 16)
+    own = {each: each * 2 for each in (query, key, value)}  # which is elementwise, forward and backward
+    kinds, flops = counted(lambda: nn.functional.scaled_dot_product_attention(*own.values(), dropout_p=dropout).sum().backward())
+    assert flops == {K.ATTENTION: 3 * forward}
     assert kinds.keys() == {K.ATTENTION, K.NORMALISATION, K.COPIES}
-    assert counted(lambda: nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=0.5))[1] == {}
+
+
+def test_attention_and_pooling_within_layers_are_counted_as_such():
+    attention, pooling = nn.MultiheadAttention(8, 2, dropout=0.5), nn.AdaptiveAvgPool2d(1)
+    rows, images = torch.rand(4, 1, 8), torch.rand(2, 3, 4, 4, requires_grad=True)
+    _, flops = counted(lambda: attention(rows, rows, rows, need_weights=False)[0].sum().backward())
+    assert flops == {K.ATTENTION: 3 * (2 * 2 * 2 * 4 * 4 * 4)}
+    gradient = torch.ones(2, 3, 1, 1)
+    kinds, _ = counted(lambda: pooling(images).backward(gradient))
+    assert kinds.keys() == {K.POOLING}
+    assert nn.functional.adaptive_avg_pool2d.__module__ == "torch.nn.functional"
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5], ids=["fused", "of products"])
+def test_the_time_of_attention_is_that_of_both_passes(dropout):
+    def timed(backward):
+        query = torch.rand(1, 4, 128, 16, requires_grad=True)
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            output = nn.functional.scaled_dot_product_attention(query, query, query, dropout_p=dropout)
+            if backward:
+                output.sum().backward()
+        kinds = Counter()
+        for kind, _ in kinds_in((within, 1.0) for within, _ in _own_times(profiler.events(), torch.device("cpu"))):
+            kinds[kind] += 1
+        return kinds
+
+    forward, both = timed(backward=False), timed(backward=True)
+    assert forward.keys() == {K.ATTENTION}
+    assert both[K.ATTENTION] > forward[K.ATTENTION]
+    assert K.PRODUCTS not in both
