@@ -20,7 +20,6 @@ from dlbench.core.model import Case, Policy, Signature, declaration_to_json
 from dlbench.core.thresholds import DETECT
 from dlbench.core.units import Json, seconds
 from dlbench.harness.plan.cases import (
-    TRIES,
     Signatures,
     check,
     estimate,
@@ -32,7 +31,7 @@ from dlbench.harness.plan.cases import (
     workload_names,
 )
 from dlbench.harness.plan.cases import plan as all_cases
-from dlbench.harness.plan.searches import search_of
+from dlbench.harness.plan.searches import searches_in
 from dlbench.harness.plan.suite import Suite, builtin_names, compile_expression, load, load_all
 from dlbench.harness.ranks.placement import NodeCapacity, place_ranks
 
@@ -130,14 +129,15 @@ def write_plan(plan: Plan, form: str, programs: "OtherPrograms") -> None:
     absent = Counter(case.device for case in plan.cases if case.device not in present)
     here = NodeCapacity(present, describe_cpu().usable_threads())
     crowded = sum(len(place_ranks(case, (here,)).devices) < (case.ranks or 1) for case in cases)
-    searches = sum(search_of(case, plan.signatures[case.workload]) is not None for case in cases)
+    searches = searches_in(cases, plan.signatures)
+    tries = sum(search.usual_tries() for search in searches)
     policy = plan.policy
     write_cases(cases, form)
     skipped = f" ({crowded:,} skipped: too few devices or cores for their ranks)" if crowded else ""
-    tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {TRIES * searches:,} tries" if searches else ""
+    tried = f", {len(searches):,} search{'' if len(searches) == 1 else 'es'} with about {tries:,} tries" if searches else ""
     say(
         f"{len(cases):,} case{'' if len(cases) == 1 else 's'}{skipped}{tried}, about "
-        f"{seconds(estimate(policy, len(cases) - crowded, searches))} in {plural(policy.rounds, 'round')} "
+        f"{seconds(estimate(policy, len(cases) - crowded, tries))} in {plural(policy.rounds, 'round')} "
         f"(estimated from the policy; slow steps take longer{at_most(policy)})"
     )
     if absent:

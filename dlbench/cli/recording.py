@@ -13,7 +13,7 @@ from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceFault
 from dlbench.core.units import seconds
 from dlbench.harness.plan.cases import estimate
-from dlbench.harness.plan.searches import search_of
+from dlbench.harness.plan.searches import searches_in
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.probe.sampler import Monitor
@@ -118,10 +118,10 @@ def announce_gate(session: Session, goes_on: bool) -> None:
     """Say on stderr how many cases a gate has, and how long its first rounds and, if it ``goes_on``, all its rounds take."""
     policy = session.settings.policy
     tasks = [task for task in session.tasks if task.has_device]
-    searches = sum(search_of(task.case, session.signatures.get(task.case.workload)) is not None for task in tasks)
+    tries = sum(search.usual_tries() for search in searches_in((task.case for task in tasks), session.signatures))
     most = max(policy.rounds, _MOST_FURTHER) if goes_on else policy.rounds
     rounds = list(dict.fromkeys((policy.rounds, most)))
-    times = dict.fromkeys(seconds(estimate(replace(policy, rounds=each), len(tasks), searches)) for each in rounds)
+    times = dict.fromkeys(seconds(estimate(replace(policy, rounds=each), len(tasks), tries)) for each in rounds)
     cases = plural(len({task.case.id for task in tasks}), "case")
     a_side = " a side" if len({task.side.name for task in session.tasks}) > 1 else ""
     say(

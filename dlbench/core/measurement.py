@@ -177,7 +177,7 @@ class MeteredWindow:
     items: Amount
     """Items that were processed meanwhile."""
     source: str | None = None
-    """Meter of the device: ``nvml_counter`` or ``rapl``. Null as ``missing_reasons`` says."""
+    """Meter of the device: ``nvml_counter``, ``nvml_power`` or ``rapl``. Null as ``missing_reasons`` says."""
     joules: Quantity | None = None
     """Energy of the device: of a processor that of its packages and, where it is metered apart, of their memory."""
     idle_watts: Quantity | None = None

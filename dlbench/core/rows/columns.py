@@ -230,7 +230,7 @@ class Energy:
     )
     host_watts: float | None = _watts("mean power of the host's processors meanwhile, of a case on another device", "lower")
     window_s: float | None = _seconds("how long the step was repeated without a pause; null where it was not")
-    source: str | None = _text("what metered it: nvml_counter or rapl")
+    source: str | None = _text("what metered it: nvml_counter, nvml_power (integrated) or rapl")
     reason: str | None = _text("why an energy column is null")
     telemetry_reason: str | None = _text("of a sustained step: why a series of its clock, temperature, power or throttling is missing")
 

@@ -16,8 +16,6 @@ _SETUP_S = 0.3
 """Set-up of a case in a round, for `case_s`: a fork, and building a model."""
 _WARMUP_S = 0.2
 """Least warm-up on a CPU, where the policy leaves it open."""
-TRIES = 15
-"""About how many tries a search makes."""
 
 ALL, CORES = "all", "cores"
 """Values of the axes of the CPU that stand for numbers of this machine: see `with_core_counts`."""
@@ -245,13 +243,13 @@ def case_s(policy: Policy) -> float:
     return min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)
 
 
-def estimate(policy: Policy, cases: int, searches: int = 0) -> float:
-    """Forecast how long so many cases take, and the tries of so many searches, which are made once and only while the budget lasts.
+def estimate(policy: Policy, cases: int, tries: int = 0) -> float:
+    """Forecast how long so many cases take, and so many tries of searches, which are made once and only while the budget lasts.
 
     A budget cuts later rounds, never the first, and what it leaves makes them longer.
     """
     round_s, budget_s = cases * case_s(policy), policy.budget_s
-    rounds_s, tries_s = policy.rounds * round_s, TRIES * searches * case_s(policy_of_tries(policy))
+    rounds_s, tries_s = policy.rounds * round_s, tries * case_s(policy_of_tries(policy))
     return rounds_s + tries_s if budget_s is None else max(round_s, min(rounds_s + tries_s, budget_s))
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, get_args
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
@@ -84,13 +85,23 @@ def _no_meter(unknown: Unknown, **figures: str) -> CounterMeter:
 
 
 def _meter_of_card(ask: nvml.Reader) -> CounterMeter:
-    def count() -> Mapping[str, float]:
-        joules = ask(("energy_j",)).values.get("energy_j")
-        if joules is None:
-            raise Unavailable(Unknown.NO_METER)
-        return {"card": joules}
+    """Return the meter of a card: its counter of energy, or its power, integrated by trapezoids where it has none (before Volta)."""
 
-    return CounterMeter("nvml_counter", count)
+    def value(name: str) -> float:
+        found: float | None = ask((name,)).values.get(name)
+        if found is None:
+            raise Unavailable(Unknown.NO_METER)
+        return found
+
+    if "energy_j" in ask(("energy_j",)).values:
+        return CounterMeter("nvml_counter", lambda: {"card": value("energy_j")})
+    readings: list[tuple[float, float]] = []
+
+    def integrated_j() -> Mapping[str, float]:
+        readings.append((time.monotonic(), value("power_w")))
+        return {"card": sum((end - begin) * (before + after) / 2 for (begin, before), (end, after) in pairwise(readings))}
+
+    return CounterMeter("nvml_power", integrated_j)
 
 
 def processor_meter() -> CounterMeter:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 import pytest
 from hypothesis import example, given, settings
@@ -37,10 +38,11 @@ def fastest(*over, **given):
 
 
 def search(plan, measure, most):
-    """All tries, each of another case; there are no more than ``most``. It would go on the same from the middle of them."""
+    """All tries, at most ``most``, each of another case but for doubtful ones. It would go on the same from the middle of them."""
     tries = []
     while (case := plan.next(tries)) is not None:
-        assert case.id not in [each.case.id for each in tries]
+        again = [each.status for each in tries if each.case.id == case.id]  # only what there should have been room for
+        assert again in ([], [Status.OOM]), [each.case.id for each in tries]
         assert plan.is_try(case)
         tries.append(measure(case))
         assert len(tries) <= most, [(each.case.id, str(each.status)) for each in tries]
@@ -92,6 +94,38 @@ def test_the_largest_is_found_within_5_percent_of_any_limit_whatever_its_memory(
         return
     assert (outcome.status, outcome.reason, dict(outcome.values)) == (Status.OK, None, {"largest_batch": float(outcome.found["batch"])})
     assert true - max(1, 0.05 * true) <= outcome.found["batch"] <= true
+
+
+@pytest.mark.parametrize(
+    ("a_sample", "found", "status"), [(GIB // 20, 19, Status.OK), (GIB // 1000, 8, Status.CRASHED)], ids=["near full", "far from full"]
+)
+def test_a_process_that_dies_did_not_fit_only_where_memory_was_nearly_full(a_sample, found, status):
+    plan = largest(memory_gib=1.0)
+
+    def measure(case):
+        if case.params["batch"] > 19:
+            return full(case, Status.CRASHED, "its process was killed by SIGSEGV")
+        return fits(case, a_sample * case.params["batch"])
+
+    outcome = plan.outcome(search(plan, measure, 40), 0)
+    assert (outcome.status, outcome.found.get("batch")) == (status, found)
+    if status is Status.CRASHED:
+        assert re.fullmatch(r"unfinished: batch=\d+ fits so far; batch=\d+: its process was killed by SIGSEGV", outcome.reason)
+
+
+def test_a_try_that_fails_by_chance_where_there_is_room_is_made_once_more():
+    plan, failed = largest(memory_gib=1.0), []
+
+    def measure(case):
+        size = case.params["batch"]
+        if size > 100 or (size > 80 and not failed):
+            failed.append(size)
+            return Measurement(case, 0, Status.OOM, "full")
+        return Measurement(case, 0, Status.OK, memory=Memory(host_peak_bytes=GIB // 100 * size))
+
+    tries = search(plan, measure, 16)
+    assert 95 <= plan.outcome(tries, 0).found["batch"] <= 100
+    assert [each.case.params["batch"] for each in tries].count(failed[0]) == 2
 
 
 @pytest.mark.parametrize("true", [1, 3, 97, 256, 5000, 10**5])

@@ -188,6 +188,20 @@ def on_card(clock, made_up, steps, interval_s, seconds, items=1.0, seen=None):
     return measured(seen)
 
 
+def test_without_a_counter_power_is_integrated(clock, made_up):
+    made_up.answers = card(REFUSED, 100_000)
+    seen = Window(Monitor([CARD], 2), "cuda:0", DECLARED)
+    seen.mark({"interval_s": 10})
+    for milliwatts in (200_000, 300_000):
+        clock.now_s += 10
+        made_up.answers = card(REFUSED, milliwatts)
+        seen.read()
+    clock.now_s += 5
+    seen.mark({"items": 10.0, "seconds": 25.0})
+    energy = measured(seen).energy
+    assert (energy.source, energy.joules) == ("nvml_power", pytest.approx(10 * 150 + 10 * 250 + 5 * 300))
+
+
 def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path, clock, made_up):
     write(tmp_path, zones(package_0=10.0))
 
@@ -268,7 +282,7 @@ def test_what_holds_a_card_down_is_read_while_its_blocks_run(clock, made_up, ref
 
 NOT_STARTED, SILENT, ANSWERS = (
     FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED),
-    *(FakeNvml(Card(f"GPU-{UUID}", "", card(energy_mj))) for energy_mj in (REFUSED, 1000)),
+    *(FakeNvml(Card(f"GPU-{UUID}", "", card(each, each))) for each in (REFUSED, 1000)),
 )
 
 
