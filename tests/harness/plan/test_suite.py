@@ -184,7 +184,7 @@ MISTAKES = {
     f"thresholds.time = nan\n{BENCH}": 's.toml, thresholds: time must be a fraction such as 0.05 or "5%", not nan',
     f"thresholds.matmull.time = 0.1\n{BENCH}": "s.toml, thresholds: no bench here has the workload 'matmull'; did you mean 'matmul'?",
     f"thresholds.matmul.memory = 0\n{BENCH}": 's.toml, thresholds: matmul: memory must be a fraction such as 0.05 or "5%", not 0',
-    "about = 'x'\nbench": "s.toml: not valid TOML: Expected '=' after a key in a key/value pair (at line 2, the end of the file)",
+    "about = 'x'\nbench": "s.toml: not valid TOML: Expected '=' after a key in a key/value pair (at end of document)",
     "\n\nabout 1\n": "s.toml: not valid TOML: Expected '=' after a key in a key/value pair (at line 3, column 7)",
     "x = " + "[" * 20_000: "s.toml: not valid TOML: nested too deeply",
 }
