@@ -41,7 +41,7 @@ def read_text(path: Path, origin: str) -> str:
 
 
 def parse_toml(text: str, origin: str) -> dict[str, Any]:
-    """Return the tables of a TOML file. Raises SuiteError with file and line."""
+    """Return the tables of a TOML file. Raises SuiteError with the file and the place in it."""
     import tomllib
 
     try:
@@ -49,9 +49,7 @@ def parse_toml(text: str, origin: str) -> dict[str, Any]:
     except RecursionError as error:
         raise SuiteError(f"{origin}: not valid TOML: nested too deeply") from error
     except ValueError as error:  # TOMLDecodeError, and an integer of too many digits
-        last = text.count("\n") + (not text.endswith("\n"))
-        message = str(error).replace("(at end of document)", f"(at line {last}, the end of the file)")
-        raise SuiteError(f"{origin}: not valid TOML: {message}") from error
+        raise SuiteError(f"{origin}: not valid TOML: {error}") from error
 
 
 def names(package: str) -> list[str]:

@@ -3,6 +3,7 @@
 import math
 import re
 import textwrap
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -159,6 +160,8 @@ def fold(text: str, width: int, *, cell: bool = False) -> list[str]:
 
     A word that is wider, such as a path to be copied, stays whole; in a ``cell`` it is broken, and nothing is indented.
     """
+    if not text.isascii() and any(unicodedata.east_asian_width(sign) in "WF" for sign in text):
+        width //= 2  # as each of these takes two columns
     indent = "" if cell else " " * (len(text) - len(text.lstrip()) + 2)
     glued = _AMOUNT.sub("\\1\N{NO-BREAK SPACE}", text)
     lines = textwrap.wrap(glued, max(1, width), subsequent_indent=indent, break_long_words=cell, break_on_hyphens=False)

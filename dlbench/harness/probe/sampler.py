@@ -1,7 +1,6 @@
 """One sampler of the machine: what a device and the CPUs do while a case runs, what held them back, and what other programs take."""
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from dlbench.core.declarations import Declaration, Telemetry
 from dlbench.core.errors import Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, MeteredWindow
 from dlbench.core.model import Status, kind_of
-from dlbench.core.stats import known
+from dlbench.core.stats import known, known_median
 from dlbench.harness.probe import linux, nvml, processor
 from dlbench.harness.probe.devices import Device, usable_accelerators
 from dlbench.harness.probe.fingerprint import read_state
@@ -141,8 +140,10 @@ class Monitor:
         if quota := linux.cpu_throttling():
             found["quota"] = quota["throttled_s"]
         if device == "cpu":
-            return found | {f"thermal {name}": seconds for name, seconds in processor.thermal_throttle_s().items()}
-        return found | {**self.ask[device](nvml.SLOWDOWN).values} if device in self.ask else found
+            found |= {f"thermal {name}": seconds for name, seconds in processor.thermal_throttle_s().items()}
+        elif device in self.ask:
+            found |= self.ask[device](nvml.SLOWDOWN).values
+        return found
 
     def throttling(self, device: str, before: Counters, seen: Throttling) -> Throttling | None:
         """Return what held a case back since ``before``, added to what was ``seen`` meanwhile; None if nothing is known."""
@@ -337,8 +338,7 @@ class Window:
         if self._on_host:
             return lost
         reasons = tuple(sorted(self._slowed_by)) if known(self._points("throttle")) else None
-        clock_hz, power_w = (statistics.median(points) if (points := known(self._points(role))) else None for role in ("clock", "power"))
-        return replace(lost, reasons=reasons, clock_hz=clock_hz, power_w=power_w)
+        return replace(lost, reasons=reasons, clock_hz=known_median(self._points("clock")), power_w=known_median(self._points("power")))
 
     def _metered_energy(self, items: float) -> tuple[MeteredWindow, list[Reason]]:
         """Return the energy of the device and of the host, and the reasons for what is missing."""

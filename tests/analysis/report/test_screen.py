@@ -72,6 +72,7 @@ def test_no_line_of_a_table_is_wider_than_the_screen_and_no_number_is_cut(column
         ("accuracy 0.931, losses 4.00", 15, True, "accuracy 0.931,|losses 4.00"),
         ("resnet18 batch=64 fp32", 9, True, "resnet18|batch=64|fp32"),
         ("unbreakable", 4, True, "unbr|eaka|ble"),
+        ("汉字汉字 汉字", 8, True, "汉字汉字|汉字"),
     ],
 )
 def test_lines_break_between_words_and_never_between_a_number_and_its_unit(text: str, width: int, cell: bool, lines: str) -> None:

@@ -30,7 +30,7 @@ def test_every_fact_and_state_in_base_units():
     facts |= {"nvlink_links": 18, "power_limit_w": 650.0, "power_limit_default_w": 700.0, "clock_sm_hz": 345e6, "clock_sm_max_hz": 1980e6}
     facts |= {"clock_memory_hz": 3201e6, "clock_memory_max_hz": 3202e6, "ecc": True, "mig": False, "persistence": True}
     facts |= {"temperature_c": 34, "compute_mode": "default"}
-    assert answered(H200) == (facts, {})
+    assert (answered(H200), [*nvml._CLOCK_REASONS]) == ((facts, {}), [1 << bit for bit in range(9)])
     state, reasons = answered(H200, *nvml.STATE)
     new = {"power_w": pytest.approx(120.5), "throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown"]}
     new |= {"process_ids": [71], "graphics_process_ids": [72]}  # the second computes too, as a desktop may
