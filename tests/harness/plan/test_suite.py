@@ -159,30 +159,22 @@ def test_a_path_is_read_and_a_name_is_looked_up(tmp_path, monkeypatch):
     assert [suite.name for suite in suites.load_all(["self", "mine.toml", "self"])] == ["self", "mine"]
 
 
-def test_a_wheel_holds_the_suites_inside_the_package(tmp_path, monkeypatch):
+def test_a_wheel_holds_its_suites_and_a_star_stands_for_those_that_have_a_place_by_that(tmp_path, monkeypatch):
     package = tmp_path / "site-packages" / "dlbench"
-    (package / "suites").mkdir(parents=True)
+    for name, head in (("first", "place_in_full = 1"), ("another", "place_in_full = 2"), ("apart", ""), ("every", 'include = "*"')):
+        (package / "suites").mkdir(parents=True, exist_ok=True)
+        (package / "suites" / f"{name}.toml").write_text(head if "*" in head else f'{head}\n[[bench]]\nworkload = "{name}"\n')
     (package.parent / "suites").mkdir()
     (package.parent / "suites" / "strange.toml").write_text(BENCH)
-    (package / "suites" / "ours.toml").write_text(BENCH)
     monkeypatch.setattr("dlbench.core.files.PACKAGE", package)
-    assert suites.builtin_names() == ["ours"]
-    assert load("ours").name == "ours"
+    assert suites.builtin_names() == ["another", "apart", "every", "first"]
+    assert [bench.workload for bench in load("every").benches] == ["first", "another"]
 
 
 def test_included_benches_follow_its_own():
     mine = parse(f'include = "*"\n{NOOP}', "mine.toml")
     assert mine.benches == (Bench("noop", {}), *load("full").benches)
     assert mine.policy == Policy()
-
-
-def test_a_star_stands_for_the_built_in_suites_that_have_a_place_by_that(tmp_path, monkeypatch):
-    (tmp_path / "suites").mkdir()
-    for name, place in (("first", "place_in_full = 1\n"), ("another", "place_in_full = 2\n"), ("apart", "")):
-        (tmp_path / "suites" / f"{name}.toml").write_text(f'{place}[[bench]]\nworkload = "{name}"\n')
-    (tmp_path / "suites" / "every.toml").write_text('include = "*"\n')
-    monkeypatch.setattr("dlbench.core.files.PACKAGE", tmp_path)
-    assert [bench.workload for bench in load("every").benches] == ["first", "another"]
 
 
 words = st.text("abAB01_=.:@[],-", min_size=1, max_size=2)
