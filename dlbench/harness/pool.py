@@ -103,7 +103,7 @@ class WorkerPool:
         """Whether a task will use a process that was started for the round."""
         case, side = task
         starts_its_own = self.settings.isolation == "spawn" if case.device == "cpu" else side.one_process
-        return case.ranks is None and case.device in side.devices and not starts_its_own
+        return case.ranks is None and task.has_device and not starts_its_own
 
     def _start(self, key: _Key, side: Side) -> WorkerProcess:
         """Start a process, or take that of the handshake, and return it at once; `WorkerProcess.answer` waits until it is ready."""

@@ -222,10 +222,8 @@ class Retries:
 class BudgetSpent(Exception):  # no error: the user gave the budget
     """The budget was spent before a case was measured: before ``its turn``, or before ``it was done``, as its text says."""
 
-    def __init__(self, before: str, so_far: Measurement | None = None) -> None:
-        super().__init__(before)
-        self.so_far = so_far
-        """The row of a search, which says what it has found."""
+    so_far: Measurement | None = None
+    """The row of a search, which says what it has found."""
 
 
 class DeviceQuarantine:

@@ -203,9 +203,10 @@ def test_an_extra_round_takes_what_is_pending_in_it():
 
 def test_rounds_that_are_certain_to_come_are_those_that_the_policy_still_lacks():
     cases = [case("a"), case("b")]
-    progress = Progress(cases, BUDGET, [measured(cases[0], 0, 1.0)])
-    done = Progress(cases, Policy(rounds=1, budget_s=60.0), [measured(each, 0, 1.0) for each in cases])
-    assert (progress.certain(cases), progress.certain(cases[:1]), done.certain(cases)) == (7, 6, 1)
+    for policy, done, certain in ((BUDGET, cases[:1], 7), (BUDGET, cases, 6), (replace(BUDGET, rounds=1), cases, 1)):
+        progress = Progress(cases, policy, [measured(each, 0, 1.0) for each in done])
+        progress.pending(1, 60.0)
+        assert progress.certain == certain
 
 
 def test_a_resumed_run_knows_the_cost_of_a_round_from_its_file():

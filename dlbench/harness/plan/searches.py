@@ -88,10 +88,6 @@ class Search:
         """Return the values of the next try; None where the search has ended."""
         raise NotImplementedError
 
-    def outcome(self, tries: Tries, number: int) -> Measurement:
-        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
-        raise NotImplementedError
-
     def _so_far(self, tries: Tries) -> tuple[Params, str]:
         """Return the best values so far, if any, and the sentence that says so."""
         raise NotImplementedError
@@ -136,8 +132,12 @@ class RateSearch(Search):
         if not highest:
             reason = f"not even {min(state.verdicts):g} requests a second keep the bound, where a closed loop does {state.saturation:.3g}"
             return replace(outcome, status=Status.UNSUPPORTED, reason=reason)
-        by_role: dict[Any, Any] = {"saturation": state.saturation, "highest_rate": highest}
-        by_role |= {"failing_rate": state.failing, "rate_curve": state.curve}
+        by_role: dict[Any, Any] = {
+            "saturation": state.saturation,
+            "highest_rate": highest,
+            "failing_rate": state.failing,
+            "rate_curve": state.curve,
+        }
         values = {value.name: each for value in self.signature.declared.values if (each := by_role.get(value.role))}
         return replace(outcome, found={self.names[0]: highest}, values=values)
 
@@ -230,7 +230,7 @@ Peaks = Mapping[int, int | None]
 """Memory that each size that fits took."""
 
 
-def search_of(case: Case, signature: Signature | None) -> Search | None:
+def search_of(case: Case, signature: Signature | None) -> "RateSearch | SizeSearch | SpeedSearch | None":
     """Return the search that a case stands for; None where it leaves nothing open."""
     if signature is None or not signature.declared.searches(case.params):
         return None
@@ -241,12 +241,6 @@ def search_of(case: Case, signature: Signature | None) -> Search | None:
 
 class SizeSearch(Search):
     """The search for the largest value of one parameter whose case fits into the memory."""
-
-    @property
-    def _limit_bytes(self) -> float | None:
-        """The limit of memory that the case sets itself."""
-        gibibytes = self.case.params.get(self.signature.declared.parameter("limit") or "")
-        return float(gibibytes) * 2**30 if gibibytes is not None else None
 
     def _next_values(self, tries: Tries) -> Params | None:
         size = self._next_size(tries)
@@ -263,7 +257,7 @@ class SizeSearch(Search):
             return None
         low = max(fits, default=0)
         least = low + max(1, int(low * SEARCH_RESOLUTION))
-        predicted = self._predicted(fits) if len(tries) < _BY_LINE else None
+        predicted = _predicted(fits, tries[-1].limit_bytes) if 0 < len(tries) < _BY_LINE else None
         if high is None:
             # There may be room left beyond the line, as the pages of libraries are in peaks and not in a limit.
             beyond = low + max(1, int(2 * low * SEARCH_RESOLUTION))
@@ -292,23 +286,6 @@ class SizeSearch(Search):
         high = min((self._size(each) for each in failed if each.status is Status.OOM), default=None)
         stopped = next((each for each in failed if each.status is not Status.OOM), None)
         return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
-
-    def _predicted(self, fits: Peaks) -> int | None:
-        """Return the size whose peak reaches the limit by a line through two known peaks; None without such a line.
-
-        These are the peak of the largest size, and that of the next smaller size that took less: with another algorithm a size may take
-        less than a smaller one.
-        """
-        known = sorted((size, peak) for size, peak in fits.items() if peak)
-        limit = self._limit_bytes
-        if not known or limit is None:
-            return None
-        largest, most = known[-1]
-        for size, peak in reversed(known):
-            if peak < most:
-                slope = (most - peak) / (largest - size)
-                return int(largest + (limit - most) / slope)
-        return None
 
     def outcome(self, tries: Tries, number: int) -> Measurement:
         """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
@@ -412,6 +389,23 @@ class SpeedSearch(Search):
         searched = [name for name in declared.searched if self.case.device == "cpu" or name not in self._cores]
         left = [each for each in self.signature.parameters if each.name in searched and each.name not in self.case.params]
         return sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))
+
+
+def _predicted(fits: Peaks, limit: int | None) -> int | None:
+    """Return the size whose peak reaches the limit by a line through two known peaks; None without such a line.
+
+    These are the peak of the largest size, and that of the next smaller size that took less: with another algorithm a size may take
+    less than a smaller one.
+    """
+    known = sorted((size, peak) for size, peak in fits.items() if peak)
+    if not known or limit is None:
+        return None
+    largest, most = known[-1]
+    for size, peak in reversed(known):
+        if peak < most:
+            slope = (most - peak) / (largest - size)
+            return int(largest + (limit - most) / slope)
+    return None
 
 
 def _candidates(parameter: Parameter, current: ParamValue | None) -> Sequence[ParamValue]:

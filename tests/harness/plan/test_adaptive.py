@@ -48,12 +48,16 @@ def search(plan, measure, most):
     return tries
 
 
+def limit_of(case):
+    return int(GIB * case.params["memory_gib"]) if "memory_gib" in case.params else None
+
+
 def fits(case, peak=None):
-    return Measurement(case, 0, Status.OK, memory=Memory(host_peak_bytes=peak))
+    return Measurement(case, 0, Status.OK, memory=Memory(host_peak_bytes=peak), limit_bytes=limit_of(case))
 
 
 def full(case, status=Status.OOM, reason="full"):
-    return Measurement(case, 0, status, reason)
+    return Measurement(case, 0, status, reason, limit_bytes=limit_of(case))
 
 
 def timed(case, seconds, threads=None):
