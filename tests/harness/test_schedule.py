@@ -3,9 +3,9 @@
 import math
 import random
 import statistics
+from collections import namedtuple
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -100,12 +100,7 @@ def test_where_most_of_a_round_is_held_back_a_handful_of_cases_comes_again_once(
     assert len(played(cases, held_back, DISTURBED)) == len(cases) + more
 
 
-class Rounds(NamedTuple):
-    """As much of `SeriesRounds` as `allocate_rounds` asks for."""
-
-    variance: float
-    count: int
-    took_s: float
+Rounds = namedtuple("Rounds", "variance count took_s")  # as much of `SeriesRounds` as `allocate_rounds` asks for
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ TRIES = 15
 """About how many tries a search makes."""
 
 ALL, CORES = "all", "cores"
-"""Values of the axes of the CPU that stand for numbers of this machine: see `with_core_counts`."""
+"""Words on the axes of the CPU that mean numbers of this machine: see `with_core_counts`."""
 
 Signatures = Mapping[str, Signature]
 Suites = Sequence[Suite]
 _Meant = Mapping[ParamValue, Iterable[ParamValue]]
-"""The values that words of an axis stand for."""
+"""The values that are meant by words on an axis."""
 
 
 def workload_names(suites: Suites) -> tuple[str, ...]:
@@ -76,6 +76,7 @@ def with_user_names(suites: Suites, signatures: Signatures) -> tuple[Suite, ...]
 
 
 def _with_user_names(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
+    """Yield the benches of a suite that stay, as `with_user_names` says, with the user's names in them."""
     benches = []
     for where, bench, signature in _benches([suite], signatures):
         own: dict[str, _Meant] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
@@ -113,8 +114,8 @@ def _expanded(values: Iterable[ParamValue], meant: _Meant) -> tuple[ParamValue, 
 def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]:
     """Return the suites with numbers in place of ``all`` and ``cores`` in the axes of the CPU.
 
-    ``cores`` stands for the number of physical cores. As threads ``all`` stands for 1, 2, 4 … up to it, and the number of logical
-    ``cpus`` if that is larger; as instances for those of 1, 2, 4 … that divide it.
+    ``cores`` means the number of physical cores. As threads ``all`` means 1, 2, 4 … up to it, and the number of logical ``cpus`` if that
+    is larger; as instances those of 1, 2, 4 … that divide it.
     """
     doublings = [*(2**power for power in range(cores.bit_length())), cores]
     numbers: dict[str, _Meant] = {

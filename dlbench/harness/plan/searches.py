@@ -231,7 +231,7 @@ Peaks = Mapping[int, int | None]
 
 
 def search_of(case: Case, signature: Signature | None) -> "RateSearch | SizeSearch | SpeedSearch | None":
-    """Return the search that a case stands for; None where it leaves nothing open."""
+    """Return the search that a case asks for; None where it leaves nothing open."""
     if signature is None or not signature.declared.searches(case.params):
         return None
     if signature.declared.value("highest_rate"):
@@ -379,7 +379,7 @@ class SpeedSearch(Search):
 
     @property
     def _cores(self) -> tuple[str, ...]:
-        """The parameters of the cores of a CPU, of which a start has none."""
+        """The parameters of a CPU's cores; the first try has none of them."""
         return self.signature.declared.having("searched_cores")
 
     @property

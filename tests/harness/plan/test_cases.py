@@ -140,17 +140,13 @@ def test_a_mistake_is_one_sentence(snapshot):
     scenes += [
         (f"devices of the suite: {each}", sentence(planning.check, [suite(devices=(each,))], SIGNATURES, KINDS)) for each in WRONG_DEVICES
     ]
+    planning.check([suite(devices=("cpu", "cuda", "cuda:1", "accelerator", "pretend", "pretend:0"))], SIGNATURES, KINDS)
+    scenes += [("no such plugin: pretend", sentence(planning.check, [suite(devices=("pretend",))], SIGNATURES))]
     scenes += [("devices of a bench: coda", sentence(planning.check, [suite(Bench("noop", {}, ("coda",)))], SIGNATURES))]
     scenes += [("too many", sentence(lambda: next(planning.plan([HUGE], SIGNATURES, ["cpu"]))))]
     scenes += [("-k vgg", sentence(ids, suite(NOOP), only=lambda case_id: "vgg" in case_id))]
     scenes += [("--device cpu", sentence(ids, suite(Bench("noop", {}, ("cuda",))), include_absent=False))]
     snapshot("plan-mistakes", "".join(f"{given}\n    {said}\n" for given, said in scenes))
-
-
-def test_the_kinds_that_there_are_can_be_named_with_and_without_a_number():
-    named = suite(NOOP, devices=("cpu", "cuda", "cuda:1", "accelerator", "pretend", "pretend:0"))
-    planning.check([named], SIGNATURES, KINDS)
-    assert "no device is called 'pretend'; valid: cpu, cuda, mps, xpu, accelerator" in sentence(planning.check, [named], SIGNATURES)
 
 
 def policy_of(*suites, devices=("cpu",)):

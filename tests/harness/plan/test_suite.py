@@ -211,16 +211,11 @@ def test_an_expression_selects_what_its_tree_says(tree, case_id):
     assert compile_expression(rendered(tree))(case_id) == evaluated(tree, case_id)
 
 
-@pytest.mark.parametrize(
-    ("selects", "texts"),
-    [
-        (
-            True,
-            ("resnet18", "RESNET", "not vgg", "batch=8,dtype=bf16]@cuda:0", "(vgg or resnet)and(cuda)", "not vgg and not cpu", "  cuda  "),
-        ),
-        (False, ("vgg", "not not vgg", "vgg or resnet and cpu", "not (vgg or cuda)", "android or ornot", " or ".join(["vgg"] * 1000))),
-        (True, ("not " * 50 + "cuda",)),
-    ],
-)
-def test_expressions_that_people_write(selects, texts):
-    assert {compile_expression(text)("train_step[model=resnet18,batch=8,dtype=bf16]@cuda:0") for text in texts} == {selects}
+SELECTING = ("resnet18", "RESNET", "not vgg", "batch=8,dtype=bf16]@cuda:0", "(vgg or resnet)and(cuda)", "not vgg and not cpu", "  cuda  ")
+OTHERS = ("vgg", "not not vgg", "vgg or resnet and cpu", "not (vgg or cuda)", "android or ornot", " or ".join(["vgg"] * 1000))
+
+
+def test_expressions_that_people_write():
+    case_id = "train_step[model=resnet18,batch=8,dtype=bf16]@cuda:0"
+    assert [text for text in (*SELECTING, *OTHERS) if compile_expression(text)(case_id)] == list(SELECTING)
+    assert compile_expression("not " * 50 + "cuda")(case_id)
