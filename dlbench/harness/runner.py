@@ -258,7 +258,8 @@ class Runner:
         if case.device in side.unusable:
             return Status.SKIPPED, f"{case.device} can't be used: {side.unusable[case.device]}"
         if case.device not in side.devices:
-            return Status.SKIPPED, f"this machine has no {case.device}; it has {', '.join(side.devices)}"
+            who = f"side {side.name}" if side.name else "this machine"
+            return Status.SKIPPED, f"{who} has no {case.device}; it has {', '.join(side.devices)}"
         if why := reason_to_refuse(case, placement, self.settings.threads, self.settings.logical_cpus):
             return Status.UNSUPPORTED, why
         why = self.quarantine.why_skipped(task, placement.devices[: placement.counts[0]])
