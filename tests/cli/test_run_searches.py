@@ -195,7 +195,7 @@ def test_a_limit_that_can_not_be_is_a_row_with_a_sentence(tmp_path):
     done = run(tmp_path, suite, SEARCHING, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
     (row,) = measurements(tmp_path / "o.jsonl")
     assert (done.code, row["status"], "the budget" in done.err) == (0, "skipped", False)
-    assert row["reason"].startswith("batch=1: memory_gib=1e+06 is more than the ")
+    assert row["reason"].startswith("memory_gib=1e+06 is more than the ")
     assert tries(tmp_path / "o.jsonl") == []
 
 
