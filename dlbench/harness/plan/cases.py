@@ -196,7 +196,7 @@ def plan(
             signature = signatures[bench.workload]
             # Checking once more makes an integer a float if the parameter is a number.
             axes = {
-                name: [parameter.check(value) for value in values]
+                name: [_checked(parameter, value, name) for value in values]
                 for name, values in bench.axes.items()
                 if (parameter := signature.parameter(name))
             }
