@@ -34,10 +34,7 @@ class ScriptedServer:
 
 
 def served(
-    times: Sequence[float],
-    service_s: Callable[[int], float],
-    batcher: Batcher | None = None,
-    scheduled: Sequence[float] | None = None,
+    times: Sequence[float], service_s: Callable[[int], float], batcher: Batcher | None = None, scheduled: Sequence[float] | None = None
 ) -> tuple[Stamps, list[int]]:
     """Serve requests that are sent at these times; return their stamps and the sizes of the batches."""
     server = ScriptedServer(times, service_s)

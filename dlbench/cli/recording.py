@@ -96,7 +96,7 @@ class Recording:
 
         monitor = Monitor(session.devices, session.settings.threads)
         with screen(session, self.path, programs or OtherPrograms()) as observer:
-            outcome = Runner(
+            runner = Runner(
                 session.tasks,
                 session.settings,
                 self.interruption,
@@ -107,11 +107,12 @@ class Recording:
                 self._tried,
                 first_workers,
                 session.signatures,
-            ).run(session.first_round)
-        self.rounds = max(self.rounds, outcome.rounds)
-        self.out_of_budget |= outcome.out_of_budget
-        if outcome.faults:
-            self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")
+            )
+            runner.run(session.first_round)
+        self.rounds = max(self.rounds, runner.progress.rounds)
+        self.out_of_budget |= runner.out_of_budget
+        if faults := runner.quarantine.faults():
+            self.fault = DeviceFault(f"{'; '.join(faults)}; the remaining cases there were skipped; check it, then measure again")
 
 
 def announce_gate(session: Session, goes_on: bool) -> None:

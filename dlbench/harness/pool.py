@@ -68,7 +68,7 @@ class WorkerPool:
         """Start the processes that a round of these tasks needs, and end them when left; ``training``: some tasks use an optimizer.
 
         Importing torch keeps one CPU busy, and nothing may be measured meanwhile. So where processes of this round start, those that fork
-        in the next rounds start beside them, up to min(``threads``, `MOST_AT_ONCE`) at once; they wait without taking any CPU time, and
+        in the next rounds start with them, up to min(``threads``, `MOST_AT_ONCE`) at once; they wait without taking any CPU time, and
         on leaving only the processes of this round end. ``rounds_ahead`` is the number of rounds to start for, this one included.
         """
         began_s = time.monotonic()
@@ -86,7 +86,7 @@ class WorkerPool:
                 self._workers.pop(key).end()
 
     def _missing(self, tasks: Sequence[Task], rounds_ahead: int) -> list[tuple[_Key, Side]]:
-        """Return the processes to start now, with their sides."""
+        """Return the processes to start now, with their sides: those that this round lacks, then those of later rounds that fork."""
         number = self._number
         needed = {
             (task.side.name, process_for(task.case, self.settings.isolation, self.signatures)): task.side
@@ -95,15 +95,15 @@ class WorkerPool:
         missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
         if not missing or self.first_workers:  # the processes of the handshake are ready, and nothing waits for others meanwhile
             return missing
-        later = range(number + 1, number + rounds_ahead)
-        ahead = [((number, *key), side) for number in later for key, side in needed.items() if key[1] == "cpu"]
+        later_rounds = range(number + 1, number + rounds_ahead)
+        ahead = [((later, *key), side) for later in later_rounds for key, side in needed.items() if key[1] == "cpu"]
         return missing + ahead[: max(0, min(self.settings.threads, MOST_AT_ONCE) - len(missing))]
 
     def _sure_to_use(self, task: Task) -> bool:
         """Whether a task will use a process that was started for the round."""
         case, side = task
         starts_its_own = self.settings.isolation == "spawn" if case.device == "cpu" else side.one_process
-        return case.ranks is None and case.device in side.devices and not starts_its_own
+        return case.ranks is None and task.has_device and not starts_its_own
 
     def _start(self, key: _Key, side: Side) -> WorkerProcess:
         """Start a process, or take that of the handshake, and return it at once; `WorkerProcess.answer` waits until it is ready."""

@@ -119,6 +119,8 @@ class Progress:
         self._tasks = [(task, self._series[task.series]) for task in tasks]
         self.start_s = 0.0
         """Seconds that the processes of a round took to start."""
+        self.certain = 1
+        """Rounds, the next one included, that are certain to have any of its tasks."""
         self.rounds = 0
         """Rounds that measured anything, those of the earlier run included."""
         self._pending: set[Series] = set()
@@ -151,6 +153,7 @@ class Progress:
         """Return the tasks to measure in a round: those that lack a round of the policy, else the ones that best use the time left."""
         needed = [(task, each) for task, each in self._tasks if not each.done() and each.last < number]
         rounds = [each for _, each in needed]
+        self.certain = max([1, *(each.lacking for each in rounds)])
         self._set_lengths(rounds, left_s)
         pending = [task for task, each in needed if each.lacking]
         if not pending:
@@ -165,8 +168,7 @@ class Progress:
         if not series or policy.budget_s is None or policy.min_blocks == policy.max_blocks:
             return
         best_s = [each.best_length_s() for each in series]
-        rounds = max(1, *(each.lacking for each in series))
-        room_s = _PLANNED * left_s / rounds - self.start_s - sum(each.took_s - each.length_s for each in series)
+        room_s = _PLANNED * left_s / self.certain - self.start_s - sum(each.took_s - each.length_s for each in series)
         for each, length_s in zip(series, best_s, strict=True):
             length_s = max(policy.round_s, length_s * min(1.0, room_s / sum(best_s)))
             each.took_s += length_s - each.length_s
@@ -178,10 +180,6 @@ class Progress:
         if length_s <= self._policy.round_s:
             return policy
         return replace(policy, round_s=length_s, max_blocks=max(policy.max_blocks, MOST_BLOCKS))
-
-    def certain(self, tasks: Sequence[Task]) -> int:
-        """Return the number of rounds that are certain to have any of these pending tasks, at least 1."""
-        return max(1, *(self._series[task.series].lacking for task in tasks))
 
     def cases_s(self, tasks: Sequence[Task]) -> float:
         """Return the seconds that these will take once their processes have started; 0 for a case that was never measured."""

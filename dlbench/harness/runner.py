@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import Interrupted
 from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Case, Policy, Signature, Status
-from dlbench.harness.plan.cases import policy_of_tries, unsearched
+from dlbench.harness.plan.cases import policy_of_tries
 from dlbench.harness.plan.searches import SpeedSearch, search_of
 from dlbench.harness.pool import WorkerPool
 from dlbench.harness.probe.linux import available_memory, oom_kills
@@ -41,17 +41,6 @@ from dlbench.harness.schedule import (
 
 Measured = tuple[Measurement, bool]
 """A measurement, and whether the device is at fault."""
-
-
-class Outcome(NamedTuple):
-    """How a run ended."""
-
-    rounds: int
-    """Rounds in the file by then."""
-    faults: tuple[str, ...]
-    """A sentence for each device that was given up."""
-    out_of_budget: bool
-    """Whether a case has no row but that of the spent budget."""
 
 
 @dataclass
@@ -84,16 +73,17 @@ class Runner:
     """The signatures of the workloads, by name."""
 
     def __post_init__(self) -> None:
-        self._progress = Progress(self.tasks, self.settings.policy, self.done)
+        self.progress = Progress(self.tasks, self.settings.policy, self.done)
+        self.quarantine = DeviceQuarantine()
+        self.out_of_budget = False
+        """Whether a case has no row but that of the spent budget."""
         self._retries = Retries(self.settings.policy.tries)
-        self._quarantine = DeviceQuarantine()
         self._scratch = ScratchFolders()
-        self._out_of_budget = False
-        self.observer.left_s = lambda: max(0.0, min(self._progress.left_s(), self._left_s()))
+        self.observer.left_s = lambda: max(0.0, min(self.progress.left_s(), self._left_s()))
 
-    def run(self, first_round: int = 0) -> Outcome:
+    def run(self, first_round: int = 0) -> None:
         """Measure round after round until each task has enough. Raises DeviceFault if a whole machine of several is gone."""
-        policy, progress = self.settings.policy, self._progress
+        policy, progress = self.settings.policy, self.progress
         self._read_idle()
         self._pool = WorkerPool(self.settings, self.interruption, dict(self.first_workers), self.signatures)
         most_rounds = max(policy.rounds, policy.max_rounds if policy.budget_s else 0)
@@ -108,7 +98,6 @@ class Runner:
                 # If none is pending, the file has all of this round already, from before the interruption.
                 if pending and not self._measure_round(number, pending):
                     break
-        return Outcome(progress.rounds, self._quarantine.faults(), self._out_of_budget)
 
     def _left_s(self) -> float:
         """Return the rest of the budget."""
@@ -117,13 +106,13 @@ class Runner:
     def _require_time(self, tasks: Sequence[Task]) -> None:
         """Raise BudgetSpent where no budget is left, or where these would not be done within its grace, as far as is known."""
         left_s = self._left_s()
-        if left_s <= 0 or self._progress.cases_s(tasks) > left_s + GRACE_S:
+        if left_s <= 0 or self.progress.cases_s(tasks) > left_s + GRACE_S:
             raise BudgetSpent("its turn")
 
     def _read_idle(self) -> None:
         """Meter the idle devices before the first round if a step on them will be metered, while no worker is alive."""
         devices = {case.device for case, _ in self.tasks if self._declared(case).is_sustained}
-        if devices and not self._progress.finished() and self.monitor.meters(devices):
+        if devices and not self.progress.finished() and self.monitor.meters(devices):
             for worker in self.first_workers.values():
                 worker.end()
             self.first_workers = {}
@@ -134,9 +123,9 @@ class Runner:
         self.observer.round_started(number, [task.series for task in tasks])
         training = any("training" in self._declared(task.case).tags for task in tasks)
         served = tasks if self._left_s() > 0 else ()
-        workers = self._pool.processes_of_round(number, served, self._progress.certain(tasks), training=training)
+        workers = self._pool.processes_of_round(number, served, self.progress.certain, training=training)
         with workers, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
-            self._progress.start_s = self._pool.start_s
+            self.progress.start_s = self._pool.start_s
             for attempt in self._retries.of_round(in_order(tasks, self.settings.policy, self.settings.seed, number)):
                 try:
                     measured = self._measure_attempt(attempt, number)
@@ -150,8 +139,7 @@ class Runner:
                     for waiting in self._retries.waiting:
                         self._keep_best(waiting)
                     return False
-                left_s = self._left_s() - self._progress.cases_s(attempt.tasks)
-                if self._retries.grant(attempt, measured, left_s):
+                if self._retries.grant(attempt, measured, self._left_s() - self.progress.cases_s(attempt.tasks)):
                     self._discard(measured, len(attempt.made))
                     for measurement in measured:
                         self.observer.case_postponed(measurement)
@@ -182,14 +170,13 @@ class Runner:
         """
         self.observer.case_started(task.series, number)
         try:
-            measurement, _ = self._measure_or_search(task, number)
+            return self._measure_or_search(task, number)[0]
         except BudgetSpent as spent:
             if number or again:
                 raise
-            self._out_of_budget = True
+            self.out_of_budget = True
             reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
             return spent.so_far or self._unmeasured(task, number, Status.SKIPPED, reason)
-        return measurement
 
     def _measure_or_search(self, task: Task, number: int) -> Measured:
         """Measure a task, by a search if its case leaves parameters open.
@@ -220,20 +207,20 @@ class Runner:
                 raise
             when = f"after {len(tries)} {'try' if len(tries) == 1 else 'tries'}" if case else "before that was measured"
             reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
-            row = Measurement(task.case, number, Status.SKIPPED, reason, task.side.name)
-            raise BudgetSpent(str(spent), search.unfinished(row, tries)) from None
+            spent.so_far = search.unfinished(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), tries)
+            raise
         return replace(measurement, case=task.case, round=number, found=outcome.found), fault
 
     def _measure_case(self, task: Task, case: Case, number: int, policy: Policy) -> Measured:
         """Measure the case of a task, or one that its search tries. Raises BudgetSpent, and Interrupted."""
         here = task._replace(case=case)
         unmeasured = partial(self._unmeasured, here, number)
-        placement = self._place(here)
+        placement = place_ranks(case, task.side.capacities(self.settings.threads))
         if refused := self._refusal(here, placement):
             return unmeasured(*refused), False
         self._require_time([task])
         try:
-            request = self._request(here, number, self._progress.lengthened(task.case, policy), placement)
+            request = self._request(here, task.case.key, number, self.progress.lengthened(task.case, policy), placement)
         except OSError as error:
             reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
             return unmeasured(Status.FAILED, reason), False
@@ -242,11 +229,11 @@ class Runner:
         began_s = time.monotonic()
         outcome = self._pool.ask(request, task.side, placement, window)
         # For a search the time of the last try counts, as a further round repeats only that.
-        self._progress.took(task.series, time.monotonic() - began_s)
+        self.progress.took(task.series, time.monotonic() - began_s)
         reply, timed = outcome.reply, outcome.timed
-        if outcome.how == "interrupted" and not timed:
+        if not timed and outcome.how == "interrupted":
             raise Interrupted
-        if outcome.how == "budget" and not timed:
+        if not timed and outcome.how == "budget":
             raise BudgetSpent("it was done")
         if reply and not reply.missing:
             measurement = reply.measurement or unmeasured(Status.FAILED, str(reply.error))
@@ -254,18 +241,15 @@ class Runner:
             status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills_before)
             measurement = (timed and timed.cut_off(reason)) or unmeasured(status, reason)
         fault = outcome.unkillable or bool(reply and reply.fault)
-        self._quarantine.note(here, fault, measurement.reason)
+        self.quarantine.note(here, fault, measurement.reason)
         return replace(window.add_samples(measurement), side=task.side.name), fault
 
     def _declared(self, case: Case) -> Declaration:
         """Return what the workload of a case declares; nothing where it is unknown."""
         return signature.declared if (signature := self.signatures.get(case.workload)) else Declaration()
 
-    def _place(self, task: Task) -> Placement:
-        return place_ranks(task.case, task.side.capacities(self.settings.threads))
-
     def _unmeasured(self, task: Task, number: int, status: Status, reason: str) -> Measurement:
-        placement = self._place(task)
+        placement = place_ranks(task.case, task.side.capacities(self.settings.threads))
         return Measurement(task.case, number, status, reason, task.side.name, placement.device_name, placement.threads)
 
     def _refusal(self, task: Task, placement: Placement) -> tuple[Status, str] | None:
@@ -274,16 +258,23 @@ class Runner:
         if case.device in side.unusable:
             return Status.SKIPPED, f"{case.device} can't be used: {side.unusable[case.device]}"
         if case.device not in side.devices:
-            return Status.SKIPPED, f"this machine has no {case.device}; it has {', '.join(side.devices)}"
+            who = f"side {side.name}" if side.name else "this machine"
+            return Status.SKIPPED, f"{who} has no {case.device}; it has {', '.join(side.devices)}"
         if why := reason_to_refuse(case, placement, self.settings.threads, self.settings.logical_cpus):
             return Status.UNSUPPORTED, why
-        why = self._quarantine.why_skipped(task, placement.devices[: placement.counts[0]])
+        why = self.quarantine.why_skipped(task, placement.devices[: placement.counts[0]])
         return (Status.SKIPPED, why) if why else None
 
-    def _request(self, task: Task, number: int, policy: Policy, placement: Placement) -> MeasureRequest:
-        """Return the request for a process. Raises OSError if no folder can be made in the place that the case names."""
+    def _request(self, task: Task, key: str, number: int, policy: Policy, placement: Placement) -> MeasureRequest:
+        """Return the request for a process. Cases with the same ``key``, as all tries of a search have, draw the same numbers.
+
+        Raises OSError if no folder can be made in the place that the case names.
+        """
         case, side = task
-        scratch = self._scratch_of(case)
+        declared = self._declared(case)
+        named = declared.parameter("scratch")
+        place = case.params.get(named or "")
+        folder = self._scratch.of(case.workload, Path(str(place)) if place else None) if named or declared.writes_files else None
         available = available_memory()
         return MeasureRequest(
             plugins=side.plugins,
@@ -291,25 +282,16 @@ class Runner:
             case=case,
             round=number,
             policy=policy,
-            seed=zlib.crc32(f"{self.settings.seed}/{unsearched(case, self.signatures.get(case.workload)).key}".encode()),
+            seed=zlib.crc32(f"{self.settings.seed}/{key}".encode()),
             threads=placement.threads,
             device_name=placement.device_name,
             devices=placement.devices,
             memory_bytes=available and available // placement.counts[0],
-            scratch=str(scratch) if scratch else None,
+            scratch=str(folder) if folder else None,
             cpus=cpus_of(placement.counts[0], placement.threads) if case.threads or case.instances else (),
             # Without isolation the process of an accelerator measures the CPU, too.
             hide_accelerators=case.device == "cpu" and (case.ranks is not None or self.settings.isolation != "none"),
         )
-
-    def _scratch_of(self, case: Case) -> Path | None:
-        """Return the folder that a case may write in; None if its workload writes no files. Raises OSError if none can be made."""
-        declared = self._declared(case)
-        named = declared.parameter("scratch")
-        if named is None and not declared.writes_files:
-            return None
-        place = case.params.get(named or "")
-        return self._scratch.of(case.workload, Path(str(place)) if place else None)
 
     def _discard(self, measured: Try, tries: int) -> None:
         for measurement in measured:
@@ -329,7 +311,7 @@ class Runner:
             self._discard(measured, len(attempt.made) + 1)
         for measurement in (_with_tries(each, len(tries)) for each in best):
             self.save(measurement_to_json(measurement))
-            self._progress.add(measurement)
+            self.progress.add(measurement)
             self.observer.case_ended(measurement)
 
 

@@ -69,7 +69,7 @@ class Side:
     """None where a run has only one."""
     interpreter: Interpreter = field(default_factory=Interpreter)
     not_from: str | None = None
-    """A folder of which this side measures another state, so that nothing may be imported from it."""
+    """A folder whose code this side measures in another state, so that nothing may be imported from it."""
     machines: tuple[RemoteNode, ...] = ()
     """Other machines that take part in cases of several ranks."""
     unusable: Mapping[str, str] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Retries:
         """By device, of this round: whether each was held back."""
 
     def of_round(self, tasks: Iterable[Task]) -> Iterator[Attempt]:
-        """Yield an attempt at each case, whose sides stand next to each other, and then the retries that were granted meanwhile."""
+        """Yield an attempt at each case, with its sides in a row, and then the retries that were granted meanwhile."""
         self.waiting = deque(Attempt(tuple(sides)) for _, sides in groupby(tasks, lambda task: task.case.id))
         self._first_tries = {}
         while self.waiting:
@@ -222,10 +222,8 @@ class Retries:
 class BudgetSpent(Exception):  # no error: the user gave the budget
     """The budget was spent before a case was measured: before ``its turn``, or before ``it was done``, as its text says."""
 
-    def __init__(self, before: str, so_far: Measurement | None = None) -> None:
-        super().__init__(before)
-        self.so_far = so_far
-        """The row of a search, which says what it has found."""
+    so_far: Measurement | None = None
+    """The row of a search, which says what it has found."""
 
 
 class DeviceQuarantine:

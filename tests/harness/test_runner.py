@@ -230,19 +230,13 @@ def test_a_case_that_was_timed_by_then_is_kept(monkeypatch, how):
     assert lines == [ok("a"), ok("b"), skipped("c", "its turn")]
 
 
-def test_a_process_that_is_at_something_when_the_run_ends_is_gone_and_says_why():
-    """A fresh one is still importing torch; of one that measures only the fork goes."""
+@pytest.mark.real
+def test_processes_and_ranks_that_are_still_starting_when_the_run_ends_are_gone():
     past = time.monotonic() - 1.0
     with Interruption() as interruption, WorkerProcess("stay", 1, 0, interruption) as worker:
-        assert worker.ask(PrepareRequest(training=False), run_ends=past) == RequestOutcome("budget")
-        assert not worker.usable
-
-
-def test_ranks_that_are_still_starting_when_the_run_ends_are_gone():
-    with Interruption() as interruption:
-        ranks = RankGroup([2], 1, 0, interruption, shared_hosts.Interpreter())
-        assert ranks.ask(PrepareRequest(training=False), run_ends=time.monotonic() - 1.0) == RequestOutcome("budget")
-        assert not ranks.usable
+        for started in (worker, RankGroup([2], 1, 0, interruption, worker_process.Interpreter())):
+            assert started.ask(PrepareRequest(training=False), run_ends=past) == RequestOutcome("budget")
+            assert not started.usable
 
 
 def test_an_import_of_torch_that_takes_too_long_is_no_matter_of_the_driver(tmp_path, monkeypatch):
@@ -265,9 +259,8 @@ def test_the_command_ends_a_case_behind_its_budget_and_goes_on_to_its_end(monkey
     monkeypatch.setattr(schedule, "GRACE_S", 0.0)
     suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [3600.0]', head="policy.rounds = 1")
     done = shared_hosts.dlbench("run", suite, "--device", "cpu", "--budget", "1s", "-o", "o.jsonl", cwd=tmp_path)
-    assert done.code == 4, done.err  # nothing was measured
     (line,) = front_door.measurements(tmp_path / "o.jsonl")
-    assert line["status"] == "skipped"
+    assert (done.code, line["status"]) == (4, "skipped"), done.err  # nothing was measured
     assert line["reason"].startswith("the budget of 1 s was spent before ")
     assert front_door.lines(tmp_path / "o.jsonl")[-1]["kind"] == "footer"
 
@@ -289,7 +282,7 @@ def test_the_first_round_of_a_budget_goes_in_the_order_of_the_suite_unless_sides
     assert first[:: len(sides)] == first[len(sides) - 1 :: len(sides)], "the sides of a case are next to each other"
 
 
-TRIES_OF_THREE = Policy(rounds=1)
+TRIES_OF_THREE, THREE_TRIES = Policy(rounds=1), "-ax1 -ay1 -ax2 -ay2 -ax3 -ay3"
 
 
 def held_back(*shares, **kind):
@@ -298,39 +291,34 @@ def held_back(*shares, **kind):
 
 
 def of_tries(lines):
-    return [(each["kind"], each["case"]["workload"], each["side"], each["throttling"].get("tries", 1)) for each in lines]
+    """Each line as ``-ax1``: what was discarded or (+) counts, of which case on which side, and how many tries it was."""
+    signs = {"discarded": "-", "measurement": "+"}
+    tries = [each.get("throttling", {}).get("tries", 1) for each in lines]
+    names = [signs[each["kind"]] + each["case"]["workload"] + each.get("side", "") for each in lines]
+    return " ".join(f"{name}{count}" for name, count in zip(names, tries, strict=True))
 
 
-def test_a_throttled_case_is_measured_again_later_and_kept_if_that_does_not_help(monkeypatch):
+@pytest.mark.parametrize(
+    ("names", "sides", "held", "tries", "last", "postponed"),
+    [
+        # A throttled case is measured again later, and kept if that does not help.
+        ("ab", [None], held_back(0.5, 0.0, 0.25, 0.125, thermal=True), "-a1 +b1 -a2 +a3", {"thermal": 0.125, "tries": 3}, 2),
+        # Both sides of a case are measured again next to each other where one was disturbed; that which lost more decides.
+        ("ab", "xy", held_back(0, 0.5, 0, 0.05, 0.01, 0), "-ax1 -ay1 +bx1 +by1 +ax2 +ay2", {"waiting": 0, "tries": 2}, 2),
+        ("a", "xy", held_back(0, 0.4, 0.3, 0.3, 0.35, 0), f"{THREE_TRIES} +ax3 +ay3", {"waiting": 0.3, "tries": 3}, 4),
+    ],
+)
+def test_a_case_that_was_held_back_is_measured_again_on_each_side(monkeypatch, names, sides, held, tries, last, postponed):
     pauses = []
-    held = held_back(0.5, 0.0, 0.25, 0.125, thermal=True)
-    _, observer, lines = measured(monkeypatch, planned("ab"), TRIES_OF_THREE, held, pause=pauses.append)
-    assert [(each["kind"], each["case"]["workload"], each["throttling"]["thermal"], each["throttling"]["tries"]) for each in lines] == [
-        ("discarded", "a", 0.5, 1),
-        ("measurement", "b", 0.0, 1),
-        ("discarded", "a", 0.25, 2),
-        ("measurement", "a", 0.125, 3),
-    ]
-    assert (pauses, observer.postponed) == (list(PAUSES_S), 2)
-
-
-def test_both_sides_of_a_case_are_measured_again_next_to_each_other_where_one_was_disturbed(monkeypatch):
-    pauses = []
-    held = held_back(0.0, 0.5, 0.0, 0.05, 0.01, 0.0)
-    _, observer, lines = measured(monkeypatch, planned("ab", "xy"), TRIES_OF_THREE, held, pause=pauses.append)
-    assert of_tries(lines) == [
-        *[("discarded", "a", side, 1) for side in "xy"],
-        *[("measurement", "b", side, 1) for side in "xy"],
-        *[("measurement", "a", side, 2) for side in "xy"],
-    ]
-    assert (pauses, observer.postponed) == ([], 2)
+    _, observer, lines = measured(monkeypatch, planned(names, sides), TRIES_OF_THREE, held, pause=pauses.append)
+    assert (of_tries(lines), lines[-1]["throttling"], observer.postponed) == (tries, last, postponed)
+    assert pauses == (list(PAUSES_S) if "thermal" in last else [])
 
 
 def test_a_side_beside_one_that_failed_is_not_measured_again(monkeypatch):
     (task,) = planned("a", "x")
     _, observer, lines = measured(monkeypatch, [task, Task(task.case, Side({}, name="y"))], TRIES_OF_THREE, [WAITED])
-    assert [(each["side"], each["kind"], each["status"]) for each in lines] == [("x", "measurement", "ok"), ("y", "measurement", "skipped")]
-    assert observer.postponed == 0
+    assert (of_tries(lines), [each["status"] for each in lines], observer.postponed) == ("+ax1 +ay1", ["ok", "skipped"], 0)
 
 
 class Interrupted(Machine):
@@ -347,20 +335,8 @@ class Interrupted(Machine):
 
 @pytest.mark.parametrize(
     ("signal_at", "names", "kept"),
-    [
-        pytest.param(2, "a", [("measurement", "a", "x", 1)], id="between the sides"),
-        pytest.param(
-            6,
-            "ab",
-            [
-                *[("discarded", "a", side, 1) for side in "xy"],
-                *[("discarded", "b", side, 1) for side in "xy"],
-                ("discarded", "a", "x", 2),
-                *[("measurement", name, side, 1) for name in "ab" for side in "xy"],
-            ],
-            id="what waits to be measured again, and no side alone of another try",
-        ),
-    ],
+    [(2, "a", "+ax1"), (6, "ab", "-ax1 -ay1 -bx1 -by1 -ax2 +ax1 +ay1 +bx1 +by1")],
+    ids=["between the sides", "what waits to be measured again, and no side alone of another try"],
 )
 def test_a_signal_keeps_what_was_measured(monkeypatch, signal_at, names, kept):
     how = {"machine": Interrupted(signal_at), "observer": Noting(signal_at)}
@@ -393,13 +369,6 @@ def test_of_several_tries_the_one_that_lost_least_counts(monkeypatch, told, kept
     assert (measurement.pop("kind"), measurement["throttling"].pop("tries")) == ("measurement", 3)
     assert measurement["throttling"] == told[kept]
     assert kept == 2 or measurement == tries[kept]
-
-
-def test_of_a_pair_the_side_that_lost_more_decides(monkeypatch):
-    _, _, lines = measured(monkeypatch, planned("a", "xy"), TRIES_OF_THREE, held_back(0.0, 0.4, 0.3, 0.3, 0.35, 0.0))
-    kept = [line for line in lines if line["kind"] == "measurement"]
-    assert [(line["side"], line["throttling"]) for line in kept] == [(side, {"waiting": 0.3, "tries": 3}) for side in "xy"]
-    assert len(lines) == 8
 
 
 def as_saved(measurements):

@@ -3,9 +3,9 @@
 import math
 import random
 import statistics
+from collections import namedtuple
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -100,12 +100,7 @@ def test_where_most_of_a_round_is_held_back_a_handful_of_cases_comes_again_once(
     assert len(played(cases, held_back, DISTURBED)) == len(cases) + more
 
 
-class Rounds(NamedTuple):
-    """As much of `SeriesRounds` as `allocate_rounds` asks for."""
-
-    variance: float
-    count: int
-    took_s: float
+Rounds = namedtuple("Rounds", "variance count took_s")  # as much of `SeriesRounds` as `allocate_rounds` asks for
 
 
 @pytest.mark.parametrize(
@@ -176,12 +171,6 @@ def test_a_budget_buys_extra_rounds_by_variance_and_cost_and_none_where_the_inte
     assert names(progress.pending(8, 99.0)) == []  # the processes of the round have to start, too
 
 
-def test_a_resumed_run_knows_the_cost_of_a_round_from_its_file():
-    slow, quick = case("slow"), case("quick")
-    done = [measured(each, n, 1 + 0.1 * (n % 2), calls) for n in range(7) for each, calls in ((slow, 50), (quick, 1))]
-    assert names(Progress([slow, quick], BUDGET, done).pending(7, 10.0)) == ["quick"]
-
-
 def test_the_time_left_is_what_each_case_took_last_else_what_the_policy_tells():
     cases = [case("a"), case("b"), case("c")]
     progress = Progress([*cases, Task(case("a", "cuda:0").case, Side({"cpu": None}))], Policy(rounds=3), ())
@@ -209,9 +198,16 @@ def test_an_extra_round_takes_what_is_pending_in_it():
 
 def test_rounds_that_are_certain_to_come_are_those_that_the_policy_still_lacks():
     cases = [case("a"), case("b")]
-    progress = Progress(cases, BUDGET, [measured(cases[0], 0, 1.0)])
-    done = Progress(cases, Policy(rounds=1, budget_s=60.0), [measured(each, 0, 1.0) for each in cases])
-    assert (progress.certain(cases), progress.certain(cases[:1]), done.certain(cases)) == (7, 6, 1)
+    for policy, done, certain in ((BUDGET, cases[:1], 7), (BUDGET, cases, 6), (replace(BUDGET, rounds=1), cases, 1)):
+        progress = Progress(cases, policy, [measured(each, 0, 1.0) for each in done])
+        progress.pending(1, 60.0)
+        assert progress.certain == certain
+
+
+def test_a_resumed_run_knows_the_cost_of_a_round_from_its_file():
+    slow, quick = case("slow"), case("quick")
+    done = [measured(each, n, 1 + 0.1 * (n % 2), calls) for n in range(7) for each, calls in ((slow, 50), (quick, 1))]
+    assert names(Progress([slow, quick], BUDGET, done).pending(7, 10.0)) == ["quick"]
 
 
 def test_rounds_by_cost_leave_a_third_less_variance_than_as_many_seconds_spent_alike_and_lose_no_coverage():
@@ -238,11 +234,6 @@ def test_rounds_by_cost_leave_a_third_less_variance_than_as_many_seconds_spent_a
     assert sum(covered) / len(covered) == pytest.approx(sum(promised) / len(promised), abs=0.01)
 
 
-def lengths_of(progress, cases):
-    """What the next round's blocks may last, by case."""
-    return {task.case.workload: progress.lengthened(task.case, BUDGET_OF_QUICK).round_s for task in cases}
-
-
 BUDGET_OF_QUICK = Policy(round_s=0.3, budget_s=180.0)
 
 
@@ -256,19 +247,16 @@ def a_round(progress, task, number, blocks, calls=1, set_up_s=0.6):
 def test_the_second_round_looks_for_bursts_and_later_ones_last_as_long_as_that_narrows_the_interval():
     cases = [case("processes"), case("bursts"), case("calm")]
     progress, waves = Progress(cases, BUDGET_OF_QUICK, ()), [0.9, 1.1, 1.2, 0.8]
-    seen = []
-    for number in range(3):
+    lengths_s = []
+    for number in range(4):
         assert progress.pending(number, 1e9) == cases
-        seen.append(lengths_of(progress, cases))
+        longer = [progress.lengthened(task.case, BUDGET_OF_QUICK) for task in cases]
+        lengths_s.append([each.round_s for each in longer])
         a_round(progress, cases[0], number, [0.01 * (1 + 0.1 * number)] * 100)
         a_round(progress, cases[1], number, [0.01 * level for level in waves for _ in range(25)])
         a_round(progress, cases[2], number, [0.01] * 100)
-    progress.pending(3, 1e9)
-    assert seen[0] == dict.fromkeys(("processes", "bursts", "calm"), 0.3)
-    assert seen[1] == dict.fromkeys(("processes", "bursts", "calm"), LOOK_S)
-    assert lengths_of(progress, cases) == {"processes": 0.3, "bursts": MOST_S, "calm": 0.3}
-    longer = progress.lengthened(cases[1].case, BUDGET_OF_QUICK)
-    assert longer == replace(BUDGET_OF_QUICK, round_s=MOST_S, max_blocks=MOST_BLOCKS)
+    assert lengths_s == [[0.3] * 3, [LOOK_S] * 3, lengths_s[2], [0.3, MOST_S, 0.3]]
+    assert longer[1] == replace(BUDGET_OF_QUICK, round_s=MOST_S, max_blocks=MOST_BLOCKS)
 
 
 def test_the_length_is_that_of_kalibera_and_jones():
@@ -281,38 +269,30 @@ def test_the_length_is_that_of_kalibera_and_jones():
     assert rounds.best_length_s() == pytest.approx(0.4317, rel=1e-3)
 
 
-@pytest.mark.parametrize(("set_up_s", "length_s"), [(58.5, 0.75), (59.9, 0.3), (1.0, LOOK_S)])
-def test_a_longer_round_ends_well_before_its_deadline(set_up_s, length_s):
+@pytest.mark.parametrize(
+    ("set_up_s", "blocks", "length_s"),
+    [(58.5, [0.01] * 30, 0.75), (59.9, [0.01] * 30, 0.3), (1.0, [0.01] * 30, LOOK_S), (1.0, [0.0] * 9, LOOK_S)],
+)
+def test_a_longer_round_ends_well_before_its_deadline(set_up_s, blocks, length_s):
     rounds = SeriesRounds(BUDGET_OF_QUICK, took_s=set_up_s + 0.3)
-    rounds.add([0.01] * 30, 0.3)
+    rounds.add(blocks, 0.3)
     assert rounds.best_length_s() == pytest.approx(length_s)
-
-
-def test_times_of_zero_break_nothing():
-    rounds = SeriesRounds(BUDGET_OF_QUICK)
-    for blocks in ([0.0] * 9, [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]):
-        rounds.add(blocks, sum(blocks))
+    rounds.add([0.0, 0.0, 1.0], 0.0)
     assert 0.3 <= rounds.best_length_s() <= MOST_S
 
 
 def test_both_sides_of_a_case_are_measured_as_long_in_each_round():
     sides = [case("a", side="a"), case("a", side="b")]
     progress = Progress(sides, BUDGET_OF_QUICK, ())
-    for number in range(2):
+    for number in range(3):
         progress.pending(number, 1e9)
+        lengths = {progress.lengthened(side.case, BUDGET_OF_QUICK).round_s for side in sides}
         for side, spread in zip(sides, (0.0, 0.2), strict=True):
             a_round(progress, side, number, [0.01 * level for level in (1 - spread, 1 + spread) for _ in range(50)])
-    progress.pending(2, 1e9)
-    assert {progress.lengthened(side.case, BUDGET_OF_QUICK).round_s for side in sides} == {MOST_S}
+    assert lengths == {MOST_S}
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        pytest.param(replace(BUDGET_OF_QUICK, budget_s=None), id="no budget"),
-        pytest.param(replace(BUDGET_OF_QUICK, min_blocks=40, max_blocks=40), id="a number of blocks"),
-    ],
-)
+@pytest.mark.parametrize("policy", [replace(BUDGET_OF_QUICK, budget_s=None), replace(BUDGET_OF_QUICK, min_blocks=40, max_blocks=40)])
 def test_the_policy_alone_says_how_long_a_round_is_without(policy):
     task = case("a")
     progress = Progress([task], policy, ())

@@ -18,12 +18,12 @@ _WARMUP_S = 0.2
 """Least warm-up on a CPU, where the policy leaves it open."""
 
 ALL, CORES = "all", "cores"
-"""Values of the axes of the CPU that stand for numbers of this machine: see `with_core_counts`."""
+"""Words on the axes of the CPU that mean numbers of this machine: see `with_core_counts`."""
 
 Signatures = Mapping[str, Signature]
 Suites = Sequence[Suite]
 _Meant = Mapping[ParamValue, Iterable[ParamValue]]
-"""The values that words of an axis stand for."""
+"""The values that are meant by words on an axis."""
 
 
 def workload_names(suites: Suites) -> tuple[str, ...]:
@@ -36,7 +36,12 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
 
     Raises UsageError for a setting that can't be read or that no workload has, SuiteError for a value that is not valid.
     """
-    wanted = _settings(settings)
+    wanted: dict[str, list[str]] = {}
+    for setting in settings:
+        axis, _, texts = setting.partition("=")
+        if not axis or not texts:
+            raise UsageError(f"--set {setting}: write axis=value or axis=value,value")
+        wanted.setdefault(axis, []).extend(texts.split(","))
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in wanted:
         if axis not in valid:
@@ -69,6 +74,7 @@ def with_user_names(suites: Suites, signatures: Signatures) -> tuple[Suite, ...]
 
 
 def _with_user_names(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
+    """Yield the benches of a suite that stay, as `with_user_names` says, with the user's names in them."""
     benches = []
     for where, bench, signature in _benches([suite], signatures):
         own: dict[str, _Meant] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
@@ -91,7 +97,7 @@ def _with_user_names(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
                 raise SuiteError(f"{lack}; put @dlbench.data above a function that returns batches (docs/feeding.md shows one)")
             continue
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
-        any_left = any_left or has_own or any(parameter.user for parameter in parameters.values())
+        any_left |= has_own or any(parameter.user for parameter in parameters.values())
         yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
     if first_lack and not any_left:
         right = "put @dlbench.network(inputs=…, classes=…) above the function that returns it, and name its file: dlbench run mine.py"
@@ -106,12 +112,12 @@ def _expanded(values: Iterable[ParamValue], meant: _Meant) -> tuple[ParamValue, 
 def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]:
     """Return the suites with numbers in place of ``all`` and ``cores`` in the axes of the CPU.
 
-    ``cores`` stands for the number of physical cores. As threads ``all`` stands for 1, 2, 4 … up to it, and the number of logical
-    ``cpus`` if that is larger; as instances for those of 1, 2, 4 … that divide it.
+    ``cores`` means the number of physical cores. As threads ``all`` means 1, 2, 4 … up to it, and the number of logical ``cpus`` if that
+    is larger; as instances those of 1, 2, 4 … that divide it.
     """
-    doublings = [*(2**power for power in range(cores.bit_length()) if 2**power < cores), cores]
+    doublings = [*(2**power for power in range(cores.bit_length())), cores]
     numbers: dict[str, _Meant] = {
-        "threads": {ALL: [*doublings, *([cpus] if cpus > cores else [])], CORES: [cores]},
+        "threads": {ALL: [*doublings, max(cores, cpus)], CORES: [cores]},
         "instances": {ALL: [each for each in doublings if not cores % each], CORES: [cores]},
     }
 
@@ -134,8 +140,8 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
         for axis, values in bench.axes.items():
             parameter = signature.parameter(axis)
             if parameter is None:
-                valid = [each.name for each in signature.parameters]
-                raise SuiteError(f"{where}: no parameter is called '{axis}'{nearest(axis, valid)}")
+                near = nearest(axis, [each.name for each in signature.parameters])
+                raise SuiteError(f"{where}: no parameter is called '{axis}'{near}")
             for value in values:
                 _checked(parameter, value, where)
         for parameter in signature.parameters:
@@ -225,13 +231,6 @@ def forecast_s(suite: Suite, devices: Sequence[str]) -> float:
     return policy.budget_s or estimate(policy, count([suite], devices, include_absent=False))
 
 
-def unsearched(case: Case, signature: Signature | None) -> Case:
-    """Return a case without what it could leave to a search: all that differ in nothing else draw the same numbers."""
-    if signature is None or not (searched := signature.declared.searched):
-        return case
-    return Case.of(case.suite, signature, {name: each for name, each in case.params.items() if name not in searched}, case.device)
-
-
 def policy_of_tries(policy: Policy) -> Policy:
     """Return how a try of a search is measured: as briefly as its memory and a rough time allow."""
     return replace(policy, min_blocks=1, round_s=min(policy.round_s, 0.2), max_warmup_s=min(policy.max_warmup_s, 1.0))
@@ -248,20 +247,9 @@ def estimate(policy: Policy, cases: int, tries: int = 0) -> float:
 
     A budget cuts later rounds, never the first, and what it leaves makes them longer.
     """
-    round_s, budget_s = cases * case_s(policy), policy.budget_s
-    rounds_s, tries_s = policy.rounds * round_s, tries * case_s(policy_of_tries(policy))
-    return rounds_s + tries_s if budget_s is None else max(round_s, min(rounds_s + tries_s, budget_s))
-
-
-def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
-    """Return the values of each axis, as text; those of an axis that is named twice together."""
-    wanted: dict[str, list[str]] = {}
-    for setting in settings:
-        axis, _, values = setting.partition("=")
-        if not axis or not values:
-            raise UsageError(f"--set {setting}: write axis=value or axis=value,value")
-        wanted.setdefault(axis, []).extend(values.split(","))
-    return wanted
+    round_s = cases * case_s(policy)
+    whole_s = policy.rounds * round_s + tries * case_s(policy_of_tries(policy))
+    return whole_s if policy.budget_s is None else max(round_s, min(whole_s, policy.budget_s))
 
 
 def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Bench, Signature]]:
@@ -342,7 +330,7 @@ SLOWER = 10
 """Percent of the time, wasted for real in each call."""
 
 
-def selftest_cases(signatures: Mapping[str, Signature]) -> list[Case]:
+def selftest_cases(signatures: Signatures) -> list[Case]:
     """Return the cases of the self-test, all on the CPU; all of one program are copies, so each round measures them in a row."""
     spins = (Case.of("self", signatures["spin"], {"seconds": seconds}, "cpu") for seconds in SPINS_S)
     return [Case.of("self", signatures["noop"], {}, "cpu"), *spins, *_programs(signatures["slowed"])]

@@ -92,10 +92,6 @@ class Search:
         """Return the values of the next try; None where the search has ended."""
         raise NotImplementedError
 
-    def outcome(self, tries: Tries, number: int) -> Measurement:
-        """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
-        raise NotImplementedError
-
     def _so_far(self, tries: Tries) -> tuple[Params, str]:
         """Return the best values so far, if any, and the sentence that says so."""
         raise NotImplementedError
@@ -144,8 +140,12 @@ class RateSearch(Search):
         if not highest:
             reason = f"not even {min(state.verdicts):g} requests a second keep the bound, where a closed loop does {state.saturation:.3g}"
             return replace(outcome, status=Status.UNSUPPORTED, reason=reason)
-        by_role: dict[Any, Any] = {"saturation": state.saturation, "highest_rate": highest}
-        by_role |= {"failing_rate": state.failing, "rate_curve": state.curve}
+        by_role: dict[Any, Any] = {
+            "saturation": state.saturation,
+            "highest_rate": highest,
+            "failing_rate": state.failing,
+            "rate_curve": state.curve,
+        }
         values = {value.name: each for value in self.signature.declared.values if (each := by_role.get(value.role))}
         return replace(outcome, found={self.names[0]: highest}, values=values)
 
@@ -240,8 +240,8 @@ Peaks = Mapping[int, int | None]
 """Memory that each size that fits took."""
 
 
-def search_of(case: Case, signature: Signature | None) -> Search | None:
-    """Return the search that a case stands for; None where it leaves nothing open."""
+def search_of(case: Case, signature: Signature | None) -> "RateSearch | SizeSearch | SpeedSearch | None":
+    """Return the search that a case asks for; None where it leaves nothing open."""
     if signature is None or not signature.declared.searches(case.params):
         return None
     if signature.declared.value("highest_rate"):
@@ -448,7 +448,7 @@ class SpeedSearch(Search):
 
     @property
     def _cores(self) -> tuple[str, ...]:
-        """The parameters of the cores of a CPU, of which a start has none."""
+        """The parameters of a CPU's cores; the first try has none of them."""
         return self.signature.declared.having("searched_cores")
 
     @property

@@ -74,8 +74,8 @@ def builtin_names() -> list[str]:
 
 def names_in_full() -> list[str]:
     """Return the names of the built-in suites that state their place among all, in that order."""
-    heads = {name: parse_toml((_builtin() / f"{name}.toml").read_text(encoding="utf-8"), name) for name in builtin_names()}
-    places = {name: head["place_in_full"] for name, head in heads.items() if "place_in_full" in head}
+    heads = ((name, parse_toml((_builtin() / f"{name}.toml").read_text(encoding="utf-8"), name)) for name in builtin_names())
+    places = {name: head["place_in_full"] for name, head in heads if "place_in_full" in head}
     return sorted(places, key=places.__getitem__)
 
 
@@ -170,7 +170,7 @@ def _axis(value: object, where: str) -> tuple[ParamValue, ...]:
     if not isinstance(value, dict):
         return axis_values(value if isinstance(value, list | tuple) else [value], where)
     match value:
-        case {"pow2": [int(low), int(high)]} if type(low) is type(high) is int and 0 <= low <= high <= MAX_POWER:
+        case {"pow2": [int(low), int(high)]} if 0 <= low <= high <= MAX_POWER:
             return tuple(2**exponent for exponent in range(low, high + 1))
     raise SuiteError(
         f"{where}: pow2 must be two exponents from 0 to {MAX_POWER}, the smaller first, such as [6, 13], not {value.get('pow2')!r}"
@@ -202,8 +202,7 @@ def _policy(data: object, where: str) -> Policy:
         raise SuiteError(f"{where}: must be a table, [policy], not {data!r}")
     _check_keys(data, tuple(each.name for each in fields(Policy)), where)
     for key, value in data.items():
-        wanted = "integer" if key in _COUNTS else "number of seconds" if key.endswith("_s") else "number"
-        kinds = (int,) if wanted == "integer" else (int, float)
+        wanted, kinds = ("integer", (int,)) if key in _COUNTS else ("number", (int, float))
         if type(value) not in kinds or not 0 < value < math.inf:
             raise SuiteError(f"{where}: {key} must be a positive {wanted}, not {value!r}")
     return Policy(**data)
@@ -242,13 +241,11 @@ def compile_expression(text: str) -> Callable[[str], bool]:
     Raises UsageError for anything else.
     """
 
-    def as_name(word: re.Match[str]) -> str:
-        return word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0])
-
     # Python's own parser reads it with a name of equal length in place of each word, whose columns are those of the word.
     words = " ".join(text.split())
     try:
-        tree = ast.parse(_WORD.sub(as_name, words), mode="eval").body
+        source = _WORD.sub(lambda word: word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0]), words)
+        tree = ast.parse(source, mode="eval").body
         _selects(tree, words, "")
     except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # ValueError: a null byte
         rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/"

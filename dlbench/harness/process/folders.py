@@ -43,7 +43,11 @@ class ScratchFolders:
         place = Path(os.path.realpath(place or tempfile.gettempdir()))
         try:
             if place not in self._made:
-                remove_left_behind(place)
+                for mark in place.glob(f"{_PREFIX}*/{_MARK}"):  # of a dlbench that is gone, where nobody holds the lock
+                    with suppress(OSError):
+                        lock = _lock(mark.parent)
+                        shutil.rmtree(mark.parent, ignore_errors=True)
+                        os.close(lock)
                 self._made[place] = _make_folder(place)
             folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"
             folder.mkdir(exist_ok=True)
@@ -56,15 +60,6 @@ def refuse_unwritable(place: Path) -> None:
     """Raise OSError with the place as its file name if no folder can be made there."""
     with ScratchFolders() as folders:
         folders.of("", place)
-
-
-def remove_left_behind(place: Path) -> None:
-    """Remove the folders there whose dlbench is gone: nobody holds their lock."""
-    for mark in place.glob(f"{_PREFIX}*/{_MARK}"):
-        with suppress(OSError):
-            lock = _lock(mark.parent)
-            shutil.rmtree(mark.parent, ignore_errors=True)
-            os.close(lock)
 
 
 def _make_folder(place: Path) -> tuple[Path, int]:

@@ -149,9 +149,9 @@ def start(
 def exit_description(code: int, output: str) -> str:
     """Describe an exit code (negative: a signal), with the last line that the process wrote."""
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = map(str.strip, reversed(output.splitlines()))
     # The traceback that faulthandler prints names files of this machine; its heading is what helps.
-    last = next((line[:300] for line in reversed(lines) if not line.startswith(_TRACEBACK)), "")
+    last = next((line[:300] for line in lines if line and not line.startswith(_TRACEBACK)), "")
     return f"{how}; it said: {last}" if last else how
 
 

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from dlbench.core.errors import Interrupted, Unknown
@@ -126,13 +126,9 @@ class Request:
     not_from: str | None = None
     """A folder that no module may be imported from."""
 
-    def to_json(self) -> Message:
-        """Return it as a message."""
-        return asdict(self)
-
     @staticmethod
     def from_json(message: Message) -> "HelloRequest | MeasureRequest | PrepareRequest":
-        """Inverse of `to_json`, in a measuring process, which has no msgspec."""
+        """Return the request that `asdict` made this message of, in a measuring process, which has no msgspec."""
         given: Message = {name: tuple(value) if isinstance(value, list) else value for name, value in message.items()}
         if "training" in given:
             return PrepareRequest(**given)

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,7 +92,7 @@ class Channel(Reader):
             if self.exit is not None:
                 self.printed_before = os.stat(self._output).st_size  # noqa: PTH116  # of a descriptor, too
         with suppress(OSError):
-            send(self._requests, request.to_json())
+            send(self._requests, asdict(request))
 
 
 class MeasuringProcess:
@@ -315,15 +315,16 @@ def handshake(
     """
     outcome = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=not_from))
     name = Path(worker.interpreter.python).name
-    if outcome.reply and outcome.reply.hello:
-        torch = str(outcome.reply.hello["versions"]["torch"])
+    reply = outcome.reply
+    if reply and reply.hello:
+        torch = str(reply.hello["versions"]["torch"])
         if tuple(map(int, torch.split(".")[:2])) < _LEAST_TORCH:
             raise WorkerError(f"{name} has torch {torch}; dlbench needs torch 2.6 or later")
-        return outcome.reply.hello
+        return reply.hello
     if outcome.how == "interrupted":
         raise Interrupted
-    if outcome.reply:
-        raise WorkerError(outcome.reply.error)
+    if reply:
+        raise WorkerError(reply.error)
     if "No module named 'torch'" in outcome.sentence:
         raise WorkerError(f"torch is not installed for {name}; dlbench measures the torch you have: install torch 2.6 or later")
     if old := re.search(r"too old: (Python [\d.]+)", outcome.sentence):

@@ -16,6 +16,7 @@ from dlbench.harness.plan.searches import FASTER, search_of
 from dlbench.harness.ranks.placement import NodeCapacity, place_ranks, reason_to_refuse
 
 GIB = 2**30
+LIMITS = {1.0: GIB}
 BATCH, LIMIT = Parameter("batch", "integer", False, minimum=1), Parameter("memory_gib", "number", False)
 CHOICES = {"dtype": ("fp32", "tf32", "bf16"), "layout": ("nchw", "channels_last"), "mode": ("eager", "compile", "graph", "autotune")}
 CHOSEN = {name: Parameter(name, "text", False, choices=choices) for name, choices in CHOICES.items()}
@@ -51,11 +52,11 @@ def search(plan, measure, most):
 
 
 def fits(case, peak=None):
-    return Measurement(case, 0, Status.OK, memory=Memory(host_peak_bytes=peak))
+    return Measurement(case, 0, Status.OK, memory=Memory(host_peak_bytes=peak), limit_bytes=LIMITS.get(case.params.get("memory_gib")))
 
 
 def full(case, status=Status.OOM, reason="full"):
-    return Measurement(case, 0, status, reason)
+    return Measurement(case, 0, status, reason, limit_bytes=LIMITS.get(case.params.get("memory_gib")))
 
 
 def timed(case, seconds, threads=None):

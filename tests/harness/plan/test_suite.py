@@ -109,7 +109,7 @@ def test_the_path_of_a_file_stays_out_of_the_header():
 
 BENCH, NOOP = '[[bench]]\nworkload = "matmul"\n', '[[bench]]\nworkload = "noop"\n'
 VALUES = ("[]", "[[1]]", "nan", f"{2**63}", "'a,b'", "''", '"a\\nb"', "07:32:00")
-EXPONENTS = ("", "pow = [1, 2]", *(f"pow2 = {each}" for each in ("6", "[6]", "[13, 6]", "[0, 41]", "[-1, 4]", "[true, 4]", "[1.0, 4]")))
+EXPONENTS = ("", "pow = [1, 2]", *(f"pow2 = {each}" for each in ("6", "[6]", "[13, 6]", "[0, 41]", "[-1, 4]", "[1.0, 4]")))
 POLICIES = (
     *("policy = 3", "policy.round = 3", "policy.x = 3", "policy.rounds = 0", "policy.min_blocks = 2.5", "policy.budget_s = '3m'"),
     *("policy.timeout_s = inf", "policy.round_s = true", "policy.target = -0.1"),
@@ -159,30 +159,22 @@ def test_a_path_is_read_and_a_name_is_looked_up(tmp_path, monkeypatch):
     assert [suite.name for suite in suites.load_all(["self", "mine.toml", "self"])] == ["self", "mine"]
 
 
-def test_a_wheel_holds_the_suites_inside_the_package(tmp_path, monkeypatch):
+def test_a_wheel_holds_its_suites_and_a_star_stands_for_those_that_have_a_place_by_that(tmp_path, monkeypatch):
     package = tmp_path / "site-packages" / "dlbench"
-    (package / "suites").mkdir(parents=True)
+    for name, head in (("first", "place_in_full = 1"), ("another", "place_in_full = 2"), ("apart", ""), ("every", 'include = "*"')):
+        (package / "suites").mkdir(parents=True, exist_ok=True)
+        (package / "suites" / f"{name}.toml").write_text(head if "*" in head else f'{head}\n[[bench]]\nworkload = "{name}"\n')
     (package.parent / "suites").mkdir()
     (package.parent / "suites" / "strange.toml").write_text(BENCH)
-    (package / "suites" / "ours.toml").write_text(BENCH)
     monkeypatch.setattr("dlbench.core.files.PACKAGE", package)
-    assert suites.builtin_names() == ["ours"]
-    assert load("ours").name == "ours"
+    assert suites.builtin_names() == ["another", "apart", "every", "first"]
+    assert [bench.workload for bench in load("every").benches] == ["first", "another"]
 
 
 def test_included_benches_follow_its_own():
     mine = parse(f'include = "*"\n{NOOP}', "mine.toml")
     assert mine.benches == (Bench("noop", {}), *load("full").benches)
     assert mine.policy == Policy()
-
-
-def test_a_star_stands_for_the_built_in_suites_that_have_a_place_by_that(tmp_path, monkeypatch):
-    (tmp_path / "suites").mkdir()
-    for name, place in (("first", "place_in_full = 1\n"), ("another", "place_in_full = 2\n"), ("apart", "")):
-        (tmp_path / "suites" / f"{name}.toml").write_text(f'{place}[[bench]]\nworkload = "{name}"\n')
-    (tmp_path / "suites" / "every.toml").write_text('include = "*"\n')
-    monkeypatch.setattr("dlbench.core.files.PACKAGE", tmp_path)
-    assert [bench.workload for bench in load("every").benches] == ["first", "another"]
 
 
 words = st.text("abAB01_=.:@[],-", min_size=1, max_size=2)
@@ -219,16 +211,11 @@ def test_an_expression_selects_what_its_tree_says(tree, case_id):
     assert compile_expression(rendered(tree))(case_id) == evaluated(tree, case_id)
 
 
-@pytest.mark.parametrize(
-    ("selects", "texts"),
-    [
-        (
-            True,
-            ("resnet18", "RESNET", "not vgg", "batch=8,dtype=bf16]@cuda:0", "(vgg or resnet)and(cuda)", "not vgg and not cpu", "  cuda  "),
-        ),
-        (False, ("vgg", "not not vgg", "vgg or resnet and cpu", "not (vgg or cuda)", "android or ornot", " or ".join(["vgg"] * 1000))),
-        (True, ("not " * 50 + "cuda",)),
-    ],
-)
-def test_expressions_that_people_write(selects, texts):
-    assert {compile_expression(text)("train_step[model=resnet18,batch=8,dtype=bf16]@cuda:0") for text in texts} == {selects}
+SELECTING = ("resnet18", "RESNET", "not vgg", "batch=8,dtype=bf16]@cuda:0", "(vgg or resnet)and(cuda)", "not vgg and not cpu", "  cuda  ")
+OTHERS = ("vgg", "not not vgg", "vgg or resnet and cpu", "not (vgg or cuda)", "android or ornot", " or ".join(["vgg"] * 1000))
+
+
+def test_expressions_that_people_write():
+    case_id = "train_step[model=resnet18,batch=8,dtype=bf16]@cuda:0"
+    assert [text for text in (*SELECTING, *OTHERS) if compile_expression(text)(case_id)] == list(SELECTING)
+    assert compile_expression("not " * 50 + "cuda")(case_id)

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import pytest
 
@@ -114,16 +115,13 @@ MEASURE = {
     [HelloRequest(threads=2, plugins=("a.py",), workloads=("a", "b")), MeasureRequest(threads=2, not_from="some/folder", **MEASURE)],
 )
 def test_requests_arrive_as_they_were(request_):
-    assert Request.from_json(json.loads(json.dumps(request_.to_json()))) == request_
+    assert Request.from_json(json.loads(json.dumps(asdict(request_)))) == request_
 
 
-@pytest.mark.parametrize(
-    ("reply", "status", "reason"),
-    [
-        (Reply(measurement=Measurement(CASE, 0, Status.OOM, "full"), fault=True), Status.OOM, "full"),
-        (Reply(error="no plugin"), Status.FAILED, "no plugin"),
-    ],
-)
+FULL, NO_PLUGIN = Reply(measurement=Measurement(CASE, 0, Status.OOM, "full"), fault=True), Reply(error="no plugin")
+
+
+@pytest.mark.parametrize(("reply", "status", "reason"), [(FULL, Status.OOM, "full"), (NO_PLUGIN, Status.FAILED, "no plugin")])
 def test_replies_arrive_as_they_were(reply, status, reason):
     arrived = convert(Reply, json.loads(json.dumps(reply.to_json())))
     assert (arrived, arrived.status, arrived.reason) == (reply, status, reason)
