@@ -82,24 +82,6 @@ def _share(lost_s: float, seconds: float) -> float:
     return round(min(1.0, max(0.0, lost_s) / seconds), 4)
 
 
-class BlockWaits:
-    """Longest wait for a CPU of any thread of this process, by block. ``read`` returns the nanoseconds that each has waited so far."""
-
-    def __init__(self, read: Callable[[], Mapping[str, float]]) -> None:
-        self._read = read
-        self.restart()
-
-    def restart(self) -> None:
-        """Start anew, without the waits so far."""
-        self._waited_ns = self._read()
-
-    def longest_s(self, block_s: float) -> float:
-        """Return the longest wait since the last reading, at most the length of the block."""
-        before = self._waited_ns
-        self.restart()
-        return min(block_s, round((_most(before, self._waited_ns) or 0.0) / 1e9, 6))
-
-
 class ThreadWaits:
     """Reads how long each thread of this process has waited for a CPU. Files stay open, so that it takes 6 µs for four threads.
 
@@ -111,6 +93,8 @@ class ThreadWaits:
         """Descriptor of a folder with a link for each thread."""
         self._links = 0
         self._files: dict[str, int] = {}
+        self._waited_ns: Mapping[str, float] = {}
+        """The waits of each thread before the present block."""
 
     def __call__(self) -> Mapping[str, float]:
         """Return the nanoseconds that each thread has waited."""
@@ -126,9 +110,19 @@ class ThreadWaits:
                 with suppress(OSError):  # it has ended meanwhile
                     self._files[thread] = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=self._folder)
 
+    def restart(self) -> None:
+        """Begin a block, without the waits so far."""
+        self._waited_ns = self()
+
+    def longest_s(self, block_s: float) -> float:
+        """End a block of that length, and return the longest wait of a thread in it, at most its length."""
+        before = self._waited_ns
+        self.restart()
+        return min(block_s, round((_most(before, self._waited_ns) or 0.0) / 1e9, 6))
+
     def counts(self) -> bool:
-        """Return whether the kernel counts waits: otherwise it shows zeros, even turns of the thread that reads them."""
-        self()
+        """Begin a block, and return whether the kernel counts waits: otherwise it shows zeros, even turns of the thread that reads them."""
+        self.restart()
         return any(int(os.pread(file, 80, 0).split()[2]) for file in self._files.values())
 
     def _close(self) -> None:
@@ -141,18 +135,12 @@ class ThreadWaits:
 
 
 def thread_waits() -> ThreadWaits | None:
-    """Return a reader of how long threads of this process wait for a CPU; None if nothing counts that."""
+    """Return a reader of how long threads of this process wait for a CPU, in all and in a block; None if nothing counts that."""
     with suppress(OSError, ValueError):  # not Linux, or hidden by a sandbox
         waits = ThreadWaits(os.open(linux.ROOT / "proc/self/task", os.O_RDONLY))
         if waits.counts():
             return waits
     return None
-
-
-def block_waits() -> BlockWaits | None:
-    """Return the waits of blocks; None if nothing counts them."""
-    waits = thread_waits()
-    return BlockWaits(waits) if waits else None
 
 
 def _links(folder: int) -> int:

@@ -19,7 +19,7 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.errors import Unknown, explained
 from dlbench.harness.worker import usage
 from dlbench.harness.worker.serving.main import _note_lost_time
-from dlbench.harness.worker.usage import SHORTEST_S, LostTime, block_waits
+from dlbench.harness.worker.usage import SHORTEST_S, LostTime, thread_waits
 
 NS = 10**9
 NOT_WAITED = "the system does not count how long threads wait for a CPU"
@@ -137,9 +137,9 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 
 def test_the_longest_wait_of_a_thread_in_a_block_is_its_wait_also_of_threads_that_come_and_go(process: Callable[..., None]) -> None:
     process()
-    assert block_waits() is None
+    assert thread_waits() is None
     process(_7=5 * NS, _8=0)
-    waits = block_waits()
+    waits = thread_waits()
     assert waits
     process(_7=5 * NS + 1000, _8=3_000_000)
     assert [waits.longest_s(0.02), waits.longest_s(0.02)] == [0.003, 0.0]
@@ -164,7 +164,7 @@ def test_this_kernel_links_the_folder_of_threads_once_for_each_and_no_file_stays
     thread.join()
     os.close(folder)
     open_before = len(list(Path("/proc/self/fd").iterdir()))
-    waits = block_waits()
+    waits = thread_waits()
     assert waits
     assert len(list(Path("/proc/self/fd").iterdir())) >= open_before + 2
     del waits

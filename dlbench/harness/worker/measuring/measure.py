@@ -24,7 +24,7 @@ from dlbench.harness.probe.linux import added_memory, too_much_to_lock
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.failures import NO_ENGINE, Unmeasurable, first_line
 from dlbench.harness.worker.parent import limit_memory, memory_in_force, timed_part
-from dlbench.harness.worker.usage import BlockWaits, read_status
+from dlbench.harness.worker.usage import ThreadWaits, read_status
 
 SAFE_SHARE = 0.8
 """Share of the host's free memory that a search may take, as other processes may take more meanwhile."""
@@ -193,7 +193,7 @@ class BlockTimer:
 
     work: Work
     clock: Clock
-    waits: BlockWaits | None
+    waits: ThreadWaits | None
     _wait_s: list[float] = field(default_factory=list)
 
     def __call__(self, calls: int) -> float:
@@ -223,7 +223,7 @@ def take_samples(
     policy: Policy,
     deadline: float = math.inf,
     least_block_s: float = 0.0,
-    waits: BlockWaits | None = None,
+    waits: ThreadWaits | None = None,
 ) -> Samples:
     """Warm ``work.call`` up and time it, in blocks of at least ``least_block_s`` and the device's own least length.
 

@@ -43,7 +43,7 @@ from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent,
 from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock
 from dlbench.harness.worker.signatures import find_undeclared, to_numbers
-from dlbench.harness.worker.usage import HostMemory, LostTime, block_waits
+from dlbench.harness.worker.usage import HostMemory, LostTime, thread_waits
 
 _COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
 """Copies of more are timed in the first rounds alone: 1 GiB into fresh memory takes 0.8 s each time on the host of an H100."""
@@ -223,7 +223,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
         result = replace(begun, status=Status.OK, **work.counts(case))
-        lost_time, waits = LostTime(), block_waits() if backend.is_host and not rank_process else None
+        lost_time, waits = LostTime(), thread_waits() if backend.is_host and not rank_process else None
         if work.observe:
             result.values = to_numbers(timed_part()(work.observe)(clock))
         else:
