@@ -10,8 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dlbench import Dtype
 from dlbench.kit.precision import output, storage
-from dlbench.workloads.primitives import conv2d, elementwise, fft, inverse, reduction, vectorised
+from dlbench.workloads.primitives import conv2d, elementwise, fft, inverse, reduction
 from dlbench.workloads.small_networks import mlp_step
+from dlbench.workloads.vectorised import vectorised
 
 CPU = torch.device("cpu")
 
