@@ -95,7 +95,7 @@ def _restore_before_overflow(all_reduce: _Collective, ranks: int) -> Callable[[]
     start = all_reduce.input.clone()
     doublings = math.log2(torch.finfo(start.dtype).max / 16)  # no number drawn is larger than 16
     safe_calls = int(doublings / math.log2(max(2, ranks)))
-    turns = cycle(range(max(1, safe_calls)))
+    turns = cycle(range(safe_calls))
 
     def run() -> None:
         if next(turns) == 0:
