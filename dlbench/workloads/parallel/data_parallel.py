@@ -98,14 +98,8 @@ def data_parallel(
     step = partial(training_step(device, update, dtype, loss), inputs, targets)
     if isinstance(parallel, DistributedDataParallel) and not synchronise:
         step = parallel.no_sync()(step)  # in each call
-    return Work(
-        call=step,
-        inputs=(*tensors_of(inputs), *tensors_of(targets)),
-        items=items,
-        flops=flops,
-        least_flops=least_flops,
-        unknown=counts["unknown"],
-    )
+    tensors = tensors_of((inputs, targets))
+    return Work(call=step, inputs=tensors, items=items, flops=flops, least_flops=least_flops, unknown=counts["unknown"])
 
 
 def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:
