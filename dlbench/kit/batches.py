@@ -152,8 +152,7 @@ class Prefetched(PageLocked):
 
 def batch_source(source: Source, data: Batch, order: EpochSampler, device: torch.device) -> IndexedBatches:
     """Return the batches of a data set from a source. Raises NotImplementedError where it needs page-locked memory and there is none."""
-    page_locked_kinds = {"pinned": PageLocked, "prefetch": Prefetched}
-    return page_locked_kinds.get(source, IndexedBatches)(data, order, device)
+    return {"pinned": PageLocked, "prefetch": Prefetched}.get(source, IndexedBatches)(data, order, device)
 
 
 Given = tuple[Any, Any]

@@ -154,7 +154,7 @@ def test_a_function_is_given_what_it_takes_and_its_batches_keep_their_kind_on_an
 
     def mine(workers):
         given.append(workers)
-        return [{"more": "words", "mask": torch.ones(4, 2), "ids": torch.ones(4, 2, dtype=torch.long)}]
+        return [{"more": "words", "mask": nn.Parameter(torch.ones(4, 2)), "ids": torch.ones(4, 2, dtype=torch.long)}]
 
     example = {"ids": torch.zeros(4, 2, dtype=torch.long), "mask": torch.zeros(4, 2)}
     ((inputs, targets),) = taken(own(mine, targets=False, workers=3, example=(example, None)), 1)
