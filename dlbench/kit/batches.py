@@ -319,5 +319,5 @@ def seconds_to_step(step: Callable[[], object], clock: Clock) -> float:
 
 def _reason(error: Exception) -> str:
     """Return the first line of an error's message; of an error in a loader's worker the last of the traceback that torch passes on."""
-    lines = str(error).strip().splitlines() or [""]
+    lines = str(error).splitlines() or [""]
     return lines[-1].partition(": ")[2] if "in DataLoader worker" in lines[0] else lines[0]
