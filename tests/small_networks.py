@@ -53,8 +53,7 @@ def residual(blocks: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> 
 
 
 def steep() -> nn.Sequential:
-    network = residual(1)
-    network[-1].weight.data.mul_(30)
+    (network := residual(1))[-1].weight.data.mul_(30)
     return network
 
 
@@ -76,10 +75,6 @@ def dropping() -> nn.Sequential:
     return nn.Sequential(*residual(2)[:5], *hidden, nn.Linear(128, CLASSES))
 
 
-def _attention() -> nn.Module:
-    return nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
-
-
 _KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Tokens]] = {
     "perceptron": (lambda: nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, CLASSES)), (32,)),
     "residual": (lambda: residual(2), IMAGE),
@@ -88,7 +83,7 @@ _KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Tokens]] = {
     "steep": (steep, IMAGE),
     "depthwise": (depthwise, IMAGE),
     "dropping": (dropping, IMAGE),
-    "attention": (lambda: OfTokens(_attention()), Tokens(12, 50)),
+    "attention": (lambda: OfTokens(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)), Tokens(12, 50)),
     "recurrent": (lambda: OfTokens(nn.GRU(16, 16, batch_first=True)), Tokens(12, 50)),
     "autoencoder": (autoencoder, (1, 16, 16)),
 }

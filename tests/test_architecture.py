@@ -80,7 +80,7 @@ DOORS = {
         "dlbench.testing",
     ),
     "msgspec": ("dlbench.core.decoding",),
-    "numpy": ("dlbench.workloads.primitives",),
+    "numpy": ("dlbench.workloads.vectorised",),
     "triton": ("dlbench.kit.binary_triton",),
     "PIL": ("dlbench.workloads.preprocess",),
     "torchcodec": ("dlbench.workloads.preprocess",),

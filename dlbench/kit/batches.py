@@ -152,8 +152,7 @@ class Prefetched(PageLocked):
 
 def batch_source(source: Source, data: Batch, order: EpochSampler, device: torch.device) -> IndexedBatches:
     """Return the batches of a data set from a source. Raises NotImplementedError where it needs page-locked memory and there is none."""
-    page_locked_kinds = {"pinned": PageLocked, "prefetch": Prefetched}
-    return page_locked_kinds.get(source, IndexedBatches)(data, order, device)
+    return {"pinned": PageLocked, "prefetch": Prefetched}.get(source, IndexedBatches)(data, order, device)
 
 
 Given = tuple[Any, Any]
@@ -320,5 +319,5 @@ def seconds_to_step(step: Callable[[], object], clock: Clock) -> float:
 
 def _reason(error: Exception) -> str:
     """Return the first line of an error's message; of an error in a loader's worker the last of the traceback that torch passes on."""
-    lines = str(error).strip().splitlines() or [""]
+    lines = str(error).splitlines() or [""]
     return lines[-1].partition(": ")[2] if "in DataLoader worker" in lines[0] else lines[0]

@@ -1,4 +1,4 @@
-/* Products of signs: rows of bits against columns of bits, by XOR and popcount. dlbench/kit/binary.py builds this where it runs.
+/* Products of signs: rows of bits against columns of bits, by XOR and popcount. dlbench/kit/products.py builds this where it runs.
 
    A bit is 1 where a number is at least 0. Bits are packed into words of 64 along k, with zeros behind the last; of two vectors that
    differ in d bits the product is k - 2 d. Columns of b lie in panels of PANEL, word by word, so that one vector has the same word of

@@ -231,7 +231,7 @@ class Layer:
         self._binary_activations = inner and numbers.binary_activations
 
     def enter(self, activations: Tensor) -> Tensor:
-        """Round activations (trainings, …) that enter the layer, and their gradients on the way back."""
+        """Round activations (trainings, …) that enter the layer, and their gradients in the backward pass."""
         return _round_both_ways(activations, self._round_activations, self._round_activation_gradients)
 
     def multiply(self, rows: Tensor, weights: Tensor) -> Tensor:
@@ -267,7 +267,7 @@ def _round_both_ways(values: Tensor, forward: Rounding, backward: Rounding) -> T
 
 
 class _Rounded(torch.autograd.Function):
-    """Rounds values on the way forward, and gradients on the way back as if that had changed nothing."""
+    """Rounds values in the forward pass, and gradients in the backward pass as if that had changed nothing."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, forward: Rounding, backward: Rounding) -> Tensor:

@@ -100,8 +100,7 @@ def _compile(command: list[str], source: Path, library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent, ignore_cleanup_errors=True) as folder:
         unfinished = Path(folder, library.name)
         words = [*command, "-O3", "-std=c11", "-shared", "-fPIC", "-o", str(unfinished), str(source)]
-        environment = os.environ | {"TMPDIR": folder, "LC_ALL": "C"}
-        done = subprocess.run(words, env=environment, capture_output=True)
+        done = subprocess.run(words, env=os.environ | {"TMPDIR": folder, "LC_ALL": "C"}, capture_output=True)
         if done.returncode:
             lines = done.stderr.decode(errors="replace").splitlines()
             reasons = [*(line for line in lines if "error" in line), *lines, f"exit code {done.returncode}"]

@@ -65,7 +65,7 @@ def split(given: Any, takes_targets: bool, giver: str) -> tuple[Inputs, Any]:
 
 def kinds(tree: Any) -> Any:
     """Return the kind of each leaf of nested values, such as ``{"ids": "Tensor"}``."""
-    return tree_map(lambda each: type(each).__name__, tree)
+    return tree_map(lambda each: "Tensor" if isinstance(each, Tensor) else type(each).__name__, tree)
 
 
 def on_device(tree: Any, device: torch.device, dtype: Dtype, *, non_blocking: bool = False) -> Any:

@@ -342,7 +342,7 @@ _HARMLESS = {torch.Tag.pointwise, torch.Tag.inplace_view}
 def _plain_operators(compiling: bool) -> Iterator[None]:
     """Make layers for attention and recurrence run plain operators, and checkpoints run their function only once.
 
-    ``compiling``: whether networks that ask are told that they are being compiled.
+    ``compiling``: whether networks that ask get the answer that they are being compiled.
     """
     switches = (
         (torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()),

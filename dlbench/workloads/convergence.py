@@ -156,7 +156,7 @@ class Perceptron:
 
 
 class Convolutions:
-    """Three 3 x 3 convolutions and a linear layer without biases. Its data: 12 x 12 images of 20 patterns, shifted by 0 to 2 both ways.
+    """Three 3 x 3 convolutions and a linear layer without biases. Its data: 12 x 12 images of 20 patterns, moved down and right by 0 to 2.
 
     Each seed has its own filters, so a convolution is computed as a batched product of its patches; channels come last.
     """

@@ -70,12 +70,6 @@ def network_step(device: torch.device, model: str, example: Given, dtype: Dtype)
     return step, train_counts(network, partial(loss_of, model=model, inputs=inputs), example, dtype, UPDATE_PASSES.get(optimizer))
 
 
-def draw_samples(device: torch.device, samples: int, dtype: Dtype) -> tuple[Tensor, Tensor]:
-    """Return images and labels for the perceptron."""
-    (images,) = operands(device, (samples, *IMAGE), dtype=dtype)
-    return images, torch.randint(CLASSES, (samples,)).to(device)
-
-
 SAMPLES, WIDTH = 25_700, 256
 """Size of the data set and of the perceptron's hidden layers by default."""
 WORKER_BYTES = 8 << 20
@@ -145,7 +139,9 @@ def feed(
         data_device = device if source == "resident" else torch.device("cpu")
         if data_device.type == "cpu":
             refuse_too_large(workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES)
-        order, data = EpochSampler(samples, batch, data_device), draw_samples(data_device, samples, dtype)
+        (images,) = operands(data_device, (samples, *IMAGE), dtype=dtype)
+        data = images, torch.randint(CLASSES, (samples,)).to(data_device)
+        order = EpochSampler(samples, batch, data_device)
         batches = loaded_batches(data, order, device, dtype, workers) if source == "loader" else batch_source(source, data, order, device)
         step, counts = perceptron_step(device, width, batch, dtype)
     fetches = FetchTimer()

@@ -107,9 +107,14 @@ def build(norm: Norm) -> nn.Module:
     """Return a network of two convolutions, each of which halves height and width and is normalised, and a linear layer."""
     first, second = CHANNELS
     network = nn.Sequential(
-        *(nn.Conv2d(IMAGE[0], first, 3, stride=2, padding=1), _NORMS[norm](first), nn.ReLU()),
-        *(nn.Conv2d(first, second, 3, stride=2, padding=1), _NORMS[norm](second), nn.ReLU()),
-        *(nn.Flatten(), nn.Linear(second * 16, CLASSES)),
+        nn.Conv2d(IMAGE[0], first, 3, stride=2, padding=1),
+        _NORMS[norm](first),
+        nn.ReLU(),
+        nn.Conv2d(first, second, 3, stride=2, padding=1),
+        _NORMS[norm](second),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(second * 16, CLASSES),
     )
     initialise(network)
     return network

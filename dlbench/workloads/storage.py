@@ -67,7 +67,8 @@ def storage(
     if model:
         if sample_bytes != SAMPLE_BYTES:
             raise ValueError(f"with model={model} samples are as large as its inputs; leave sample_bytes={sample_bytes} out")
-        sample_bytes = input_bytes(model)
+        inputs, _ = draw_batch(device, model, 1, "fp32", "nchw")
+        sample_bytes = sum(each.nbytes for each in tensors_of(inputs))
     if access == "direct" and sample_bytes % BLOCK:
         raise NotImplementedError(f"access=direct reads whole blocks of {BLOCK} bytes, and a sample has {sample_bytes}")
     paths = ensure_data_set(scratch_folder(), files, samples, sample_bytes)
@@ -97,12 +98,6 @@ def storage(
         items=samples,
         bytes=samples * sample_bytes,
     )
-
-
-def input_bytes(model: str) -> int:
-    """Return the bytes of one input of a network, floating-point numbers as fp32."""
-    inputs, _ = draw_batch(torch.device("cpu"), model, 1, "fp32", "nchw")
-    return sum(each.nbytes for each in tensors_of(inputs))
 
 
 def reads_of(offsets: range, at_once: int, on_a_page: bool) -> list[Read]:

@@ -156,7 +156,7 @@ def _peer_buffer(size: int, device: torch.device) -> Tensor:
     Raises NotImplementedError where there is only one, and where the peer can't be used, which is no failure of the device itself.
     """
     module: Any = torch.get_device_module(device)
-    count = int(module.device_count())
+    count: int = module.device_count()
     if count < 2:
         raise NotImplementedError(f"a copy to a peer needs two devices of kind {device.type}, and there is one")
     peer = torch.device(device.type, ((device.index or 0) + 1) % count)

@@ -59,6 +59,6 @@ def test_bytes_are_those_of_a_step_at_any_batch():
     """Counted at 1 and 2, and here at 48."""
     images, labels = what_if.batch_of(48, "cpu")
     network = what_if.network("resnet18", "cpu")
-    counted = train_counts(network, "resnet18", cross_entropy, (images, labels), "amp_fp16", 5)
-    assert fitted().training["resnet18"].half.of(48) == counted.bytes
-    assert fitted().training["resnet18"].flops == counted.flops / 48
+    counted = train_counts(network, cross_entropy, (images, labels), "amp_fp16", 5)
+    assert fitted().training["resnet18"].half.of(48) == counted["bytes"]
+    assert fitted().training["resnet18"].flops == counted["flops"] / 48

@@ -67,13 +67,17 @@ def test_every_kernel_gives_the_product_of_signs_in_any_order_of_operands(shape:
             assert torch.equal(made(packs=False), signs_multiplied(a, b))
 
 
-def test_a_machine_with_a_compiler_has_the_kernels_of_its_processor() -> None:
+def test_a_machine_with_a_compiler_has_the_kernels_of_its_processor_and_products_share_its_threads() -> None:
     compiler_or_skip()
-    library = products._library()
+    library, counts = products._library(), set()
     names = [library.binary_kernel(number).decode() for number in products.kernels(library)]
     assert names[-1] == "scalar"
     assert set(names) <= {"AVX512 VPOPCNTDQ", "AVX2", "NEON", "scalar"}
-    assert binary_product(torch.ones(1, 1), torch.ones(1, 1))._number == products.kernels(library)[0]
+    with threads(2):
+        for _ in range(3):
+            binary_product(torch.ones(64, 64), torch.ones(64, 64))()
+            counts.add(threading.active_count())
+    assert len(counts) == 1
 
 
 def test_the_left_operand_is_packed_in_each_call_and_the_right_one_once() -> None:
@@ -85,16 +89,6 @@ def test_the_left_operand_is_packed_in_each_call_and_the_right_one_once() -> Non
     b.neg_()
     found += [made(packs=False), made(), made(packs=False)]
     assert [each.unique().tolist() for each in found] == [[70], [70], [-70], [-70]]
-
-
-def test_products_of_a_process_share_its_threads() -> None:
-    compiler_or_skip()
-    counts = set()
-    with threads(2):
-        for _ in range(3):
-            binary_product(torch.ones(64, 64), torch.ones(64, 64))()
-            counts.add(threading.active_count())
-    assert len(counts) == 1
 
 
 class FakeTriton:
@@ -188,16 +182,11 @@ def test_a_compiler_that_fails_is_a_sentence(
     with pytest.raises(NotImplementedError, match="^" + re.escape(NEEDED + says.format(f"{tmp_path}/compiler"))):
         binary_product(torch.ones(2, 70), -torch.ones(70, 2))
     assert not any(each.is_dir() for each in scratch_at.iterdir())
-
-
-@pytest.mark.parametrize("named", ["no-such-compiler -O1", ""])
-def test_without_any_compiler_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scratch_at: Path, named: str
-) -> None:
-    monkeypatch.setenv("CC", named)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NotImplementedError, match=f"^{NEEDED}install gcc or name one in CC$"):
-        binary_product(torch.ones(2, 70), -torch.ones(70, 2))
+    for named in ("no-such-compiler -O1", ""):
+        monkeypatch.setenv("CC", named)
+        with pytest.raises(NotImplementedError, match=f"^{NEEDED}install gcc or name one in CC$"):
+            binary_product(torch.ones(2, 70), -torch.ones(70, 2))
 
 
 def test_a_run_compiles_once_with_the_options_of_cc_and_its_other_processes_load_that(

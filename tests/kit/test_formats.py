@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlbench.kit.formats import (
@@ -13,7 +13,6 @@ from dlbench.kit.formats import (
     DynamicFixedPoint,
     Layer,
     fixed_point,
-    nearest,
     scaled_fp8,
     scaled_int8,
     stochastic_bf16,
@@ -58,22 +57,16 @@ def test_the_mean_error_of_stochastic_rounding_is_zero(dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_stochastic_rounding_saturates_at_the_largest_finite_number(dtype):
-    most = torch.finfo(dtype).max
-    beyond = torch.tensor([most * 1.001, -most * 1.001, most, math.inf, -math.inf, math.nan]).expand(100, 6)
-    rounded = FLOATS[dtype][0](beyond, seeded())
-    expected = torch.tensor([most, -most, most, math.inf, -math.inf, math.nan]).expand(100, 6)
-    torch.testing.assert_close(rounded, expected, rtol=0, atol=0, equal_nan=True)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
+@settings(max_examples=50)
 @given(value=FP32, seed=st.integers(0, 1000))
 def test_stochastic_rounding_gives_a_neighbour_and_leaves_what_the_type_holds(dtype, value, seed):
     rounding, most = FLOATS[dtype][0], torch.finfo(dtype).max
-    within = max(-most, min(most, value))
-    rounded = rounding(torch.tensor([value]), seeded(seed))
-    assert rounded.item() in neighbours(within, dtype)
-    assert torch.equal(rounding(rounded, seeded(seed + 1)), rounded)
+    within = max(-most, min(most, value))  # it saturates at the largest finite number
+    rounded = rounding(torch.tensor([value, most * 1.001, -most * 1.001, math.inf, -math.inf, math.nan]), seeded(seed))
+    assert rounded[0].item() in neighbours(within, dtype)
+    assert rounded[1:5].tolist() == [most, -most, math.inf, -math.inf]
+    assert rounded[5].isnan()
+    assert torch.equal(rounding(rounded, seeded(seed + 1))[:5], rounded[:5])
 
 
 @given(value=FP32, stochastic=st.booleans(), seed=st.integers(0, 1000))
@@ -99,10 +92,6 @@ def test_a_number_far_below_a_step_goes_up_or_down_whatever_its_sign(monkeypatch
     assert fixed_point(sign * torch.full((2,), 2.0**-38), 8, 8, stochastic=True).tolist() == [sign / 256, 0.0]
 
 
-def test_fp16_loses_what_is_at_most_half_of_its_least_number():
-    assert nearest(torch.tensor([2.0**-25, 1.01 * 2.0**-25]), torch.float16).tolist() == [0.0, 2.0**-24]
-
-
 def test_scales_are_those_of_each_training():
     values = torch.tensor([[[127.0, 63.4]], [[-1.27, 0.004]], [[0.0, 0.0]]])
     torch.testing.assert_close(scaled_int8(values), torch.tensor([[[127.0, 63.0]], [[-1.27, 0.0]], [[0.0, 0.0]]]))
@@ -110,25 +99,15 @@ def test_scales_are_those_of_each_training():
     torch.testing.assert_close(eighths, torch.tensor([[[127.0, 127 * 224 / 448]], [[-1.27, 1.27 * 1.375 / 448]], [[0.0, 0.0]]]))
 
 
-def test_the_range_of_dynamic_fixed_point_follows_its_numbers():
-    rounding = DynamicFixedPoint(10)
+def test_the_range_of_dynamic_fixed_point_follows_its_numbers_and_doubles_where_one_in_a_hundred_overflows():
+    rounding, every = DynamicFixedPoint(10), DynamicFixedPoint.LOOK_EVERY
     small, large = torch.full((1, 100), 0.7), torch.full((1, 100), 3.1)
+    few = torch.cat((small[:, 1:], torch.full((1, 1), 1.7)), 1)
     assert rounding(small).unique().item() == round(0.7 * 512) / 512
-    clamped = [rounding(large)[0, 0].item() for _ in range(DynamicFixedPoint.LOOK_EVERY)]
-    assert clamped == [*[511 / 512] * (DynamicFixedPoint.LOOK_EVERY - 1), 2 * 511 / 512]
-    for _ in range(DynamicFixedPoint.LOOK_EVERY):
-        held = rounding(large)[0, 0].item()
-    assert held == round(3.1 * 128) / 128
-    for _ in range(5 * DynamicFixedPoint.LOOK_EVERY):
-        kept = rounding(small)[0, 0].item()
-    assert kept == round(0.7 * 512) / 512
-
-
-def test_the_range_doubles_where_one_number_in_a_hundred_overflows():
-    rounding = DynamicFixedPoint(10)
-    few = torch.cat((torch.full((1, 99), 0.7), torch.full((1, 1), 1.7)), 1)
-    assert rounding(few.clamp(max=0.7))[0, -1].item() == round(0.7 * 512) / 512
-    assert [rounding(few)[0, -1].item() for _ in range(16)] == [*[511 / 512] * 15, round(1.7 * 256) / 256]
+    assert [rounding(few)[0, -1].item() for _ in range(every)] == [*[511 / 512] * (every - 1), round(1.7 * 256) / 256]
+    clamped = [rounding(large)[0, 0].item() for _ in range(every)]
+    assert clamped == [*[2 * 511 / 512] * (every - 1), round(3.1 * 128) / 128]
+    assert [rounding(small)[0, 0].item() for _ in range(5 * every)][-1] == round(0.7 * 512) / 512
 
 
 def test_a_training_that_meets_zeros_has_its_range_from_the_first_numbers_that_it_looks_at_and_keeps_it():

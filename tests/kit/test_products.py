@@ -8,7 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlbench.core.model import Status
 from dlbench.core.precision import PRECISIONS
+from dlbench.harness.worker.failures import failure_of
 from dlbench.kit import products
 from dlbench.kit.products import INPUTS, product_errors, refuse_wrong, scaled_product
 
@@ -100,3 +102,20 @@ def test_each_column_counts_by_its_own_norm_and_as_one_at_most(found, off):
     right = torch.tensor([[1.0, 2.0], [0.0, 0.0]], dtype=torch.float64)
     assert products._distance(torch.tensor(found, dtype=torch.float64), right, right) == pytest.approx(off)
     assert products._distance(0 * right, 0 * right, 0 * right) == 0
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "self.size(0) needs to be greater than 16, but got 16",
+        "Trailing dimension of mat1 must be divisible by 16 but got mat1 shape: (24x24).",
+    ],
+)
+def test_sizes_that_kernels_of_accelerators_do_not_take_are_unsupported_in_torchs_words(monkeypatch, refusal):
+    def refuse(*_):
+        raise RuntimeError(refusal)
+
+    monkeypatch.setattr(torch, "_int_mm", refuse)
+    with pytest.raises(RuntimeError) as raised:
+        scaled_product(CPU, (16, 16, 16), "int8")
+    assert failure_of(raised.value, "2.6.0") == (Status.UNSUPPORTED, f"{refusal} (torch 2.6.0)")

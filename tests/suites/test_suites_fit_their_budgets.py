@@ -99,36 +99,26 @@ def measured(monkeypatch, name, devices, cpu_s=None):
     return machine.now_s, policy.budget_s, [line for line in saved if line["kind"] == "measurement"]
 
 
-def rounds_within_budget(monkeypatch, name, devices, cpu_s=None):
-    """Run a suite whose cases all go well; return the seconds it took, its budget, and the rounds of each case."""
-    seconds, budget_s, lines = measured(monkeypatch, name, devices, cpu_s)
+BOTH, MANY = ["cpu", "cuda:0"], list(CARDS)
+RUNS = [
+    *(("quick", BOTH, machine, 360) for machine in MACHINES),
+    *((name, devices, None, None) for name in ("quick", "modes", "fastest", "transfer") for devices in (["cuda:0"], BOTH)),
+    ("scaling", MANY, None, 1320),
+    ("scaling", ["cpu", *MANY], None, 2640),
+]
+
+
+@pytest.mark.parametrize(("name", "devices", "machine", "budget"), RUNS)
+def test_four_rounds_fit_into_the_budget_of_a_card_alone_and_beside_a_cpu(monkeypatch, name, devices, machine, budget):
+    seconds, budget_s, lines = measured(monkeypatch, name, devices, seconds_on_a_cpu(machine) if machine else None)
     assert {line["status"] for line in lines} == {"ok"}
-    return seconds, budget_s, Counter(line["case"]["id"] for line in lines)
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_quick_has_four_rounds_of_both_devices_within_three_minutes_each(monkeypatch, machine):
-    seconds, budget_s, rounds = rounds_within_budget(monkeypatch, "quick", ["cpu", "cuda:0"], seconds_on_a_cpu(machine))
-    assert budget_s == 360
-    assert seconds <= budget_s
-    assert len(rounds) == 42
+    rounds = Counter(line["case"]["id"] for line in lines)
+    assert seconds <= budget_s == (budget or budget_s)
     assert min(rounds.values()) >= 4
-
-
-@pytest.mark.parametrize("devices", [["cuda:0"], ["cpu", "cuda:0"]])
-@pytest.mark.parametrize("name", ["quick", "modes", "fastest", "transfer"])
-def test_four_rounds_fit_into_the_budget_of_a_card_alone_and_beside_a_cpu(monkeypatch, name, devices):
-    seconds, budget_s, rounds = rounds_within_budget(monkeypatch, name, devices)
-    assert seconds <= budget_s
-    assert min(rounds.values()) >= 4
-
-
-@pytest.mark.parametrize("devices", [list(CARDS), ["cpu", *CARDS]])
-def test_four_rounds_of_scaling_fit_on_eight_cards(monkeypatch, devices):
-    seconds, budget_s, rounds = rounds_within_budget(monkeypatch, "scaling", devices)
-    assert budget_s == 1320 * (1 + ("cpu" in devices))
-    assert seconds <= budget_s
-    assert set(rounds.values()) == {4}
+    if name == "scaling":
+        assert set(rounds.values()) == {4}
+    if machine:
+        assert len(rounds) == 42
 
 
 def test_more_ranks_than_cards_are_rows_that_say_so(monkeypatch):

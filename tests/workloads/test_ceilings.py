@@ -1,5 +1,7 @@
 """Ceilings beside arithmetic: what is moved, how much of it, and that nothing can come from a cache."""
 
+from itertools import count
+
 import pytest
 import torch
 
@@ -32,13 +34,10 @@ def test_bytes_are_those_that_the_program_reads_and_writes(op: str, buffers: int
     assert all(torch.equal(after, first) for after, first in zip(made[1:], before[1:], strict=True))
 
 
-def test_buffers_hold_numbers_without_zeros_throughout() -> None:
+def test_buffers_are_normal_and_as_large_as_asked_for_unless_caches_would_hold_much_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     values = ceilings._buffer(CPU, CACHE)
     assert values.count_nonzero() == values.numel()
     assert values.std() == pytest.approx(1, abs=0.05)
-
-
-def test_buffers_have_the_size_that_is_asked_for_unless_caches_would_hold_much_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stream(CPU, op="fill", bytes=8 * CACHE).bytes == 8 * CACHE
     with pytest.raises(ValueError, match=f"would measure the cache; give {4 * CACHE} at least, 4 times its size, or none"):
         stream(CPU, op="fill", bytes=4 * CACHE - 4)
@@ -46,14 +45,13 @@ def test_buffers_have_the_size_that_is_asked_for_unless_caches_would_hold_much_o
     assert stream(CPU, op="fill").bytes == 5 * CACHE
 
 
-@pytest.mark.parametrize("op", ["copy", "triad", "sum", "fill"])
 @pytest.mark.parametrize("cache", [50 << 20, 50_000_001])
-def test_what_a_card_moves_is_enough_for_a_share_of_its_published_bandwidth(op: str, cache: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_card_moves_is_enough_for_a_share_of_its_published_bandwidth(cache: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "last_cache_bytes", lambda device: cache)
     monkeypatch.setattr(ceilings, "_buffer", lambda device, numbers: torch.empty(numbers, device="meta"))
-    moved = stream(torch.device("cuda"), op=op).bytes
-    assert moved is not None
-    assert memory_share(DevicePeak("a card", {}, frozenset(), 1e12, cache), moved, 1e12) is not None
+    card = DevicePeak("a card", {}, frozenset(), 1e12, cache)
+    moved = [stream(torch.device("cuda"), op=op).bytes for op in ("copy", "triad", "sum", "fill")]
+    assert None not in [memory_share(card, each, 1e12) for each in moved]
 
 
 def test_a_launch_and_a_synchronisation_negate_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,3 +64,13 @@ def test_a_launch_and_a_synchronisation_negate_one_number(monkeypatch: pytest.Mo
         work.call()
         assert (work.items, work.flops, work.bytes) == (1, None, None)
         assert waited == expected
+
+
+def test_noop_does_nothing_and_spin_reads_its_clock_until_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = ceilings.noop(CPU)
+    assert (work.call(), work.inputs, work.items, work.flops, work.bytes) == (None, (), None, None, None)
+    for seconds, readings in ((1e-6, 11), (5e-7, 6), (1e-3, 10_001)):
+        clock = count(start=7, step=100)  # 100 ns a reading
+        monkeypatch.setattr(ceilings, "perf_counter_ns", lambda clock=clock: next(clock))
+        ceilings.spin(CPU, seconds=seconds).call()
+        assert next(clock) == 7 + 100 * readings

@@ -6,6 +6,7 @@ import select
 from itertools import count
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -57,18 +58,11 @@ def test_a_step_sees_each_sample_once_an_epoch_in_another_order_each_time(source
     feeding.pause()
 
 
-@pytest.mark.parametrize(
-    ("given", "on_a_cpu"),
-    [
-        ({"source": "pinned", "workers": 0}, {"source": "resident", "workers": 0}),
-        ({"source": "loader", "workers": 2}, {"source": "resident", "workers": 0}),
-        ({"source": "mine", "workers": 2}, {"source": "mine", "workers": 2}),
-    ],
-)
-def test_the_check_of_a_source_that_copies_sets_the_step_up_without(monkeypatch, given, on_a_cpu):
-    feed_step = registry.get("feed")
+def test_the_check_of_a_source_that_copies_sets_the_step_up_without(monkeypatch):
     monkeypatch.setattr(registry, "names", lambda kind: ("mine",))
-    assert feed_step.resident({"batch": 4, **given}) == {"batch": 4, **on_a_cpu}
+    for source, on_a_cpu in (("pinned", "resident"), ("loader", "resident"), ("mine", "mine")):
+        expected = {"batch": 4, "source": on_a_cpu, "workers": 2 if source == "mine" else 0}
+        assert registry.get("feed").resident({"batch": 4, "source": source, "workers": 2}) == expected
 
 
 @pytest.mark.parametrize(("source", "workers"), [("resident", 0), ("loader", 1)])
@@ -135,7 +129,7 @@ def labels_of(source, calls):
     return [labels.tolist() for _, labels in taken(source, calls)]
 
 
-def test_epochs_follow_each_other_without_the_batch_that_is_left_over(registered):
+def test_epochs_follow_each_other_without_the_batch_that_is_left_over_and_an_iterator_is_made_anew_for_each(registered):
     def mine(batch):
         numbers = torch.arange(10)
         return DataLoader(TensorDataset(numbers.float().view(-1, 1).expand(-1, 6), numbers), batch_size=batch)
@@ -146,36 +140,31 @@ def test_epochs_follow_each_other_without_the_batch_that_is_left_over(registered
     assert labels_of(source, 1) == [[0, 1, 2, 3]]
     ((inputs, _),) = taken(source, 1)
     assert inputs.dtype is torch.float64
-
-
-def test_what_can_be_gone_through_once_only_is_made_anew_for_each_epoch(registered):
     made = []
 
-    def mine():
+    def once():
         made.append(1)
         return (([torch.zeros(2, 6), torch.full((2,), len(made))]) for _ in range(2))
 
-    assert labels_of(own(mine, batch=2), 5) == [[1, 1], [1, 1], [2, 2], [2, 2], [3, 3]]
+    assert labels_of(own(once, batch=2), 5) == [[1, 1], [1, 1], [2, 2], [2, 2], [3, 3]]
 
 
-def test_a_function_is_given_what_it_takes_and_its_batches_keep_their_kind(registered):
+def test_a_function_is_given_what_it_takes_and_its_batches_keep_their_kind_on_an_accelerator_in_its_precision(registered):
     given = []
 
     def mine(workers):
         given.append(workers)
-        return [{"more": "words", "mask": torch.ones(4, 2), "ids": torch.ones(4, 2, dtype=torch.long)}]
+        return [{"more": "words", "mask": nn.Parameter(torch.ones(4, 2)), "ids": torch.ones(4, 2, dtype=torch.long)}]
 
     example = {"ids": torch.zeros(4, 2, dtype=torch.long), "mask": torch.zeros(4, 2)}
     ((inputs, targets),) = taken(own(mine, targets=False, workers=3, example=(example, None)), 1)
     assert (given, targets) == ([3], None)
     assert {name: each.dtype for name, each in inputs.items()} == {"ids": torch.int64, "mask": torch.float64}
 
-
-def test_an_accelerator_gets_a_copy_in_its_precision(registered):
-    def mine():
+    def on_card():
         return [(torch.ones(4, 6, dtype=torch.float64), torch.ones(4, dtype=torch.uint8))]
 
-    source = own(mine, device=torch.device("meta"), dtype="bf16")
+    source = own(on_card, device=torch.device("meta"), dtype="bf16")
     (sent,) = taken(source, 1)
     assert source.copies
     assert [(each.device.type, each.dtype) for each in sent] == [("meta", torch.bfloat16), ("meta", torch.uint8)]
@@ -311,7 +300,7 @@ def fed(device) -> Work:
 
 
 @pytest.mark.real
-@pytest.mark.skipif(not (hasattr(os, "pidfd_open") and Path("/proc/self/task").is_dir()), reason="waits and looks for processes by Linux")
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes by Linux")
 def test_a_killed_run_takes_the_workers_of_a_loader_along(tmp_path):
     import front_door
 
@@ -324,8 +313,10 @@ def test_a_killed_run_takes_the_workers_of_a_loader_along(tmp_path):
     process = front_door.start("run", suite, "fed.py", "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
     try:
         assert select.select([opened], [], [], 60)[0], "no worker came"
-        found = generations(process.pid)
-        everybody = [os.pidfd_open(pid) for each in found for pid in each]
+        found, level = [], [psutil.Process(process.pid)]
+        while level := [child for each in level for child in each.children()]:
+            found.append(level)
+        everybody = [os.pidfd_open(each.pid) for level in found for each in level]
     finally:
         process.kill()
         process.communicate()
@@ -335,18 +326,3 @@ def test_a_killed_run_takes_the_workers_of_a_loader_along(tmp_path):
         assert select.select([each], [], [], 10)[0], "a process was left behind"
         os.close(each)
     os.close(opened)
-
-
-def generations(pid):
-    """Children of a process, their children, and so on."""
-    found, of = [], [pid]
-    while of := [child for parent in of for child in children(parent)]:
-        found.append(of)
-    return found
-
-
-def children(pid):
-    try:
-        return [int(each) for file in Path(f"/proc/{pid}/task").glob("*/children") for each in file.read_text().split()]
-    except OSError:
-        return []

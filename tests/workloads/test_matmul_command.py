@@ -2,9 +2,9 @@
 
 import json
 
+import front_door
 import pytest
 import shared_hosts
-from front_door import HASTY, lines, measurements, suite
 
 from dlbench.core.precision import SCALED
 
@@ -13,11 +13,11 @@ PLUGINS = {"no_fp8.py": "import torch\n\ndel torch._scaled_mm\n", "no_compiler.p
 
 def test_each_type_with_scales_has_a_row_with_its_errors_its_arithmetic_and_its_own_check(tmp_path):
     bench = f'workload = "matmul"\naxes.n = 32\naxes.dtype = {json.dumps(["fp32", *SCALED])}\ndevices = ["cpu"]'
-    done = shared_hosts.dlbench("run", suite(tmp_path, bench, head=HASTY), "-o", "out.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", front_door.suite(tmp_path, bench, head=front_door.HASTY), "-o", "out.jsonl", cwd=tmp_path)
     shown = shared_hosts.dlbench("show", "out.jsonl", "--format", "json", cwd=tmp_path)
     rows = {row["case.dtype"]: row for row in json.loads(shown.out)}
     assert (done.code, rows.keys()) == (0, {"fp32", *SCALED})
-    measured = {each["case"]["params"]["dtype"]: each for each in measurements(tmp_path / "out.jsonl")}
+    measured = {each["case"]["params"]["dtype"]: each for each in front_door.measurements(tmp_path / "out.jsonl")}
     assert measured["fp32"]["values"].keys() == {"error", "product_error"}
     for dtype in SCALED:
         if dtype.startswith("fp8") and rows[dtype]["case.status"] == "unsupported":
@@ -30,7 +30,7 @@ def test_each_type_with_scales_has_a_row_with_its_errors_its_arithmetic_and_its_
     for dtype in ("int8", "binary"):
         checked = f"fp64: operands in {dtype} have scales, so the workload itself holds its product against fp64"
         assert (rows[dtype]["check.follows_input"], rows[dtype]["check.reason"]) == (True, checked)
-    has = lines(tmp_path / "out.jsonl")[0]["devices"][0].get("instructions")
+    has = front_door.lines(tmp_path / "out.jsonl")[0]["devices"][0].get("instructions")
     of_int8 = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}
     expected = (None, None) if has is None else ("native", "native" if of_int8 & {*has} else "emulated")
     assert (rows["fp32"]["case.arithmetic"], rows["int8"]["case.arithmetic"]) == expected
@@ -75,7 +75,7 @@ def one_product(folder, axes, *plugins):
     for each in plugins:
         (folder / each).write_text(PLUGINS[each])
     bench = f'workload = "matmul"\naxes.n = 32\n{axes}\ndevices = ["cpu"]'
-    arguments = "run", suite(folder, bench, head=HASTY), *plugins, "-o", "out.jsonl"
+    arguments = "run", front_door.suite(folder, bench, head=front_door.HASTY), *plugins, "-o", "out.jsonl"
     assert shared_hosts.dlbench(*arguments, cwd=folder).code == 0
-    found, *_ = measurements(folder / "out.jsonl")
+    found, *_ = front_door.measurements(folder / "out.jsonl")
     return found

@@ -9,6 +9,7 @@ import pytest
 import shared_hosts
 import torch
 from front_door import measurements
+from scripted_loop import ScriptedServer
 
 from dlbench import Work
 from dlbench.workloads import serving as module
@@ -40,49 +41,31 @@ def test_a_row_has_rates_latencies_and_their_parts(tmp_path: Path) -> None:
         assert values["late"] >= 0
 
 
-class ScriptedDevice:
+class ScriptedDevice(ScriptedServer):
     """A clock, steps that move it by a ms for each of their batch, and a client that sends by it."""
 
     def __init__(self) -> None:
-        self.now_s, self.batches, self.scheduled = 0.0, list[int](), list[float]()
+        super().__init__([], lambda size: 0.001 * size)
         self.given: dict[str, Any] = {}
-
-    def now(self) -> float:
-        return self.now_s
-
-    stamp = now
+        self.stamp = self.now
 
     def step(self, device: torch.device, *, batch: int, **given: Any) -> Work:
-        def call() -> torch.Tensor:
-            self.now_s += 0.001 * batch
-            self.batches.append(batch)
-            return torch.zeros(batch)
-
         self.given = given
-        return Work(call=call, items=batch)
+        return Work(call=lambda: self.service(batch) or torch.zeros(batch), items=batch)
 
     def __call__(self, times: list[float], cpus: Any) -> Self:
-        self._times = times
+        self.planned = times
         return self
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.times = [each - self.scheduled[0] for each in self.scheduled]
+    def __exit__(self, *_: object) -> None: ...
 
     def start(self) -> list[float]:
-        self.batches.clear()
-        self.scheduled = [self.now_s + each for each in self._times]
-        self._left = list(self.scheduled)
-        return self.scheduled
-
-    def receive(self, until: float) -> list[float]:
-        if self._left and self._left[0] > self.now_s:
-            self.now_s = min(until, self._left[0])
-        come = [each for each in self._left if each <= self.now_s]
-        self._left = self._left[len(come) :]
-        return come
+        self.sizes.clear()
+        self._times, self._come = [self.now_s + each for each in self.planned], 0
+        return self._times
 
 
 def test_requests_are_put_into_batches_of_powers_of_two_and_padded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,9 +76,9 @@ def test_requests_are_put_into_batches_of_powers_of_two_and_padded(monkeypatch: 
     assert open_loop(CPU, **params).observe(device) == {"saturation_per_s": pytest.approx(1000)}  # type: ignore[misc]
     values: Any = open_loop(CPU, **params, rate=700.0, arrivals="constant", requests=200).observe(device)  # type: ignore[misc]
     assert device.given == {"model": "resnet18", "dtype": "fp32", "layout": "nchw", "mode": "freeze"}
-    assert {*device.batches} <= {1, 2, 4, 6}
-    assert device.times[:3] == pytest.approx([0, 1 / 700, 2 / 700])
-    assert len(device.times) == 220, "a tenth goes ahead"
+    assert {*device.sizes} <= {1, 2, 4, 6}
+    assert device.planned[:3] == pytest.approx([1 / 700, 2 / 700, 3 / 700])
+    assert len(device.planned) == 220, "a tenth goes ahead"
     assert values["requests"] == 200
     assert (values["within"], values["late"], values["backlog"]) == (1.0, 0.0, 0)
 

@@ -1,5 +1,6 @@
 """Single operations: right results and gradients, and counts by independent formulas."""
 
+import sys
 from typing import get_args
 
 import pytest
@@ -11,6 +12,7 @@ from dlbench import Dtype
 from dlbench.kit.precision import output, storage
 from dlbench.workloads.primitives import conv2d, elementwise, fft, inverse, reduction
 from dlbench.workloads.small_networks import mlp_step
+from dlbench.workloads.vectorised import vectorised
 
 CPU = torch.device("cpu")
 
@@ -116,3 +118,24 @@ def test_operations_are_those_that_torch_counts_bytes_each_tensor_once_a_convolu
     for tensor in (*work.inputs, *(results if isinstance(results, tuple) else (results,))):
         assert tensor.is_contiguous(memory_format=torch.channels_last)
         assert not tensor.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    ("form", "library"), [("loops", "torch"), ("rows", "torch"), ("whole", "torch"), ("rows", "numpy"), ("whole", "numpy")]
+)
+def test_every_way_to_write_a_product_gives_the_same(form: str, library: str) -> None:
+    torch.manual_seed(2)
+    a, b = vectorised(CPU, n=5).inputs
+    torch.manual_seed(2)
+    work = vectorised(CPU, n=5, form=form, library=library)
+    torch.testing.assert_close(torch.as_tensor(work.call(), dtype=torch.float64), a @ b)
+    assert (work.items, work.flops, work.bytes, len(work.inputs)) == (1, 250, 3 * 25 * 8, 0 if form == "loops" else 2)
+
+
+def test_numpy_computes_in_the_precision_on_what_is_in_the_inputs_and_where_it_lacks_its_cases_say_so(monkeypatch) -> None:
+    work = vectorised(CPU, n=3, library="numpy", dtype="fp32")
+    work.inputs[0].zero_()
+    assert (work.call().dtype, work.call().any().item()) == (torch.float32, False)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(NotImplementedError, match="NumPy is not installed"):
+        vectorised(CPU, n=3, library="numpy")

@@ -68,10 +68,10 @@ def _prepare(op: Op, whole: Tensor, share_elements: int, ranks: int) -> _Collect
             return _Collective(whole, whole, lambda: dist.broadcast(whole, _ROOT))
         case "all_gather":
             # torch 2.13 renamed this function and that of the next case.
-            gather = names.all_gather_single if hasattr(dist, "all_gather_single") else names.all_gather_into_tensor
+            gather = getattr(dist, "all_gather_single", None) or names.all_gather_into_tensor
             return _Collective(share, whole, lambda: gather(whole, share))
         case "reduce_scatter":
-            scatter = names.reduce_scatter_single if hasattr(dist, "reduce_scatter_single") else names.reduce_scatter_tensor
+            scatter = getattr(dist, "reduce_scatter_single", None) or names.reduce_scatter_tensor
             return _Collective(whole, share, lambda: scatter(share, whole))
         case "all_to_all":
             return _Collective(whole, other, lambda: names.all_to_all_single(other, whole))
@@ -95,7 +95,7 @@ def _restore_before_overflow(all_reduce: _Collective, ranks: int) -> Callable[[]
     start = all_reduce.input.clone()
     doublings = math.log2(torch.finfo(start.dtype).max / 16)  # no number drawn is larger than 16
     safe_calls = int(doublings / math.log2(max(2, ranks)))
-    turns = cycle(range(max(1, safe_calls)))
+    turns = cycle(range(safe_calls))
 
     def run() -> None:
         if next(turns) == 0:

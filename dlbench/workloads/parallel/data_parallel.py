@@ -72,7 +72,9 @@ def data_parallel(
         raise ValueError(f"average_every belongs to form local; leave it out for {form}")
     if form not in EXPERIMENTS and (seconds is not None or learning_rate is not None or straggler):
         raise ValueError(f"seconds, learning_rate and straggler belong to the forms {', '.join(EXPERIMENTS)}; leave them out for {form}")
-    share = batch if scaling == "weak" else _share(batch, ranks)
+    if scaling == "strong" and batch % ranks:
+        raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
+    share = batch // ranks if scaling == "strong" else batch
     if form in EXPERIMENTS:
         torch.manual_seed(START_SEED)
     network = build_on(device, model, dtype, layout)  # equal on all ranks, which have the same seed so far
@@ -96,21 +98,8 @@ def data_parallel(
     step = partial(training_step(device, update, dtype, loss), inputs, targets)
     if isinstance(parallel, DistributedDataParallel) and not synchronise:
         step = parallel.no_sync()(step)  # in each call
-    return Work(
-        call=step,
-        inputs=(*tensors_of(inputs), *tensors_of(targets)),
-        items=items,
-        flops=flops,
-        least_flops=least_flops,
-        unknown=counts["unknown"],
-    )
-
-
-def _share(batch: int, ranks: int) -> int:
-    """Return each rank's part of a batch. Raises ValueError where the batch does not divide."""
-    if batch % ranks:
-        raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
-    return batch // ranks
+    tensors = tensors_of((inputs, targets))
+    return Work(call=step, inputs=tensors, items=items, flops=flops, least_flops=least_flops, unknown=counts["unknown"])
 
 
 def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:

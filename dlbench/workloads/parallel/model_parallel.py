@@ -62,8 +62,8 @@ def model_parallel(
         whole_batch = torch.empty(batch, *shape), torch.empty(batch, dtype=torch.int64)
     network.train()
     counts = train_counts(network, cross_entropy, whole_batch, "fp32", None)
-    stage = None if form == "tensor" else stages(network, shape, ranks)[dist.get_rank()]
     rank = dist.get_rank()
+    stage = None if form == "tensor" else stages(network, shape, ranks)[rank]
     samples: tuple[Tensor, ...] = ()
     labels: tuple[Tensor, ...] = ()
     if stage is None or rank == 0:

@@ -25,7 +25,7 @@ import json, os, tempfile
 from pathlib import Path
 from small_classifier import replace_models
 from dlbench.harness.worker.serving.ranks import RanksClock
-from dlbench.workloads.parallel import asynchronous
+from dlbench.workloads.parallel import experiments
 from dlbench.workloads.parallel.data_parallel import data_parallel
 from dlbench.workloads.parallel.experiments import Learner, average
 
@@ -40,7 +40,7 @@ for seed, form in enumerate(("tower", "async", "hogwild", "local")):
 said["files"] = [path.name for path in Path().glob("dlbench-*")]
 dist.barrier()
 
-counts, weights = asynchronous._share_memory(torch.arange(4.0) + 10 * rank, size)
+counts, weights = experiments._share_memory(torch.arange(4.0) + 10 * rank, size)
 counts[rank] += rank + 1
 weights[rank] = -1.0
 dist.barrier()
