@@ -75,17 +75,16 @@ def sentences(found: Sequence[Kind]) -> Iterator[str]:
             yield from _far_cases(run, kind)
 
 
-def fleet_notes(results: Results) -> list[str]:
-    """Return sentences on the files that stand out in their kind of machine, and on those that differ from most in machine or software."""
+def fleet_notes(results: Results) -> Iterator[str]:
+    """Yield sentences on the files that stand out in their kind of machine, and on those that differ from most in machine or software."""
     found = kinds(results)
-    notes = list(sentences(found))
+    yield from sentences(found)
     for kind in found:
         keys = {run: tuple(results.environments[run].get(key) for key in ("machine_key", "stack_key")) for run in kind.runs}
         usual = max(kind.runs, key=lambda run: list(keys.values()).count(keys[run]))
         for run in kind.runs:
             if apart := differences(results.environments[usual], results.environments[run]):
-                notes.append(one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(apart)}"))
-    return notes
+                yield one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(apart)}")
 
 
 def _work(row: Row) -> Hashable:
