@@ -25,7 +25,7 @@ PRODUCT = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0] * 7)
 
 def everything():
     """Rows that answer all questions but six."""
-    found = [made_up.checked(each, SpotCheck(True, 0.004, 0.02, 1e-7), "") for each in made_up.both_kinds()]
+    found = [replace(each, check=SpotCheck(True, 0.004, 0.02, 1e-7)) for each in made_up.both_kinds()]
     for seconds, ranks in ((1.0, 1), (1.25, 2)):
         case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks, scaling="weak")
         found += made_up.rounds_of(case, made_up.flat([seconds * each for each in made_up.SEVEN]), items=ranks * 32)
