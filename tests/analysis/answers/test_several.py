@@ -97,8 +97,7 @@ VALUES = (
     Value("shares", Unit.FRACTION, series=True, role="kept"),
     Value("gained", Unit.FRACTION, "higher", role="efficiency"),
 )
-SPREAD = {"networks": {"spread": ""}, "launch": {"spread": ""}}
-SEVERAL = {"several": model.declaration_to_json(Declaration(tags=("training",), values=VALUES, parameters=SPREAD))}
+SEVERAL = {"several": model.declaration_to_json(Declaration(tags=("training",), values=VALUES, parameters={"networks": {"spread": ""}}))}
 
 
 def several(gain, number, device="cuda:0", rounds=7, **params):

@@ -35,8 +35,8 @@ MEASURED = [
     *both("train_step", 9.0, 0.5, model="vgg16", batch=8, dtype="fp32"),
     *both("train_step", 3.0, 0.2, model="resnet101", batch=8, dtype="fp32"),
     *[
-        replace(each, memory=Memory(2 << 30, 3 << 30))
-        for each in timed(0.3, "train_step", "cuda:0", model="alexnet", batch=256, dtype="fp32")
+        replace(one, memory=Memory(2 << 30, 3 << 30))
+        for one in timed(0.3, "train_step", "cuda:0", model="alexnet", batch=256, dtype="fp32")
     ],
     *both("infer_step", 0.4, 0.1, model="alexnet", batch=1, dtype="fp32"),
     *both("infer_step", 6.0, 1.0, model="alexnet", batch=128, dtype="fp32"),
