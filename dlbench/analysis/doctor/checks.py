@@ -68,6 +68,7 @@ def throttling(run: RunFile) -> Iterator[Finding]:
 
 
 def _judge_throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttling]) -> Finding:
+    """Return the finding on one device from its measurements that were kept, and from those that were throttled and made again."""
     held = [each for each in kept if each.throttled]
     advice = "cool it, or have a larger CPU quota granted" if device == "cpu" else "cool it better: nvidia-smi -q -d PERFORMANCE"
     if held:
