@@ -150,7 +150,10 @@ class Step:
 
     @property
     def verdict(self) -> str | None:
-        """Verdict on its devices: ``base``, ``scales``, ``helps``, ``slows``, ``undecided``, ``implausible``, or how the case ended; None without a ratio."""
+        """Verdict on its devices: ``base``, ``scales``, ``helps``, ``slows``, ``undecided``, ``implausible``, or how the case ended.
+
+        None without a ratio.
+        """
         if not self.row.is_ok:
             return str(self.row.case.status)
         if self.row.flag.implausible:
