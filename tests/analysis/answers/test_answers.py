@@ -45,9 +45,9 @@ def show(tmp_path):
 
 def test_twelve_questions_in_order_and_what_is_missing(show):
     found = json.loads(show(everything(), "--topic", "all", "--format", "json").out)["answers"]
-    said = [(each["question"]["topic"], each["reason"] if each["kind"] == "missing" else each["headline"]) for each in found]
+    outcomes = [(each["question"]["topic"], each["reason"] if each["kind"] == "missing" else each["headline"]) for each in found]
     bare = [f"no ceiling of {device} was measured; give the file of dlbench run ceilings with this one" for device in ("cuda:0", "cpu")]
-    assert said == [
+    assert outcomes == [
         ("speed-up", "training 100× (95.1…105)"),
         ("crossover", "no work went well at several sizes on both a CPU and an accelerator"),
         ("bottleneck", "; ".join(["no profile of 9 steps: dlbench run", *bare])),
