@@ -4,6 +4,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from dlbench.core import model
 from dlbench.core.conditions import RoundState
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.errors import Reason, Unknown
-from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer, measurement_to_json
+from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, Transfer, measurement_to_json
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.store import SCHEMA
 from dlbench.core.units import Unit
@@ -120,14 +121,12 @@ def both_kinds(cpu_s: float = 0.4, gpu_s: float = 0.01, rounds: int = 7) -> list
     """
     cpu_times, gpu_times = ([scale * each for each in SEVEN[:rounds]] for scale in (cpu_s, gpu_s))
     measurements: list[Measurement] = []
-    for batch in (8, 64):
-        for dtype in ("fp32", "bf16"):
-            for device, times in (("cpu", cpu_times), ("cuda:0", gpu_times)):
-                # A batch eight times as large takes four times as long, on the accelerator 3.2; bf16 halves that there only.
-                larger, narrower = (4, 1) if device == "cpu" else (3.2, 0.5)
-                factor = (larger if batch == 64 else 1) * (narrower if dtype == "bf16" else 1)
-                a_case = case("train_step", device, model="resnet18", batch=batch, dtype=dtype)
-                measurements += rounds_of(a_case, flat([factor * each for each in times]), items=batch, flops=batch * 1e9)
+    for batch, dtype, (device, times) in product((8, 64), ("fp32", "bf16"), (("cpu", cpu_times), ("cuda:0", gpu_times))):
+        # A batch eight times as large takes four times as long, on the accelerator 3.2; bf16 halves that there only.
+        larger, narrower = (4, 1) if device == "cpu" else (3.2, 0.5)
+        factor = (larger if batch == 64 else 1) * (narrower if dtype == "bf16" else 1)
+        a_case = case("train_step", device, model="resnet18", batch=batch, dtype=dtype)
+        measurements += rounds_of(a_case, flat([factor * each for each in times]), items=batch, flops=batch * 1e9)
     return measurements
 
 
@@ -185,8 +184,3 @@ def timed_on_device(measurement: Measurement, share: float) -> Measurement:
     """The same with a device time of that share of its first block."""
     assert measurement.samples is not None
     return replace(measurement, samples=replace(measurement.samples, device_s=share * measurement.samples.block_s[0]))
-
-
-def checked(measurement: Measurement, check: SpotCheck, reason: str) -> Measurement:
-    """The same with what spot checks found, and why one was not made."""
-    return replace(measurement, check=check, missing_reasons={**measurement.missing_reasons, "check": why(reason)})

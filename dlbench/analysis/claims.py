@@ -119,10 +119,7 @@ def _test(claim: Claim, results: Results) -> Iterator[Tested]:
     ordered = sorted(_evidence(test, results), key=lambda each: (each.sides[-1].is_on_cpu, each.value))
     groups = grouped(ordered, lambda each: (*map(one_device, each.sides), _settings(each.sides[-1]).get(test.split or "")))
     for alike in groups.values():
-        if largest := test.largest:
-            typical = max(alike, key=lambda each: each.sides[-1].count(largest) or 0)
-        else:
-            typical = alike[0 if test.measure == "accuracy_gap" else (len(alike) - 1) // 2]
+        typical = _typical(test, alike)
         yield Tested(claim, None, typical, len(alike), device_label(typical.sides[-1], several))
     if not groups:
         places = {row.is_on_cpu for row in results.rows if row.is_sound}
@@ -130,6 +127,13 @@ def _test(claim: Claim, results: Results) -> Iterator[Tested]:
             yield Tested(claim, "needs prices: --price cpu=1200, …")
         else:
             yield Tested(claim, "one side alone" if places and test.by else "not measured")
+
+
+def _typical(test: ClaimTest, alike: Sequence[Evidence]) -> Evidence:
+    """Return one of the evidence of a device, sorted by value: at the largest of a parameter, the worst accuracy, or the lower median."""
+    if largest := test.largest:
+        return max(alike, key=lambda each: each.sides[-1].count(largest) or 0)
+    return alike[0 if test.measure == "accuracy_gap" else (len(alike) - 1) // 2]
 
 
 def _settings(row: Row) -> dict[str, object]:

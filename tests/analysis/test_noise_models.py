@@ -13,8 +13,7 @@ from dlbench.analysis.doctor.selftest import verdicts
 from dlbench.core.rows.columns import CaseRounds
 from dlbench.core.rows.summary import per_round
 
-ROUNDS, BLOCKS, CASES, SUITES = 10, 12, 6, 60
-THRESHOLD = 0.03
+ROUNDS, BLOCKS, CASES, SUITES, THRESHOLD = 10, 12, 6, 60, 0.03
 
 
 class Noise(NamedTuple):

@@ -40,7 +40,7 @@ def _is_conclusive(step: Step) -> bool:
 
 
 def _best(steps: Sequence[Step]) -> Step:
-    return max(steps, key=lambda each: (not each.is_on_cpu, each.speedup or 0.0))
+    return max(steps, key=lambda each: (not each.row.is_on_cpu, each.speedup or 0.0))
 
 
 def _foremost(found: Sequence[Step]) -> list[Step]:
@@ -67,7 +67,7 @@ def _notes(found: Sequence[Step]) -> Iterator[str]:
     for column in (projection.MEMORY, projection.EXPOSED, projection.BUBBLE, projection.THEORY):
         if any(column.value(each) is not None for each in found):
             yield f"{column.heading}: {column.meaning}"
-    if any(each.is_on_cpu for each in found):
+    if any(each.row.is_on_cpu for each in found):
         yield _ON_CPU
     for reason, count in Counter(each.reason for each in found if each.reason).items():
         yield units.one_line(f"{plural(count, 'case')}: {reason}")
@@ -111,7 +111,7 @@ QUESTION = Question(
             tags={
                 Tag.FEW_ROUNDS: lambda each: not each.ratio or each.ratio.interval is None,
                 Tag.NOISY: lambda each: bool(each.ratio and each.ratio.is_undecided),
-                Tag.ESTIMATE: lambda each: each.is_on_cpu or bool(each.ratio and each.ratio.among > 1),
+                Tag.ESTIMATE: lambda each: each.row.is_on_cpu or bool(each.ratio and each.ratio.among > 1),
             },
         )
     ],

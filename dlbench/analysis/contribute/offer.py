@@ -25,6 +25,7 @@ def objections(run: RunFile, results: Results) -> list[str]:
     """Return a sentence for each reason why a run can't be a reference; ``results``: its rows."""
     ok = [row for row in results.rows if row.is_ok]
     failed = [row for row in results.rows if row.is_failure]
+    lost = [row for row in results.rows if row.case.id in results.lost.get(row.case.run, ())]
     timed = [row for row in ok if not row.case.found or row.time.median_s is not None]  # the result of a search may have no time
     few_rounds = [row for row in timed if (row.time.rounds or 0) < LEAST_ROUNDS]
     implausible = [row for row in ok if row.flag.implausible]
@@ -40,6 +41,7 @@ def objections(run: RunFile, results: Results) -> list[str]:
         "it was measured on several machines; measure one alone: dlbench run": run.header.get("machines"),
         "it has workloads of a plugin, which others do not have; measure built-in suites alone": run.header.get("plugins"),
         "none of its cases went well": not ok,
+        f"{_cases(lost)} may have lost a round with a damaged line; measure it again: {resume}": lost,
         f"{_cases(failed)} failed or crashed; find out why, and measure again": failed,
         f"{_cases(few_rounds)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} {more}": few_rounds,
         f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason": implausible,

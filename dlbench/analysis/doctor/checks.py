@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -59,17 +59,16 @@ def _judge_load(check: str, who: str, cpus: Sequence[float | None], threads: int
     return Finding(check, "cpu", Fitness.UNFIT if usually else Fitness.NOTE, found, advice, values)
 
 
-def throttling(run: RunFile) -> list[Finding]:
-    """Return a finding for each device: whether its measurements were throttled, or were discarded for that and made again."""
-    findings = []
+def throttling(run: RunFile) -> Iterator[Finding]:
+    """Yield a finding for each device: whether its measurements were throttled, or were discarded for that and made again."""
     for device in dict.fromkeys(each.case.device for each in run.measurements):
         kept = [each.throttling for each in run.measurements if each.case.device == device]
         again = [each.throttling for each in run.discarded if each.case.device == device]
-        findings.append(_judge_throttling(device, [each for each in kept if each], [each for each in again if each and each.throttled]))
-    return findings
+        yield _judge_throttling(device, [each for each in kept if each], [each for each in again if each and each.throttled])
 
 
 def _judge_throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttling]) -> Finding:
+    """Return the finding on one device from its measurements that were kept, and from those that were throttled and made again."""
     held = [each for each in kept if each.throttled]
     advice = "cool it, or have a larger CPU quota granted" if device == "cpu" else "cool it better: nvidia-smi -q -d PERFORMANCE"
     if held:
@@ -89,23 +88,22 @@ _ROUNDS = (7, 10)
 """Rounds a side to predict detectable changes for: those of a run, and those of a gate."""
 
 
-def same_code(run: RunFile) -> list[Finding]:
+def same_code(run: RunFile) -> Iterator[Finding]:
     """Return the findings on the two sides of a result file, which ran the same code."""
     results = collect((run.path,))
     return same_code_findings(*(results.of_run(side) for side in results.environments))
 
 
-def same_code_findings(one: Results, other: Results) -> list[Finding]:
+def same_code_findings(one: Results, other: Results) -> Iterator[Finding]:
     """Compare two sides that ran the same code alternately: how small a change could be seen here, and was one called where there is none?
 
-    Return a finding for each case.
+    Yield a finding for each case.
     """
     comparison = compare(one, other, WITHIN_A_RUN, paired=True)
     weight_of_all_tests = PAIRED_SHARES * sum(bool(case.tests) for case in comparison.cases)
-    findings = []
     for case in comparison.cases:
         if case.shown is None:
-            findings.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
+            yield _finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise")
             continue
         detectable_changes = {}
         for name, test in case.tests.items():
@@ -114,8 +112,7 @@ def same_code_findings(one: Results, other: Results) -> list[Finding]:
             if smallest is not None:
                 detectable_changes[name] = smallest
         rounds = min(test.rounds for test in case.tests.values())
-        findings.append(_judge_same_code(case, detectable_changes, rounds))
-    return findings
+        yield _judge_same_code(case, detectable_changes, rounds)
 
 
 def _judge_same_code(case: CaseVerdict, detectable_changes: Mapping[str, float], rounds: int) -> Finding:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -64,29 +64,27 @@ def kinds(results: Results) -> list[Kind]:
     return found
 
 
-def sentences(found: Sequence[Kind]) -> list[str]:
-    """Return sentences on the kinds of machine, if there are several, and on the files that stand out in each, if any."""
-    lines = []
+def sentences(found: Sequence[Kind]) -> Iterator[str]:
+    """Yield for each kind of machine sentences on the files that differ from the others, or one that none does."""
     for kind in found:
         if not kind.judged:
-            lines.append(f"{plural(len(kind.runs), 'file')} with {kind.name}: too few to compare; it takes {FEWEST} with the same case")
+            yield one_line(f"{plural(len(kind.runs), 'file')} with {kind.name}: too few to compare; it takes {FEWEST} with the same case")
         elif not kind.outliers:
-            lines.append(f"{len(kind.runs)} files with {kind.name}: none stands out")
-        lines += [line for run in kind.runs for line in _far_cases(run, kind)]
-    return [one_line(line) for line in lines]
+            yield one_line(f"{len(kind.runs)} files with {kind.name}: none stands out")
+        for run in kind.runs:
+            yield from _far_cases(run, kind)
 
 
-def fleet_notes(results: Results) -> list[str]:
-    """Return sentences on the files that stand out in their kind of machine, and on those that differ from most in machine or software."""
+def fleet_notes(results: Results) -> Iterator[str]:
+    """Yield sentences on the files that stand out in their kind of machine, and on those that differ from most in machine or software."""
     found = kinds(results)
-    notes = sentences(found)
+    yield from sentences(found)
     for kind in found:
         keys = {run: tuple(results.environments[run].get(key) for key in ("machine_key", "stack_key")) for run in kind.runs}
         usual = max(kind.runs, key=lambda run: list(keys.values()).count(keys[run]))
         for run in kind.runs:
             if apart := differences(results.environments[usual], results.environments[run]):
-                notes.append(one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(apart)}"))
-    return notes
+                yield one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(apart)}")
 
 
 def _work(row: Row) -> Hashable:
@@ -104,12 +102,10 @@ def _outliers(group: Sequence[Row]) -> list[Outlier]:
     return [Outlier(row, math.expm1(log - median)) for row, log in zip(group, logs, strict=True) if abs(log - median) > least]
 
 
-def _far_cases(run: str, kind: Kind) -> list[str]:
-    """Return a sentence on the cases in which a file is slower, and one on those in which it is faster, if there are any."""
-    lines = []
+def _far_cases(run: str, kind: Kind) -> Iterator[str]:
+    """Yield a sentence on the cases in which a file is slower, and one on those in which it is faster, if there are any."""
     for direction, sign in (("slower", 1), ("faster", -1)):
         mine = [each for each in kind.outliers if each.row.case.run == run and each.change * sign > 0]
         if mine:
             where = f"in {len(mine)} of {plural(kind.judged, 'case')}, most in {mine[0].row.case.id}"
-            lines.append(f"{run} is {direction} than others with {kind.name} {where}: {mine[0].change * 100:+.1f} % of their median")
-    return lines
+            yield one_line(f"{run} is {direction} than others with {kind.name} {where}: {mine[0].change * 100:+.1f} % of their median")

@@ -152,7 +152,7 @@ EFFICIENCY = Column(
 ).headed("efficiency", 0)
 MEMORY = Column(
     "scaling.memory_bytes", Unit.BYTES, "peak of one device, on a CPU of one process: the highest of the ranks", "lower", heading="memory"
-).by(lambda step: step.row.memory.host_peak_bytes if step.is_on_cpu else step.row.memory.peak_bytes)
+).by(lambda step: step.row.memory.host_peak_bytes if step.row.is_on_cpu else step.row.memory.peak_bytes)
 EXPOSED = Column(
     "scaling.exposed_s",
     Unit.SECONDS,

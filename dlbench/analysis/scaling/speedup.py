@@ -71,14 +71,9 @@ class Step:
         return self.case, self.kind, self.row.case.device, self.row.case.run
 
     @property
-    def is_on_cpu(self) -> bool:
-        """Whether its ranks share a CPU."""
-        return self.row.is_on_cpu
-
-    @property
     def cores(self) -> int | None:
         """On a CPU the cores of each rank; else None."""
-        return self.row.case.threads if self.is_on_cpu else None
+        return self.row.case.threads if self.row.is_on_cpu else None
 
     @property
     def processors(self) -> int:
@@ -155,7 +150,10 @@ class Step:
 
     @property
     def verdict(self) -> str | None:
-        """``base``, ``scales``, ``helps``, ``slows``, ``undecided``, ``implausible``, or how the case ended; None without a ratio."""
+        """Verdict on its devices: ``base``, ``scales``, ``helps``, ``slows``, ``undecided``, ``implausible``, or how the case ended.
+
+        None without a ratio.
+        """
         if not self.row.is_ok:
             return str(self.row.case.status)
         if self.row.flag.implausible:

@@ -35,7 +35,7 @@ def steady(earlier_files):
 
 
 @pytest.fixture
-def told(tmp_path):
+def answer_objects(tmp_path):
     """Each topic with its answer, of files with these measurements."""
 
     def ask(*files, form=lambda answer: answer, **header):
@@ -46,19 +46,19 @@ def told(tmp_path):
 
 
 @pytest.fixture
-def asked(told):
+def asked(answer_objects):
     """The same as the JSON document has it."""
-    return lambda *files, **header: told(*files, form=lambda answer: json.loads(as_json([answer]))["answers"][0], **header)
+    return lambda *files, **header: answer_objects(*files, form=lambda answer: json.loads(as_json([answer]))["answers"][0], **header)
 
 
 @pytest.fixture
-def scenes(told, snapshot):
+def scenes(answer_objects, snapshot):
     """Hold everything that the answers on a topic say against one snapshot; each scene is the measurements of a file, or of several."""
 
     def check(name, topic, found, **header):
         texts = []
         for scene, measured in found.items():
-            answer = told(*(measured if isinstance(measured, tuple) else (measured,)), **header)[topic]
+            answer = answer_objects(*(measured if isinstance(measured, tuple) else (measured,)), **header)[topic]
             lines = [f"  on a screen: {answer.label}  {each[0]}\n" for each in getattr(answer, "lines", ())]
             texts.append(f"== {scene}\n{plain(answer)}{''.join(lines)}")
         snapshot(name, "\n".join(texts))

@@ -25,7 +25,7 @@ PRODUCT = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0] * 7)
 
 def everything():
     """Rows that answer all questions but six."""
-    found = [made_up.checked(each, SpotCheck(True, 0.004, 0.02, 1e-7), "") for each in made_up.both_kinds()]
+    found = [replace(each, check=SpotCheck(True, 0.004, 0.02, 1e-7)) for each in made_up.both_kinds()]
     for seconds, ranks in ((1.0, 1), (1.25, 2)):
         case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks, scaling="weak")
         found += made_up.rounds_of(case, made_up.flat([seconds * each for each in made_up.SEVEN]), items=ranks * 32)
@@ -45,9 +45,9 @@ def show(tmp_path):
 
 def test_twelve_questions_in_order_and_what_is_missing(show):
     found = json.loads(show(everything(), "--topic", "all", "--format", "json").out)["answers"]
-    said = [(each["question"]["topic"], each["reason"] if each["kind"] == "missing" else each["headline"]) for each in found]
+    outcomes = [(each["question"]["topic"], each["reason"] if each["kind"] == "missing" else each["headline"]) for each in found]
     bare = [f"no ceiling of {device} was measured; give the file of dlbench run ceilings with this one" for device in ("cuda:0", "cpu")]
-    assert said == [
+    assert outcomes == [
         ("speed-up", "training 100× (95.1…105)"),
         ("crossover", "no work went well at several sizes on both a CPU and an accelerator"),
         ("bottleneck", "; ".join(["no profile of 9 steps: dlbench run", *bare])),

@@ -51,6 +51,7 @@ def test_what_it_says(scenes):
             *training(1, sample_s=5e-4, accuracy=0.1, diverged_at=320), *training(64, sample_s=1e-4, accuracy=0.9),
             *training(1, rate=0.01, sample_s=6e-4, accuracy=0.8), *training(64, rate=0.01, sample_s=1e-4, accuracy=0.5),
         ],
+        "one batch alone": training(1, sample_s=1.0, accuracy=0.5),
         "a training beside other work": [
             *sweep(b1=1.0, b8=1.0), *training(1, sample_s=5e-4, accuracy=0.9), *training(8, sample_s=1e-4, accuracy=0.9),
         ],
@@ -86,10 +87,6 @@ def test_the_headline(asked, measured, expected):
 def test_odd_numbers_of_an_edited_file_do_no_harm(asked, odd):
     rows = [*training(1, sample_s=odd, accuracy=1e9, diverged_at=-5), *training(64, sample_s=1e-4, accuracy=0.9)]
     assert asked(rows)["batch"]
-
-
-def test_one_batch_is_no_comparison(asked):
-    assert asked(training(1, sample_s=1.0, accuracy=0.5))["batch"]["command"] == "dlbench run batch"
 
 
 def tried(batch, status=Status.OK, fixed=200, sample=30, gib=1.0):

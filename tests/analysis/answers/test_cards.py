@@ -56,7 +56,7 @@ def shown(tmp_path):
     return ask
 
 
-def test_a_step_has_others_figure_where_there_is_one_and_else_an_estimate(asked, told):
+def test_a_step_has_others_figure_where_there_is_one_and_else_an_estimate(asked, answer_objects):
     answer = asked(steps(10))["speed-up"]
     autocast, plain, newer = rate(165.2e12, 1.008e12, 5e7), rate(82.6e12, 1.008e12), rate(35.58e12, 0.936e12)
     assert columns_of(cards(answer), *NAMES) == [
@@ -69,7 +69,7 @@ def test_a_step_has_others_figure_where_there_is_one_and_else_an_estimate(asked,
     assert head_of(answer) == (
         "50.7× train resnet18 (TITAN X, 2016)", "others' figure, without the update", ["CPU untuned", "not measured"]
     )  # fmt: skip
-    line = told(steps(10))["speed-up"]
+    line = answer_objects(steps(10))["speed-up"]
     assert (line.label, line.lines[0][0]) == ("a GPU", "50.7× train resnet18 (TITAN X, 2016); RTX 4090 estimate 157…626×")
     alone = asked(steps(10, model="alexnet"))["speed-up"]
     assert alone["headline"] == "37.7…151× train alexnet (TITAN X), an estimate"

@@ -12,7 +12,6 @@ from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.engine.costs import Hour
 from dlbench.analysis.read.table import collect
 from dlbench.core import units
-from dlbench.core.conditions import Throttling
 from dlbench.core.prices import NO_PRICES, Prices
 
 PARALLEL = {"values": [], "parallel": {"step": "training", "independent": ["replicas"]}, "tags": ["training"]}
@@ -41,12 +40,6 @@ def test_what_it_says(scenes):
         "inference alone, of which nothing is known": forward,
     }  # fmt: skip
     scenes("cost", "cost", found, workloads={"infer_step": {**IMAGENET, "tags": ["inference", "imagenet"]}})
-
-
-def test_the_headline_of_machines_of_several_cards_and_of_a_long_name(asked):
-    assert head_of(asked(steps(3200), steps(6400))["cost"])[1] == "resnet50 b64 bf16 on run1 and 1 more"
-    spoiled = [replace(each, throttling=Throttling(thermal=0.5 * (not each.round))) for each in steps(6400, mode="m" * 200)]
-    assert head_of(asked(spoiled)["cost"])[1:] == ("resnet50 b64 bf16…", ["throttled", "estimate"])
 
 
 MINE, FAMILIAR = "mine trains at 64.0 images/s: 50,000 images in 13 min (13)", "resnet18 trains at 128 images/s"

@@ -43,9 +43,7 @@ FOUND = {"batch": 64, "mode": "built", "order": "rows"}
 COLUMNS = step(0.5, mode="plain", order="columns", batch=8)
 SEARCH = [*plain(workload="search"), *step(1.0, "search", found=FOUND, items=64)]
 REASON = "unfinished: batch=64, mode=built is the fastest so far; the budget ran out after 9 tries"
-CUT = replace(
-    made_up.ended(made_up.case("search"), Status.SKIPPED, REASON), found={"batch": 64, "mode": "built"}, unfinished=True
-)  # fmt: skip
+CUT = replace(made_up.ended(made_up.case("search"), Status.SKIPPED, REASON), found={"batch": 64, "mode": "built"}, unfinished=True)
 
 
 @pytest.fixture

@@ -44,12 +44,16 @@ def own(call_s, waited_s, pace_s, helpers=0, device="cpu"):
     return step(call_s, "mine", helpers, device=device, workload="own", waited_s=waited_s, pace_s=pace_s, itself_s=1.0)
 
 
-ODD_STEPS = [
-    made_up.ended(made_up.case("fed", "cuda:0", way="there", helpers=0, batch=8), Status.OOM, "full"),
-    *made_up.rounds_of(made_up.case("fed", "cuda:0", way=3, batch="many"), [[1.0]] * 2, items=1e12),
-    *made_up.rounds_of(made_up.case("fed", "cuda:0", way="idle", batch=2), [[0.0]] * 2),
-]
-ODD_SHELVES = [
+ODD = [([[1.0]] * 2, 1e12), ([[0.0]] * 2, 8)]
+ODD_CASES = made_up.case("fed", "cuda:0", way=3, batch="many"), made_up.case("fed", "cuda:0", way="idle", batch=2)
+ODD_READINGS = made_up.case("shelf", **{"from": 3}, way="flies"), made_up.case("shelf", **{"from": "disk"}, way="idles")
+ODD_STEPS, ODD_SHELVES = (
+    [each for case, (rounds, items) in zip(cases, ODD, strict=True) for each in made_up.rounds_of(case, rounds, items=items)]
+    for cases in (ODD_CASES, ODD_READINGS)
+)
+ODD_STEPS.append(made_up.ended(made_up.case("fed", "cuda:0", way="there", helpers=0, batch=8), Status.OOM, "full"))
+ODD_SHELVES.append(made_up.ended(made_up.case("shelf", **{"from": "disk"}, way="crawls"), Status.FAILED, "gone"))
+SHELVES = [
     made_up.ended(made_up.case("shelf", **{"from": "disk"}, way="crawls"), Status.FAILED, "gone"),
     *made_up.rounds_of(made_up.case("shelf", **{"from": 3}, way="flies"), [[1.0]] * 2, items=1e12),
     *made_up.rounds_of(made_up.case("shelf", **{"from": "disk"}, way="idles"), [[0.0]] * 2),

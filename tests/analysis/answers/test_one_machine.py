@@ -101,6 +101,11 @@ def test_the_sound_row_of_most_rounds_counts_and_then_the_newest(shown, one, oth
     assert (file_shown, ", 2 cases" in text) == (counts, True)
 
 
+def other_cards(*days: str) -> list[dict[str, Any]]:
+    """Places with a card of one name each, but not the same card."""
+    return [place(day, cards=["NVIDIA H200"], hashes={"cuda:0": str(number)}) for number, day in enumerate(days)]
+
+
 CARDS = ("NVIDIA H100", "NVIDIA H200")
 VERSIONS = ("2.13.0", "3.11"), ("2.13.0", "3.12"), ("2.11.0", "3.12")
 PLACES = {
@@ -113,10 +118,7 @@ PLACES = {
         [place(torch=torch, python=python) for torch, python in VERSIONS],
         [f"torch {torch}, python {python}" for torch, python in VERSIONS],
     ),
-    "a variable that only one has": (
-        [place(stack={"environ": {"OMP_NUM_THREADS": "2"}}), place("2026-11-22")],
-        ["2026-11-21", "2026-11-22"],
-    ),
+    "a variable that only one has": ([place(stack={"environ": {"A": "2"}}), place("2026-11-22")], ["2026-11-21", "2026-11-22"]),
     "vector units": (
         [place(cpu={"isa": isa}, torch=torch) for isa, torch in (("AVX512", "2.13.0"), ("AVX512, AMX", "2.11.0"))],
         ["AVX512", "AVX512, AMX"],
@@ -125,14 +127,8 @@ PLACES = {
     "memory": ([place(cpu={"memory_gib": size}) for size in (24, 96)], ["24 GiB", "96 GiB"]),
     "cards of other names": ([place(cards=[name]) for name in CARDS], [*CARDS]),
     "more cards of another name": ([place(cards=["NVIDIA H100"] * 4), place(cards=["NVIDIA H200"])], ["4 × NVIDIA H100", "NVIDIA H200"]),
-    "other cards of one name by the day": (
-        [place(f"2026-11-2{n}", cards=["NVIDIA H200"], hashes={"cuda:0": f"{n}"}) for n in range(2)],
-        ["2026-11-20", "2026-11-21"],
-    ),
-    "other cards of one name and day by the file": (
-        [place(cards=["NVIDIA H200"], hashes={"cuda:0": f"{n}"}) for n in range(2)],
-        ["run0", "run1"],
-    ),
+    "other cards of one name by the day": (other_cards("2026-11-20", "2026-11-21"), ["2026-11-20", "2026-11-21"]),
+    "other cards of one name and day by the file": (other_cards("2026-11-20", "2026-11-20"), ["run0", "run1"]),
     "files that do not say": ([{}, {}], ["run0", "run1"]),
     "one that does not say": ([place(), {}], [made_up.CPU, "run1"]),
     "one that fits two places": ([*(place(cards=[name]) for name in CARDS), place()], [*CARDS, "run2"]),

@@ -53,7 +53,7 @@ def of_model(workload, bf16_s, **params):
 def test_what_it_says(scenes):
     found = {
         "steps whose error was checked, on a CPU and a card": [
-            made_up.checked(each, CHECKS[each.case.params["dtype"]], "") for each in made_up.both_kinds()
+            replace(each, check=CHECKS[each.case.params["dtype"]]) for each in made_up.both_kinds()
         ],
         "two machines, two kinds of steps and a product": (
             [*of_model("train_step", 0.8, model="a"), *of_model("infer_step", 0.4, model="a"), *of_model("matmul", 0.1)],

@@ -97,8 +97,7 @@ VALUES = (
     Value("shares", Unit.FRACTION, series=True, role="kept"),
     Value("gained", Unit.FRACTION, "higher", role="efficiency"),
 )
-SPREAD = {"networks": {"spread": ""}, "launch": {"spread": ""}}
-SEVERAL = {"several": model.declaration_to_json(Declaration(tags=("training",), values=VALUES, parameters=SPREAD))}
+SEVERAL = {"several": model.declaration_to_json(Declaration(tags=("training",), values=VALUES, parameters={"networks": {"spread": ""}}))}
 
 
 def several(gain, number, device="cuda:0", rounds=7, **params):
@@ -196,8 +195,8 @@ def test_what_serving_says(scenes):
         (served(0.2, 8, bound_ms=None), "40.0/s at batch 8", "service: batch 8 takes 200 ms"),
     ],
 )
-def test_what_is_served_at_most_and_why_no_more(told, measured, headline, second):
-    answer = told(measured, workloads=LOOPS)["serving"]
+def test_what_is_served_at_most_and_why_no_more(answer_objects, measured, headline, second):
+    answer = answer_objects(measured, workloads=LOOPS)["serving"]
     assert (answer.headline, answer.lines[1][0]) == (headline, second)
     assert ("few rounds" in answer.tags) is (len(measured) < 6)
 

@@ -8,7 +8,6 @@ from plain_answers import columns_of, head_of
 
 from dlbench.core.model import Status
 
-ACCELERATORS = {"identity": {"accelerators": [{"kind": "cuda", "name": made_up.GPU}]}}
 ON_CPU = [each for each in made_up.both_kinds() if each.case.device == "cpu"]
 ON_GPU = [each for each in made_up.both_kinds() if each.case.device != "cpu"]
 SLOWER = [[made_up.scaled(each, factor) for each in ON_GPU[:7]] for factor in (1, 2, 4)]
@@ -90,7 +89,7 @@ def test_what_a_headline_says_where_nothing_is_gained_and_of_few_rounds(asked, s
 
 def test_what_is_missing_where_it_was_not_measured_and_launches_are_no_work(asked):
     """A CPU-only machine has a skipped row for each case of an accelerator; what measures a launch is in no ratio."""
-    missing = asked(ON_CPU, environment=ACCELERATORS)["speed-up"]
+    missing = asked(ON_CPU, environment={"identity": {"accelerators": [{"kind": "cuda"}]}})["speed-up"]
     assert (missing["reason"], missing["command"]) == ("no case went well on both a CPU and an accelerator", "dlbench run")
     skipped = made_up.ended(made_up.case("copies", "accelerator", n=1), Status.SKIPPED, "this machine has no accelerator; it has cpu")
     alone = asked([*made_up.rounds_of(made_up.case("matmul", "cpu", n=8), made_up.flat([1.0] * 7)), skipped])

@@ -11,27 +11,20 @@ from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.bottleneck.steps import steps
 from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE
 from dlbench.analysis.read.table import collect
-from dlbench.core.measurement import KindTime, LayerTime, StepProfile
+from dlbench.core.measurement import KindTime, StepProfile
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = [*sorted((ROOT / "results" / "reference").glob("*/*.jsonl")), *sorted((ROOT / "tests" / "files").glob("*/*.jsonl"))]
-VALUES = [
-    {"name": "input_s", "unit": "s", "meaning": "m", "role": "input", "optional": True},
-    {"name": "copy_s", "unit": "s", "meaning": "m", "role": "transfer", "optional": True},
-]
+ROLES = {"input_s": "input", "copy_s": "transfer"}
+VALUES = [{"name": name, "unit": "s", "meaning": "m", "role": role, "optional": True} for name, role in ROLES.items()]
 DECLARED = {
-    "products": {"ceiling": "arithmetic"},
-    "moves": {"ceiling": "memory"},
-    "launches": {"ceiling": "launch"},
+    **{name: {"ceiling": kind} for name, kind in (("products", "arithmetic"), ("moves", "memory"), ("launches", "launch"))},
+    **{name: {"tags": [tag]} for name, tag in (("other", "training"), ("third", "training"), ("serve", "inference"))},
     "step": {"tags": ["training"], "values": VALUES},
-    "other": {"tags": ["training"]},
-    "third": {"tags": ["training"]},
-    "serve": {"tags": ["inference"]},
     "sized": {"tags": ["training", "tokens"], "parameters": {"seq": {"sweep": ""}}},
     "fed": {"tags": ["training"], "parameters": {"source": {"feeding": ""}}, "values": VALUES},
 }
 HEADER = {"workloads": DECLARED, "environment": {"machine_key": "a", "stack_key": "b"}}
-LAYERS = (LayerTime("conv1", "Conv2d", 0.1, 0.2), LayerTime("", "Sequential", 0.01, 0.0))
 KINDS_ON_CPU = (
     KindTime("products", 0.60, 40, 3e8),
     KindTime("update", 0.30, 10, 2e9),
@@ -47,7 +40,7 @@ def rounds(workload, device, seconds, kinds=(), values=None, flops=None, params=
     """Seven rounds of a case that takes so long, with a profile of a step of one second."""
     case = made_up.case(workload, device, dtype="fp32", **(params or {}))
     made = made_up.rounds_of(case, made_up.flat([seconds] * 7), flops=flops, **{"items": None, "values": values or {}, **fields})
-    return [replace(made[0], profile=StepProfile(1, profiled_s, kinds, LAYERS)) if kinds else made[0], *made[1:]]
+    return [replace(made[0], profile=StepProfile(1, profiled_s, kinds)) if kinds else made[0], *made[1:]]
 
 
 def ceilings(device):

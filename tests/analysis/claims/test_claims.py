@@ -27,7 +27,6 @@ def both(workload, cpu, gpu, rounds=7, **params):
     return [*timed(cpu, workload, rounds=rounds, **params), *timed(gpu, workload, "cuda:0", rounds, **params)]
 
 
-ALEXNET = timed(0.3, "train_step", "cuda:0", model="alexnet", batch=256, dtype="fp32")
 MEASURED = [
     *both("train_step", 1.3, 0.1, model="resnet18", batch=8, dtype="fp32"),
     *both("train_step", 1.0, 0.05, model="resnet50", batch=8, dtype="fp32"),
@@ -35,7 +34,10 @@ MEASURED = [
     *both("train_step", 1.0, 0.04, model="resnet50", batch=8, dtype="bf16"),
     *both("train_step", 9.0, 0.5, model="vgg16", batch=8, dtype="fp32"),
     *both("train_step", 3.0, 0.2, model="resnet101", batch=8, dtype="fp32"),
-    *[replace(each, memory=Memory(2 << 30, 3 << 30)) for each in ALEXNET],
+    *[
+        replace(one, memory=Memory(2 << 30, 3 << 30))
+        for one in timed(0.3, "train_step", "cuda:0", model="alexnet", batch=256, dtype="fp32")
+    ],
     *both("infer_step", 0.4, 0.1, model="alexnet", batch=1, dtype="fp32"),
     *both("infer_step", 6.0, 1.0, model="alexnet", batch=128, dtype="fp32"),
     *both("matmul", 0.2, 0.1, n=64, dtype="fp32"),
@@ -171,15 +173,6 @@ def test_trainings_in_formats_are_held_against_the_worst_of_each(tmp_path):
     assert (each["claim.unit"], numbers(each)) == ("fraction", pytest.approx((-0.01, -0.03, 0.001)))
     cases = [f"convergence[network=mlp,format={name},rate=0.02]@cpu" for name in ("fp32", "dynamic_10_12")]
     assert json.loads(each["measured.cases"]) == cases
-
-
-def test_the_page_has_the_table(tmp_path):
-    made_up.write(tmp_path / "run.jsonl", MEASURED[:14])
-    assert front_door.in_process(tmp_path, "report", "run.jsonl", "-o", "page.html").code == 0
-    page = (tmp_path / "page.html").read_text()
-    said = "wait-20x: A GPU trains 20 times as fast as a CPU. (an answer on a question-and-answer site, 2016 or 2017); dlbench run cnn"
-    texts = ('<h2 id="claims">What others claim</h2>', "<td>13.0 × (12.6…13.4 ×)</td>", said)
-    assert [text for text in texts if text not in page] == []
 
 
 def sustained(device, batch, joules):

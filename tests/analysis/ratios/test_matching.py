@@ -24,8 +24,6 @@ from dlbench.core.model import Case, Status
 if TYPE_CHECKING:
     import pandas as pd
 
-TRAINING = "train_step[model=resnet18,batch=8,dtype=fp32]"
-
 
 @pytest.fixture
 def read(tmp_path):
@@ -166,7 +164,7 @@ def test_another_base_and_two_files(matched, read):
     assert matched(made_up.both_kinds(), "device", "cuda:0")["ratio.speedup"][0] == pytest.approx(1 / 40)
     cpu_run = [made_up.renamed(each, "Intel Xeon 8480", 56) for each in made_up.both_kinds(cpu_s=0.1) if each.case.device == "cpu"]
     frame = table(match_rows(read(cpu_run, made_up.both_kinds(cpu_s=0.4)), "device"))
-    first = frame[frame["pair.case"] == TRAINING]
+    first = frame[frame["pair.case"] == "train_step[model=resnet18,batch=8,dtype=fp32]"]
     names = ("base.run", "base.device_name", "base.threads", "other.run", "other.device_name", "ratio.speedup")
     assert cells(first, *names) == [
         ("run0", "Intel Xeon 8480", 56, "run1", made_up.GPU, pytest.approx(10)),

@@ -48,13 +48,13 @@ TOO_FEW = "too few to compare; it takes 5 with the same case"
 )
 def test_what_stands_out_is_named_with_its_worst_case(machine, times, notes):
     paths = [machine(f"node{number}", *seconds) for number, seconds in enumerate(times)]
-    assert fleet_notes(collect(paths)) == notes
+    assert list(fleet_notes(collect(paths))) == notes
 
 
 def test_kinds_are_never_mixed_and_an_environment_that_differs_is_shown(machine):
     fast = [machine(f"fast{number}", 1.0, driver="575.57" if number == 0 else "580.65") for number in range(5)]
     slow = [machine(f"slow{number}", 9.0, device_name="NVIDIA L4") for number in range(5)]
-    assert fleet_notes(collect([*fast, *slow, machine("alone", 9.0, device_name="NVIDIA T4")])) == [
+    assert list(fleet_notes(collect([*fast, *slow, machine("alone", 9.0, device_name="NVIDIA T4")]))) == [
         f"5 files with {NAME}: none stands out",
         "5 files with NVIDIA L4: none stands out",
         f"1 file with NVIDIA T4: {TOO_FEW}",
