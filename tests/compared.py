@@ -29,7 +29,6 @@ def runs(measurements: Mapping[str, Sequence[Measurement]], environments: Mappin
 
 
 def run(measurements: Sequence[Measurement], name: str = "run") -> Results:
-    """The results of one run."""
     return runs({name: measurements})
 
 

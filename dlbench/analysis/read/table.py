@@ -278,7 +278,8 @@ def _names(paths: Sequence[Path]) -> list[str]:
     if repeated := next((path for path in paths if times[path.resolve()] > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
     names = [one_line(path.stem) for path in paths]
-    while max((taken := Counter(names)).values(), default=1) > 1:  # again where another stem ends in such a number
+    while len({*names}) < len(names):  # again where another stem ends in such a number
+        taken = Counter(names)
         names = [f"{name} {place}" if taken[name] > 1 else name for place, name in enumerate(names, 1)]
     return names
 

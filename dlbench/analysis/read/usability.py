@@ -43,7 +43,8 @@ def with_flags(rows: Sequence[Row]) -> list[Row]:
             found["implausible_reason"] = together([*known([row.flag.implausible_reason]), *super_linear[row]])
         return found
 
-    return [replace(row, flag=replace(row.flag, **found)) if (found := flags(row)) else row for row in rows]
+    flags_of_rows = zip(rows, map(flags, rows), strict=True)
+    return [replace(row, flag=replace(row.flag, **found)) if found else row for row, found in flags_of_rows]
 
 
 def _super_linear(rows: Sequence[Row]) -> dict[Row, list[str]]:

@@ -188,11 +188,9 @@ def test_the_note_on_memory() -> None:
 
 
 def test_other_machines_have_other_names_and_threads() -> None:
-    base, new = run(timed(), "base"), run(timed(2, device_name="Intel Xeon", threads=56), "new")
-    comparison = compare(base, new, across_machines=True)
+    comparison = compare(run(timed()), run(timed(2, device_name="Intel Xeon", threads=56)), across_machines=True)
     assert ([case.verdict.value for case in comparison.cases], comparison.report_only) == (["slower"], True)
-    flags = timed(2, threads=56, math={"tf32": True})
-    assert verdict(timed(), flags, across_machines=True).verdict.value == "incomparable"
+    assert verdict(timed(), timed(2, threads=56, math={"tf32": True}), across_machines=True).verdict.value == "incomparable"
 
 
 def test_the_worst_stands_first() -> None:

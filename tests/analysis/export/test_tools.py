@@ -1,9 +1,7 @@
 """Outliers, intervals, counts and omissions of exports, which docs/export.md does not show. The shapes are held in test_export_command."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import made_up
@@ -20,8 +18,8 @@ CASE = made_up.case("infer_step", model="resnet18", batch=4, dtype="fp32")
 ID = "infer_step[model=resnet18,batch=4,dtype=fp32]@cpu"
 
 
-def run_of(measurements: list[Measurement], header: Mapping[str, Any] = MappingProxyType({})) -> RunFile:
-    return RunFile(Path("run.jsonl"), dict(header), tuple(measurements), {}, torn=False)
+def run_of(measurements: list[Measurement], **header: Any) -> RunFile:
+    return RunFile(Path("run.jsonl"), header, tuple(measurements), {}, torn=False)
 
 
 def exported(to: str, measurements: list[Measurement]) -> Any:
@@ -94,11 +92,10 @@ def test_only_ok_cases_with_times_are_exported_in_the_order_of_the_table() -> No
     ]
 
 
+NAMES = st.sampled_from(["cpu", "versions", "name", "governor"])
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["cpu", "versions", "name", "governor"]), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=8,
 )
 
@@ -110,7 +107,7 @@ json_values = st.recursive(
     environment=st.dictionaries(st.sampled_from(["identity", "stack", "state", "provenance"]), json_values, max_size=4),
 )
 def test_whatever_a_file_holds_is_exported_as_json_or_named(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
-    run = run_of(made_up.rounds_of(made_up.case("w", p=parameter), blocks, items=items), {"environment": environment, "dlbench": parameter})
+    run = run_of(made_up.rounds_of(made_up.case("w", p=parameter), blocks, items=items), environment=environment, dlbench=parameter)
     cases, _ = timed_and_others(run)
     for document in DOCUMENTS.values():
         json.dumps(document(run, cases), allow_nan=False)

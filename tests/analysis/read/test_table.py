@@ -96,8 +96,6 @@ def test_a_parameter_of_several_kinds_is_text_and_a_huge_one_a_float(tmp_path: P
 
 
 XEON = ["avx512_bf16", "avx512_vnni", "popcnt"]
-
-
 H100 = {"vendor": "nvidia", "compute_capability": "9.0"}
 
 

@@ -39,7 +39,6 @@ TEN_TIMES = {ON_16: f"10.0 times the throughput of batch 8 at 2 times the batch;
     ("measurements", "reasons"),
     [
         ([B8, rounds(0.2, batch=16), rounds(0.9, batch=32)], TEN_TIMES),
-        ([B8, rounds(0.2, batch=16)], TEN_TIMES),  # no algorithm in use takes a fifth of the time for twice the work
         # A batch that costs little or nothing more, or has a better algorithm, is believed.
         *(([B8, rounds(seconds, batch=16)], {}) for seconds in (2.0, 1.0, 0.94, 0.5, 0.255)),
         ([rounds(6.3e-3, batch=1), rounds(5.4e-3, batch=2)], {}),

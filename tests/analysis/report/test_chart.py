@@ -137,12 +137,6 @@ def test_colours_are_those_of_the_page_and_of_a_file_of_its_own_the_light_ones()
         assert alone == chart(figure).standalone()
 
 
-def test_of_verdicts_each_looks_the_same_whichever_occur() -> None:
-    specs = [spec for kind in ("same", "slower") for spec in told(replace(FIGURES["dot"], rows=(row("a", 2.0, kind=kind),)))]
-    domain = ["faster", "slower", "same", "inconclusive"]
-    assert [spec["encoding"]["color"]["scale"]["domain"] for spec in specs] == [domain] * 4
-
-
 def test_a_narrow_page_has_a_drawing_of_its_own_with_long_names_cut_in_the_middle() -> None:
     figure = bars(*(row(f"{LONG} {end}", 2.0) for end in ("first", "second")))
     assert [float(drawn(figure, which).attrib["width"]) for which in (0, 1)] == [590, 316]

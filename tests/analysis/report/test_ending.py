@@ -27,8 +27,6 @@ from dlbench.core.model import Status
 
 pytestmark = pytest.mark.usefixtures("earlier_files")
 
-TOPICS = topics()
-WIDTHS = (100, 60, 40, 20)
 REFERENCES = sorted((front_door.ROOT / "results" / "reference").glob("*/*.jsonl"))
 SUITES = {path.stem for path in (front_door.ROOT / "suites").glob("*.toml")}
 LONG = "n" * 200
@@ -118,9 +116,9 @@ def hold(results: Results) -> None:
     """Hold what is to be true of an end, whatever was measured."""
     found = answers(results)
     first = [each.question.topic for each in found if isinstance(each, Answer) and each.label == CPU_ONLY]
-    assert [each.question.topic for each in found] == [*first, *(topic for topic in TOPICS if topic not in first)]
+    assert [each.question.topic for each in found] == [*first, *(topic for topic in topics() if topic not in first)]
     labels = [each.label or each.question.topic for each in found if isinstance(each, Answer) and each.lines]
-    ends = ends_of(results, found, *WIDTHS, 10_000)
+    ends = ends_of(results, found, 100, 60, 40, 20, 10_000)
     for width, end in ends.items():
         assert max(map(cell_len, end)) <= width
         assert width == 20 or len(end) <= terminal.MOST

@@ -39,6 +39,7 @@ def last_cell(text: str, start: str) -> str:
     return line.rpartition("  ")[2]
 
 
+REFERENCES = front_door.ROOT / "results" / "reference" / "intel-xeon-processor"
 BUDGETS = {
     (None, 7): "--rounds 7",
     (60.0, 3): "--rounds 7",
@@ -75,9 +76,6 @@ def test_the_budget_that_would_do_is_never_below_what_was_spent(tmp_path: Path, 
     limits = {"policy": Policy(rounds=planned, budget_s=75.0), "footer": {"rounds": 10, "seconds": 74.0}}
     (spent,) = collect([made_up.write(tmp_path / "run.jsonl", rounds, **limits)]).budgets.values()
     assert str(spent) == f"the budget of 75 s ended the run after 10 of {planned} rounds; about {advice} would do"
-
-
-REFERENCES = front_door.ROOT / "results" / "reference" / "intel-xeon-processor"
 
 
 def test_the_notes_have_few_of_many_values_and_those_of_a_product_only_details() -> None:
