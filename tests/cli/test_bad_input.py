@@ -17,16 +17,11 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
 
 OPTIONS = [
     "run cnn --set layout=nhwc",
-    "run qick",
     "run cnn --set mode=freeze",
     "run cores --set instances=0",
     "run scaling --set threads=2",
     "run quick --device gpux",
-    "run self --set nn=3",
-    "run matmul --set n=-4",
     "run matmul --set dtype=fp31",
-    "run matmul -k nothing_has_this",
-    "run matmul -k '(fp32'",
     "run self --budget soon",
     "run self --rounds 0",
     "run self --gate --rounds 3",
@@ -37,11 +32,8 @@ OPTIONS = [
     "run self -o .",
     "run self -o typo/dir/x.jsonl",
     "run self -o file/mine.jsonl",
-    "run self -o file/in/mine.jsonl",
     f"run self -o {'a' * 300}",
     "ab self --b same --junit typo/x.xml",
-    "show missing.jsonl",
-    "frobnicate",
     "run mine.toml",
 ]
 

@@ -24,43 +24,31 @@ STATE = {
     "cpu": {"load_1min": 0.5, "governor": "performance", "cgroup_throttling": {"throttled_s": 0.0}},
     "accelerators": {"cuda:0": {"temperature_c": 40, "throttle_reasons": ["gpu_idle"], "other_processes": 0, "reasons": {"power_w": "no"}}},
 }
-ENVIRONMENT = {
-    "machine_key": "0123456789abcdef",
-    "stack_key": "fedcba9876543210",
-    "identity": {
-        "architecture": "x86_64",
-        "os": "Linux",
-        "virtual": False,
-        "cpu": {"name": made_up.CPU, "sockets": 1, "isa": "AVX2"},
-        "accelerators": [{"kind": "cuda", "name": made_up.GPU, "compute_capability": "9.0", "mig": False}],
-    },
-    "stack": {
-        "versions": {"python": "3.11.7", "torch": "2.11.0+cu130", "cuda": "13.0"},
-        "driver": "580.159.03",
-        "kernel": "6.18.44-fc-v445",
-        "blas": "mkl",
-        "math": {"fp32_matmul": "ieee", "deterministic": False},
-        "environ": {"OMP_NUM_THREADS": "2"},
-        "threads": 2,
-    },
-    "state": STATE,
-    "provenance": {
-        "dlbench": "0.1.0",
-        "git": {"sha": "a" * 40, "dirty": False},
-        "argv": ["dlbench", "run", "quick"],
-        "command": [["run", "quick"], ["--device", "cpu"]],
-        "cards": {"cuda:0": "0011223344556677"},
-        "utc": "2026-11-21T15:40:55+00:00",
-    },
+CPU = {"name": made_up.CPU, "sockets": 1, "isa": "AVX2"}
+CARD = {"kind": "cuda", "name": made_up.GPU, "compute_capability": "9.0", "mig": False}
+IDENTITY = {"architecture": "x86_64", "os": "Linux", "virtual": False, "cpu": CPU, "accelerators": [CARD]}
+VERSIONS = {"python": "3.11.7", "torch": "2.11.0+cu130", "cuda": "13.0"}
+MATH = {"fp32_matmul": "ieee", "deterministic": False}
+ENVIRON = {"OMP_NUM_THREADS": "2"}
+STACK = {
+    "versions": VERSIONS,
+    "driver": "580.159.03",
+    "kernel": "6.18.44-fc-v445",
+    "blas": "mkl",
+    "math": MATH,
+    "environ": ENVIRON,
+    "threads": 2,
 }
-
-
+PRIVATE = {"argv": ["dlbench", "run", "quick"], "command": [["run", "quick"], ["--device", "cpu"]], "cards": {"cuda:0": "0011223344556677"}}
+PROVENANCE = {"dlbench": "0.1.0", "git": {"sha": "a" * 40, "dirty": False}, "utc": "2026-11-21T15:40:55+00:00", **PRIVATE}
+KEYS = {"machine_key": "0123456789abcdef", "stack_key": "fedcba9876543210"}
+ENVIRONMENT = {**KEYS, "identity": IDENTITY, "stack": STACK, "state": STATE, "provenance": PROVENANCE}
 SEVEN = made_up.flat(made_up.SEVEN)
 
 
 def quiet():
     """Two cases on two devices, seven rounds each."""
-    fields = {"values": {"updates": 3.0}, "started": "2026-11-21T15:41:00.123+00:00", "math": ENVIRONMENT["stack"]["math"]}
+    fields = {"values": {"updates": 3.0}, "started": "2026-11-21T15:41:00.123+00:00", "math": MATH}
     on_cpu = {"missing_reasons": {"transfer": ({"reason": "on_host"},)}, "throttling": Throttling(waiting=0.001)}
     on_card = {"missing_reasons": {}, "throttling": Throttling(waiting=0.001, reasons=("sw_power_cap",))}
     measured = []
@@ -129,16 +117,11 @@ def test_the_last_three_lines_offer_it_when_they_are_typed_in_a_checkout(tmp_pat
     assert (folder / "results/reference/nvidia-h200/quick.jsonl").read_bytes() == (folder / done.out.strip()).read_bytes()
 
 
+DISTINCT = {"name": "distinct", "unit": "fraction", "direction": "higher", "meaning": "rows asked for once", "margin": 0.1}
+LOOKUP = {"tags": ["supply", "imagenet"], "values": [DISTINCT], "parameters": {"cache": {"supply": "cold"}, "path": {"scratch": ""}}}
 DECLARED = {
     "matmul": {"values": [], "parallel": {}, "tags": ["compute"], "parameters": {}},
-    "lookup": {
-        "tags": ["supply", "imagenet"],
-        "values": [{"name": "distinct", "unit": "fraction", "direction": "higher", "meaning": "rows asked for once", "margin": 0.1}],
-        "parameters": {"cache": {"supply": "cold"}, "path": {"scratch": ""}},
-        "ceiling": None,
-        "parallel": {},
-        "writes_files": False,
-    },
+    "lookup": {**LOOKUP, "ceiling": None, "parallel": {}, "writes_files": False},
 }
 
 

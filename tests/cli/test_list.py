@@ -4,12 +4,12 @@ import json
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import front_door
 import pytest
 import shared_hosts
 
-from dlbench.cli import session
 from dlbench.core.model import Parameter, Signature, signature_to_json
 from dlbench.harness import runner
 from dlbench.harness.probe import devices, programs
@@ -31,19 +31,10 @@ axes.dtype = ["fp32", "bf16"]
 """
 
 
-class Idle:
-    """In place of the other programs of this machine: it has none."""
-
-    found = ""
-
-    def named(self, lost=0.0):
-        return self.found or None
-
-
 @pytest.fixture(autouse=True)
 def idle(monkeypatch):
-    for module in (session, programs):
-        monkeypatch.setattr(module, "OtherPrograms", Idle)
+    """Let no other program take the CPUs."""
+    monkeypatch.setattr(programs, "OtherPrograms", lambda: SimpleNamespace(named=lambda: None))
 
 
 @pytest.fixture
@@ -136,9 +127,10 @@ def test_cases_are_listed_with_an_estimate_and_a_mistake_is_one_sentence(listed,
 
 
 def test_who_takes_the_cpus_is_named(listed, monkeypatch):
-    monkeypatch.setattr(Idle, "found", "other programs take 1.5 of 2 CPUs: python")
-    sentence = "other programs take 1.5 of 2 CPUs: python; times would be too long, and forecasts are those of a quiet machine"
-    assert listed("dense.toml")[2].splitlines()[1:] == [f"busy: {sentence}"]
+    busy = "other programs take 1.5 of 2 CPUs: python"
+    monkeypatch.setattr(programs, "OtherPrograms", lambda: SimpleNamespace(named=lambda: busy))
+    sentence = f"busy: {busy}; times would be too long, and forecasts are those of a quiet machine"
+    assert listed("dense.toml")[2].splitlines()[1:] == [sentence]
 
 
 BIG = f"""

@@ -184,7 +184,8 @@ def _code_in_place(side: Side, reference: str | None, interruption: Interruption
         TemporaryDirectory(prefix="dlbench-", ignore_cleanup_errors=True) as temporary,
         interruption.before_exit(lambda: shutil.rmtree(temporary, ignore_errors=True)),
     ):
-        folder = Path(temporary).resolve()
+        folder = Path(temporary).resolve() / "checkout"  # git's index is written next to it
+        folder.mkdir()
         try:
             commit = folders.write_reference(root, reference, folder)
         except UsageError as error:
