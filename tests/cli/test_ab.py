@@ -66,21 +66,18 @@ def test_a_side_that_is_slower_is_found_confirmed_and_fails_with_3(slowed):
 def test_one_file_has_both_sides_round_by_round(slowed):
     _, folder = slowed
     header, *rest, footer = lines(folder / "o.jsonl")
-    assert (header["planned"], header["policy"]["rounds"], footer["rounds"]) == ({"count": 4}, 5, 10)
+    assert (header["planned"], header["policy"]["rounds"], header["order"], footer["rounds"]) == ({"count": 4}, 5, "balanced", 10)
     order = [(each["round"], each["side"], each["case"]["workload"]) for each in rest if each["kind"] == "measurement"]
-    first, fresh = order[: 5 * 4], order[5 * 4 :]
-    for number in range(5):
-        turn = first[number * 4 : number * 4 + 4]
-        assert {each[0] for each in turn} == {number}
-        assert sorted((side, workload) for _, side, workload in turn) == [("a", "takes"), ("a", "tells"), ("b", "takes"), ("b", "tells")]
-        assert turn[0][2] == turn[1][2]
-    assert [number for number, *_ in fresh] == [n for n in range(5, 10) for _ in range(2)]
-    assert {each[1:] for each in fresh} == {("a-confirm", "takes"), ("b-confirm", "takes")}
-    assert len({side for _, side, _ in first[::2]}) == 2
-    assert header["order"] == "balanced"
-    for number in (0, 2):
-        even, odd = ({workload: side for _, side, workload in reversed(first[at * 4 : at * 4 + 4])} for at in (number, number + 1))
+    turns = [order[at : at + 4] for at in range(0, 20, 4)]
+    for number, turn in enumerate(turns):
+        assert sorted(turn) == [(number, side, workload) for side in "ab" for workload in ("takes", "tells")]
+        assert turn[0][2] == turn[1][2]  # both sides of a case one right after the other
+    began = [{workload: side for _, side, workload in reversed(turn)} for turn in turns]
+    for even, odd in (began[:2], began[2:4]):
         assert {workload: {even[workload], odd[workload]} for workload in even} == {"takes": {"a", "b"}, "tells": {"a", "b"}}
+    assert len({turn[0][1] for turn in turns} | {turn[2][1] for turn in turns}) == 2
+    assert [number for number, *_ in order[20:]] == [number for number in range(5, 10) for _ in range(2)]
+    assert {each[1:] for each in order[20:]} == {("a-confirm", "takes"), ("b-confirm", "takes")}
 
 
 def test_the_file_says_what_differs_and_no_secret_gives_the_same_verdicts_and_is_not_gone_on_with(slowed):

@@ -98,22 +98,14 @@ def test_the_last_three_lines_offer_it_when_they_are_typed_in_a_checkout(tmp_pat
     done = contribute(folder)
     (folder / "gh").write_text("#!/bin/sh\necho gh $*\n")
     (folder / "gh").chmod(0o755)
-    setting_up = f"""set -e
-        git init -q --bare '{remote}'
-        git init -q
-        git config user.name me
-        git config user.email me@here
-        git remote add origin '{remote}'
-        PATH="$PWD:$PATH"
-    """
-    typed = setting_up + "\n".join(done.err.splitlines()[-3:])
+    repository = f"git init -q --bare '{remote}' && git init -q && git remote add origin '{remote}'"
+    somebody = "git config user.name me && git config user.email me@here"
+    typed = "\n".join(["set -e", repository, somebody, 'PATH="$PWD:$PATH"', *done.err.splitlines()[-3:]])
     shown = subprocess.run(["sh", "-c", typed], cwd=folder, capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines()[-1] == "gh pr create --fill"
     log = ["git", "-C", remote, "log", "--name-only", "--format=%s", "reference-nvidia-h200-quick", "-1"]
-    assert subprocess.run(log, capture_output=True, text=True, check=True).stdout.split("\n\n") == [
-        "Add the reference run quick of nvidia-h200",
-        "results/reference/nvidia-h200/quick.jsonl\n",
-    ]
+    title, files = subprocess.run(log, capture_output=True, text=True, check=True).stdout.split("\n\n")
+    assert (title, files) == ("Add the reference run quick of nvidia-h200", "results/reference/nvidia-h200/quick.jsonl\n")
     assert (folder / "results/reference/nvidia-h200/quick.jsonl").read_bytes() == (folder / done.out.strip()).read_bytes()
 
 
@@ -226,14 +218,13 @@ def test_a_private_text_anywhere_never_leaves(tmp_path, data, planted, how):
 
 NAMES = [("case", name) for name in ("id", "suite", "workload", "device")]
 NAMES += [("case", "params", "dtype"), ("case", "params", "build-host-17"), ("device_name",), ("side",)]
-DEVICE_IDS = ["cuda:alices_box", "cuda:00000"]
 MAKERS_NAMES = ["Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz", "NVIDIA A100-SXM4-80GB MIG 1g.10gb"]
 OTHER_NAMES = ["Xeon of somebody, build07.corp.example.org", "build07.corp.example.org", "somebody@example", "x" * 81]
 
 
 def test_a_name_that_is_not_plain_is_refused(tmp_path, snapshot):
     plain = write(tmp_path, quiet(), name="plain.jsonl", discarded=repeated()).read_text()
-    files = {device: plain.replace("cuda:0", device) for device in DEVICE_IDS}
+    files = {device: plain.replace("cuda:0", device) for device in ("cuda:alices_box", "cuda:00000")}
     files |= {name: plain.replace(made_up.CPU, name) for name in (*MAKERS_NAMES, *OTHER_NAMES)}
     for kind, place in itertools.product(("measurement", "discarded"), NAMES):
         lines = [json.loads(line) for line in plain.splitlines()]
@@ -284,10 +275,6 @@ def hot(measured):
     return [replace(each, throttling=Throttling(thermal=0.5)) for each in measured]
 
 
-def wide(measured):
-    return [made_up.scaled(each, 1.0 + each.round) for each in measured]
-
-
 FIRST = "matmul[n=8,dtype=fp32]@cpu"
 BUDGET = {"policy": Policy(budget_s=60.0), "footer": {"rounds": 6, "seconds": 60.0}}
 UNFIT = {
@@ -296,7 +283,7 @@ UNFIT = {
     "a budget that was spent": ([each for each in quiet() if each.round < 3 or each.case.id != FIRST], BUDGET),
     "not usable": (hot(quiet()), {}),
     "throttled": ([*hot(quiet()[:14]), *quiet()[14:]], {}),
-    "noisy": (wide(quiet()), {}),
+    "noisy": ([made_up.scaled(each, 1.0 + each.round) for each in quiet()], {}),
     "interrupted": (quiet(), {"finished": False}),
     "a path": ([*quiet(), *made_up.rounds_of(made_up.case("t", file="/home/somebody/x"), SEVEN)], {}),
     "nothing": ([made_up.ended(made_up.case("matmul", n=9), Status.OOM, "full")], {}),
