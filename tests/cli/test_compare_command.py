@@ -320,14 +320,10 @@ def test_a_calibration_of_this_machine_is_found_or_given_and_allowed_for(folder:
     assert done.err.splitlines()[-2] == note
     done = folder.compare("--across-machines", files=("base.jsonl", "elsewhere.jsonl"))
     assert (done.code, done.out.splitlines()[-1], "calibration" in done.err) == (0, "1 slower; exit 0", False)
-
-
-def test_a_machine_whose_key_is_a_path_has_no_calibration(folder: Folder) -> None:
-    for name in ("base", "new"):
-        folder.write(name, timed(ONE), environment=environment(cpu="../../mine"))
-    calibrated(folder, path="mine.json", machine="../../mine")
-    (folder.path / "results" / "calibration").mkdir(parents=True)
-    assert UNPROVEN in folder.compare().err
+    calibrated(folder, machine="../../mine", path="mine.json")
+    for name in ("one", "other"):
+        folder.write(name, timed(ONE), environment=environment(cpu="../../mine"))  # a key that is a path to one
+    assert UNPROVEN in folder.compare(files=("one.jsonl", "other.jsonl")).err
 
 
 WRONG = [

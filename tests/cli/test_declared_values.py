@@ -239,7 +239,6 @@ PARAMETERS = [
     "form: Searched[str] = None",
     "n: [8, 16] = 8",
 ]
-RATE_PARAMETERS = ["rate: Searched[Size] = None", "rate: Searched[float] = None"]
 
 
 def test_a_declaration_that_makes_no_sense_is_a_sentence(
@@ -253,7 +252,8 @@ def test_a_declaration_that_makes_no_sense_is_a_sentence(
         "Parallel(step=…) without ranks": refused(tmp_path, 'parallel=Parallel(step="s")', FORMS.replace("ranks", "rank")),
         **{parameters: refused(tmp_path, "", parameters) for parameters in PARAMETERS},
         "device: Sweep[Size]": refused(tmp_path, "", "n: int = 1", device="device: Sweep[Size]"),
-        **{f"{rate}, {parameter}": refused(tmp_path, rate, parameter) for parameter in RATE_PARAMETERS},
+        f"{rate}, rate: Searched[Size]": refused(tmp_path, rate, "rate: Searched[Size] = None"),
+        f"{rate}, rate: Searched[float]": refused(tmp_path, rate, "rate: Searched[float] = None"),
     }
     snapshot("wrong-declarations", front_door.under_titles(texts))
 

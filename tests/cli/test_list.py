@@ -85,14 +85,9 @@ def test_its_minutes_are_those_of_the_devices_here(listed, monkeypatch):
     assert minutes() == {"quick": 9, "network": 29, "scaling": 66, "self": 3}
 
 
-def test_what_is_asked_of_the_measuring_process(listed, asked):
-    assert listed("dense.toml", "mine.py")[0] == 0
-    assert asked == [(("mine.py",), ("matmul",))]
-
-
 ABSENT = '\n[[bench]]\nworkload = "noop"\ndevices = ["cpu", "accelerator"]\n'
 LISTS = [
-    ["dense.toml"],
+    ["dense.toml", "mine.py"],
     ["dense.toml", "-k", "matmul[n=128,dtype=bf16]@cpu or matmul[n=64,dtype=fp32]@cpu", "--device", "cpu"],
     ["dense.toml", "--set", "n=8", "--set", "dtype=bf16"],
     ["dense.toml", "--format", "json"],
@@ -112,13 +107,14 @@ LISTS = [
 ]
 
 
-def test_cases_are_listed_with_an_estimate_and_a_mistake_is_one_sentence(listed, tmp_path, snapshot):
+def test_cases_are_listed_with_an_estimate_and_a_mistake_is_one_sentence(listed, asked, tmp_path, snapshot):
     (tmp_path / "absent.toml").write_text(ABSENT)
     (tmp_path / "paid.toml").write_text(f"[policy]\nbudget_s = 300\n{ABSENT}")
     texts = {}
     for words in LISTS:
         code, out, err = listed(*words)
         texts[f"{shlex.join(words)}, exit {code}"] = out + err
+    assert asked[0] == (("mine.py",), ("matmul",))
     snapshot("list", front_door.under_titles(texts))
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -133,9 +134,13 @@ def test_a_mistake_is_named_before_anything_is_measured(tmp_path):
     assert calibrate(tmp_path) == front_door.Done(2, "", sentence)
 
 
-def test_a_case_that_failed_is_5(tmp_path):
+def test_a_case_that_failed_is_5_and_a_calibration_that_cannot_be_kept_74(tmp_path):
     mine = front_door.suite(tmp_path, 'workload = "raises"', head=ONE_ROUND)
     assert calibrate(tmp_path, mine, front_door.FAULTS).code == 5
+    shutil.rmtree(tmp_path / "results")
+    (tmp_path / "results").write_text("")
+    done = calibrate(tmp_path, mine, front_door.FAULTS)
+    assert (done.code, "cannot write results/calibration/" in done.err) == (74, True)
 
 
 def test_an_interruption_keeps_what_was_measured(tmp_path):
@@ -148,9 +153,3 @@ def test_an_interruption_keeps_what_was_measured(tmp_path):
     assert process.returncode == 130, err
     (file,) = (tmp_path / FOLDER).glob("*.jsonl")
     assert front_door.measurements(file)
-
-
-def test_a_calibration_that_cannot_be_kept_is_74(tmp_path):
-    (tmp_path / "results").write_text("")
-    done = calibrate(tmp_path, front_door.suite(tmp_path, SPIN))
-    assert (done.code, "cannot write results/calibration/" in done.err) == (74, True)
