@@ -434,9 +434,9 @@ def write_rounds(path: Path, cases: list[Case], rounds: int, seed: int, slow: Ca
 
 
 def test_one_case_of_full_that_takes_twice_as_long_is_found(tmp_path):
-    cases = full("cpu", "cuda:0")
-    rounds = rounds_for_gate(TESTS_A_CASE * len(cases), least=LEAST_ROUNDS)
-    assert rounds == 14
+    cases, rounds = full("cpu"), 14
+    for count in (len(cases), len(full("cpu", "cuda:0"))):
+        assert rounds_for_gate(TESTS_A_CASE * count, least=LEAST_ROUNDS) == rounds
     slow = cases[len(cases) // 2]
     write_rounds(tmp_path / "base.jsonl", cases, rounds, 1)
     write_rounds(tmp_path / "new.jsonl", cases, rounds, 2, slow)

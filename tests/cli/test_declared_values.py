@@ -23,30 +23,27 @@ from dlbench.harness.worker import registry
 
 NO_MEMORY = made_up.Memory()
 MODULE = '''
-import os
-
 from dlbench import Unit, Value, Work, workload
 
 P99 = Value("p99_s", Unit.SECONDS, "lower", "99th percentile of the latencies")
 HITS = Value("hits", Unit.FRACTION, "higher", "requests within the bound")
 CURVE = Value("curve", Unit.NUMBER, "lower", "loss after each step", series=True)
 SERVED = Value("served", Unit.COUNT, None, "requests")
+SLOW = 1
 
 
 @workload(values=(P99, HITS, CURVE, SERVED))
 def serve(device, *, load: int = 1) -> Work:
-    """Serve requests, as slowly as the environment says."""
-    slow = float(os.environ.get("SLOW", "1"))
-    return Work(observe=lambda clock: {"p99_s": 0.0125 * load * slow, "hits": 0.5, "curve": [2.0, 1.0, 0.5 * slow], "served": 12})
+    """Serve requests."""
+    return Work(observe=lambda clock: {"p99_s": 0.0125 * load * SLOW, "hits": 0.5, "curve": [2.0, 1.0, 0.5 * SLOW], "served": 12})
 '''
 
 
-def run(folder: Path, module: str, bench: str, *options: str, output: str = "o", **variables: str) -> front_door.Done:
+def run(folder: Path, module: str, bench: str, *options: str, output: str = "o") -> front_door.Done:
     """Measure a workload of the user's module."""
     (folder / "mine.py").write_text(module)
     suite = front_door.suite(folder, bench)
-    arguments = ("run", suite, "mine.py", "--device", "cpu", "--format", "json", "-o", f"{output}.jsonl", *options)
-    return dlbench(*arguments, cwd=folder, variables=variables)
+    return dlbench("run", suite, "mine.py", "--device", "cpu", "--format", "json", "-o", f"{output}.jsonl", *options, cwd=folder)
 
 
 def compare(folder: Path, *arguments: str, files: Sequence[str] = ("one.jsonl", "two.jsonl")) -> tuple[int, list[dict[str, Any]], str]:
@@ -59,8 +56,8 @@ def compare(folder: Path, *arguments: str, files: Sequence[str] = ("one.jsonl", 
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two runs of the module; the second takes 1.5 times as long."""
     folder = tmp_path_factory.mktemp("served")
-    for name, slow in (("before", "1"), ("after", "1.5")):
-        done = run(folder, MODULE, 'workload = "serve"\naxes.load = [1, 2]', "--rounds", "5", output=name, SLOW=slow)
+    for name, module in (("before", MODULE), ("after", MODULE.replace("SLOW = 1", "SLOW = 1.5"))):
+        done = run(folder, module, 'workload = "serve"\naxes.load = [1, 2]', "--rounds", "5", output=name)
         assert done.code == 0, done.err
     return folder
 
