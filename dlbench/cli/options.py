@@ -188,7 +188,6 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
     """Add -o, --rounds, --budget, --timeout, --seed and --isolation; the command gets ``measuring`` and words the help of two."""
     from dlbench.harness.schedule import Isolation
 
-    isolation = "Of each CPU case: a fork, a new interpreter, nothing."
     return option_group(
         "measuring",
         MeasureOptions,
@@ -197,15 +196,19 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
         click.option("--budget", type=duration, metavar="TIME", help=budget),
         click.option("--timeout", type=duration, metavar="TIME", help="Deadline of a case in a round (default: the suite's, 60s)."),
         click.option("--seed", type=whole(0, 2**32 - 1), metavar="N", help="Of inputs and order (default: a new one, recorded)."),
-        click.option("--isolation", type=click.Choice(get_args(Isolation)), help=isolation),
+        click.option("--isolation", type=click.Choice(get_args(Isolation)), help="Of each CPU case: a fork, a new interpreter, nothing."),
     )
 
 
 def threshold_options(default: str, detect: str) -> Decorator:
     """Add --threshold, whose default is the command's, and --detect with the command's help; the command gets ``given``."""
     meaning = f"Smallest change that matters: 5%, memory=9% (default {default})."
-    threshold = click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=meaning)
-    return option_group("given", parse_thresholds, threshold, detect_option(detect))
+    return option_group(
+        "given",
+        parse_thresholds,
+        click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=meaning),
+        detect_option(detect),
+    )
 
 
 def detect_option(meaning: str) -> Decorator:

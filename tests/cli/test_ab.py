@@ -66,21 +66,18 @@ def test_a_side_that_is_slower_is_found_confirmed_and_fails_with_3(slowed):
 def test_one_file_has_both_sides_round_by_round(slowed):
     _, folder = slowed
     header, *rest, footer = lines(folder / "o.jsonl")
-    assert (header["planned"], header["policy"]["rounds"], footer["rounds"]) == ({"count": 4}, 5, 10)
+    assert (header["planned"], header["policy"]["rounds"], header["order"], footer["rounds"]) == ({"count": 4}, 5, "balanced", 10)
     order = [(each["round"], each["side"], each["case"]["workload"]) for each in rest if each["kind"] == "measurement"]
-    first, fresh = order[: 5 * 4], order[5 * 4 :]
-    for number in range(5):
-        turn = first[number * 4 : number * 4 + 4]
-        assert {each[0] for each in turn} == {number}
-        assert sorted((side, workload) for _, side, workload in turn) == [("a", "takes"), ("a", "tells"), ("b", "takes"), ("b", "tells")]
-        assert turn[0][2] == turn[1][2]
-    assert [number for number, *_ in fresh] == [n for n in range(5, 10) for _ in range(2)]
-    assert {each[1:] for each in fresh} == {("a-confirm", "takes"), ("b-confirm", "takes")}
-    assert len({side for _, side, _ in first[::2]}) == 2
-    assert header["order"] == "balanced"
-    for number in (0, 2):
-        even, odd = ({workload: side for _, side, workload in reversed(first[at * 4 : at * 4 + 4])} for at in (number, number + 1))
+    turns = [order[at : at + 4] for at in range(0, 20, 4)]
+    for number, turn in enumerate(turns):
+        assert sorted(turn) == [(number, side, workload) for side in "ab" for workload in ("takes", "tells")]
+        assert turn[0][2] == turn[1][2]  # both sides of a case one right after the other
+    began = [{workload: side for _, side, workload in reversed(turn)} for turn in turns]
+    for even, odd in (began[:2], began[2:4]):
         assert {workload: {even[workload], odd[workload]} for workload in even} == {"takes": {"a", "b"}, "tells": {"a", "b"}}
+    assert len({turn[0][1] for turn in turns} | {turn[2][1] for turn in turns}) == 2
+    assert [number for number, *_ in order[20:]] == [number for number in range(5, 10) for _ in range(2)]
+    assert {each[1:] for each in order[20:]} == {("a-confirm", "takes"), ("b-confirm", "takes")}
 
 
 def test_the_file_says_what_differs_and_no_secret_gives_the_same_verdicts_and_is_not_gone_on_with(slowed):
@@ -176,7 +173,7 @@ def test_a_device_that_one_side_lacks_is_no_silent_pass(tmp_path):
 def checkout(tmp_path, needs_git):
     """A git checkout of a plugin and what it imports: state 1 is tagged, state 2 is committed, state 3 is in the files alone."""
     folder = tmp_path / "checkout"
-    for name in ("plug", "src/mine"):
+    for name in ("plug", "src/mine", "../temporary"):
         (folder / name).mkdir(parents=True)
     plugin = Path(SIDES).read_text().replace("STATE = 1", "from mine.state import STATE")
     (folder / "plug" / "sides.py").write_text(plugin)
@@ -200,34 +197,32 @@ def state_of(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
 
 
-@pytest.fixture
-def temporary(tmp_path):
-    """Where the command puts its temporary files, so that a test sees what is left of them."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    return folder
-
-
 BOTH = ("--a", "env=PYTHONPATH=src", "--b", "env=PYTHONPATH=src")
+ONCE = ("--rounds", "1", "plug/sides.py")
 
 
-def ab_of_states(checkout, *arguments, benches=('workload = "tells"',), **options):
+def left_over(checkout):
+    """What the command leaves of its temporary files."""
+    return list((checkout.parent / "temporary").glob("dlbench-*"))
+
+
+def ab_of_states(checkout, *arguments, benches=('workload = "tells"',), run=dlbench, **variables):
     suite = front_door.suite(checkout.parent, *benches)
-    start = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "plug/sides.py")
-    return dlbench(*start, *arguments, cwd=checkout, **options)
+    command = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, *arguments)
+    return run(*command, cwd=checkout, variables={"TMPDIR": str(checkout.parent / "temporary"), **variables})
 
 
 @pytest.mark.parametrize(
     ("references", "states"),
     [({"a": "state1", "b": "main"}, {"a": [1.0], "b": [2.0]}), ({"a": "HEAD"}, {"a": [2.0], "b": [3.0]})],
 )
-def test_git_references_are_measured_from_folders_of_their_own_and_files_as_they_are(checkout, temporary, references, states):
+def test_git_references_are_measured_from_folders_of_their_own_and_files_as_they_are(checkout, references, states):
     before = state_of(checkout)
     options = [word for side, reference in references.items() for word in (f"--{side}", f"ref={reference}")]
-    done = ab_of_states(checkout, *BOTH, *options, variables={"TMPDIR": str(temporary)})
+    done = ab_of_states(checkout, *ONCE, *BOTH, *options)
     assert done.code == 4, done.err
     assert reported(checkout.parent, "state") == states
-    assert (state_of(checkout), list(temporary.glob("dlbench-*"))) == (before, [])
+    assert (state_of(checkout), left_over(checkout)) == (before, [])
     sides = lines(checkout.parent / "o.jsonl")[0]["sides"]
     for side, reference in references.items():
         recorded = sides[side]["side"]
@@ -240,7 +235,7 @@ def test_a_workload_that_one_state_of_the_code_lacks_is_a_verdict_and_no_mistake
     added = "@workload()\ndef added(device: torch.device) -> Work:\n    return Work(call=lambda: None)\n"
     (checkout / "plug" / "sides.py").write_text(f"import torch\nfrom dlbench import Work, workload\n\n\n{added}")
     benches = ('workload = "noop"', 'workload = "added"')
-    done = ab_of_states(checkout, *BOTH, side, "ref=main", "--format", "json", benches=benches)
+    done = ab_of_states(checkout, *ONCE, *BOTH, side, "ref=main", "--format", "json", benches=benches)
     assert done.code == code, done.err
     assert {row["compare.case"]: row["compare.verdict"] for row in json.loads(done.out)}["added[]@cpu"] == verdict
 
@@ -249,15 +244,15 @@ def test_a_reference_whose_plugin_does_not_import_is_named_without_its_folder(ch
     (checkout / "plug" / "sides.py").write_text("import no_such_package\n")
     git(checkout, "commit", "-q", "-a", "-m", "broken")
     error = "plug/sides.py, line 1: ModuleNotFoundError: No module named 'no_such_package'"
-    assert ab_of_states(checkout, "--b", "ref=main", *BOTH) == front_door.Done(2, "", f"dlbench: side a: {error}\n")
+    assert ab_of_states(checkout, *ONCE, "--b", "ref=main", *BOTH) == front_door.Done(2, "", f"dlbench: side a: {error}\n")
     git(checkout, "checkout", "-q", "state2")
-    assert ab_of_states(checkout, "--b", "ref=main", *BOTH) == front_door.Done(2, "", f"dlbench: side b: {error}\n")
+    assert ab_of_states(checkout, *ONCE, "--b", "ref=main", *BOTH) == front_door.Done(2, "", f"dlbench: side b: {error}\n")
 
 
 def test_code_of_the_checkout_itself_is_never_measured_in_place_of_a_reference(checkout):
     """As with an editable installation, whose packages come from the checkout whatever the reference."""
-    installed = {"PYTHONPATH": f"{front_door.ROOT}{os.pathsep}{checkout / 'src'}"}
-    done = ab_of_states(checkout, "--a", "ref=state1", variables=installed)
+    installed = f"{front_door.ROOT}{os.pathsep}{checkout / 'src'}"
+    done = ab_of_states(checkout, *ONCE, "--a", "ref=state1", PYTHONPATH=installed)
     assert (done.code, done.out, (checkout.parent / "o.jsonl").exists()) == (2, "", False)
     error = r"^dlbench: side a: module 'mine(\.state)?' was imported from the checkout itself and not from the reference"
     assert re.search(error, done.err)
@@ -272,13 +267,12 @@ def test_code_of_the_checkout_itself_is_never_measured_in_place_of_a_reference(c
         (("--a", "ref=main", "../outside.py"), "--a ref=main: no FILE.py of yours lies in a git checkout, so there is nothing to take"),
     ],
 )
-def test_references_that_make_no_sense(checkout, temporary, arguments, sentence):
+def test_references_that_make_no_sense(checkout, arguments, sentence):
     for path in (checkout / "other.py", checkout.parent / "outside.py"):
         path.write_text("")
-    variables = {"TMPDIR": str(temporary), "GIT_CEILING_DIRECTORIES": str(checkout.parent)}
-    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, *arguments, cwd=checkout, variables=variables)
+    done = ab_of_states(checkout, *arguments, GIT_CEILING_DIRECTORIES=str(checkout.parent))
     assert sentence in front_door.refusal(done)
-    assert (done.code, list(temporary.glob("dlbench-*")), (checkout.parent / "o.jsonl").exists()) == (2, [], False)
+    assert (done.code, left_over(checkout), (checkout.parent / "o.jsonl").exists()) == (2, [], False)
 
 
 def torch_alone(folder):
@@ -369,22 +363,21 @@ def test_sides_that_make_no_sense_are_one_sentence(tmp_path, snapshot):
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_ctrl_c_keeps_what_was_measured_gives_no_verdict_and_cleans_up(checkout, temporary, signals):
-    suite = front_door.suite(checkout.parent, f'workload = "waits_for"\naxes.file = "{checkout / "go"}"')
+def test_ctrl_c_keeps_what_was_measured_gives_no_verdict_and_cleans_up(checkout, signals):
     (checkout / "plug" / "sides.py").write_text((PLUGINS / "pretend.py").read_text())
     git(checkout, "commit", "-q", "-a", "-m", "waits")
-    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "plug/sides.py", "--a", "ref=main", "--b", "ref=main")
-    process = front_door.start(*arguments, cwd=checkout, variables={"TMPDIR": str(temporary)})
+    benches = [f'workload = "waits_for"\naxes.file = "{checkout / "go"}"']
+    process = ab_of_states(checkout, "plug/sides.py", "--a", "ref=main", "--b", "ref=main", benches=benches, run=front_door.start)
     deadline = time.monotonic() + 60
     while not (checkout.parent / "o.jsonl").exists():
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
-    assert len(list(temporary.glob("dlbench-*"))) == 2
+    assert len(left_over(checkout)) == 2
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert signals == 2 or "interrupted, so there is no verdict; for one on what was measured: dlbench compare ../o.jsonl --by run" in err
-    assert list(temporary.glob("dlbench-*")) == []
+    assert left_over(checkout) == []
     assert lines(checkout.parent / "o.jsonl")[0]["kind"] == "header"

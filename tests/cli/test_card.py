@@ -37,11 +37,10 @@ CARDS = {
 def test_a_card_of_each_kind(tmp_path, snapshot):
     texts = {}
     for what, (files, options) in CARDS.items():
-        paths = [
-            made_up.write(tmp_path / what / f"run{number}.jsonl", measured, environment=ENVIRONMENT)
-            for number, measured in enumerate(files)
-        ]
-        done = front_door.in_process(tmp_path / what, "show", *(path.name for path in paths), "--topic", "card", *options)
+        names = [f"run{number}.jsonl" for number in range(len(files))]
+        for name, measured in zip(names, files, strict=True):
+            made_up.write(tmp_path / what / name, measured, environment=ENVIRONMENT)
+        done = front_door.in_process(tmp_path / what, "show", *names, "--topic", "card", *options)
         texts[f"{what}, exit {done.code}"] = done.out + done.err
     snapshot("cards", front_door.under_titles(texts))
 

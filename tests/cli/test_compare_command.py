@@ -217,34 +217,43 @@ def test_what_it_says(tmp_path: Path, snapshot: Callable[[str, str], None], name
     snapshot(name, front_door.under_titles(texts))
 
 
-@pytest.mark.parametrize(
-    ("began", "code", "remark"),
-    [
-        ("2026-01-01T12:59:59+00:00", 0, ""),
-        ("2026-01-01T13:10:00+00:00", 0, ""),  # the base took ten minutes
-        ("2026-01-01T14:10:00+01:00", 0, ""),
-        ("2026-01-01T13:10:01", 4, "; more than an hour from base, which ends --strict with 4: new (60 min)"),
-        ("2026-01-01T10:50:00+00:00", 4, "; more than an hour from base, which ends --strict with 4: new (60 min)"),
-        ("2026-01-09T12:00:00+00:00", 4, "; more than an hour from base, which ends --strict with 4: new (8 days)"),
-        ("yesterday", 0, ""),
-    ],
-)
-def test_files_of_two_sessions_without_a_calibration_are_undecided_if_strict(folder: Folder, began: str, code: int, remark: str) -> None:
-    for name, utc in (("base", "2026-01-01T12:00:00+00:00"), ("new", began)):
-        where = {**environment(), "provenance": {"utc": utc}}
-        folder.write(name, timed(ONE), environment=where, footer={"seconds": 600.0 if name == "base" else 590.0})
-    assert folder.verdicts("--strict", "--verdict", "v.json", "--junit", "j.xml")[0] == code
+MACHINE = "0123456789abcdef"
+CALIBRATION = f"results/calibration/{MACHINE}.json"
+
+
+def calibrated(folder: Folder, machine: str = MACHINE, path: str = CALIBRATION, sd: float = 0.1) -> None:
+    noise = {"occasions": 5, "median": sd, "p10": sd, "mean": sd}
+    content = {"kind": "calibration", "schema": 2, "common": None, "first": "2026-01-01T12:00", "last": "2026-01-05T12:00"}
+    (folder.path / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder.path / path).write_text(json.dumps({**content, "machine_key": machine, "pooled": noise, "cases": {ONE.id: noise}}))
+
+
+BEGAN = {
+    "2026-01-01T12:59:59+00:00": "",
+    "2026-01-01T13:10:00+00:00": "",  # the base took ten minutes
+    "2026-01-01T14:10:00+01:00": "",
+    "2026-01-01T13:10:01": "60 min",
+    "2026-01-01T10:50:00+00:00": "60 min",
+    "2026-01-09T12:00:00+00:00": "8 days",
+    "yesterday": "",
+}
+
+
+@pytest.mark.parametrize(("began", "apart"), BEGAN.items())
+def test_files_of_two_sessions_without_a_calibration_are_undecided_if_strict(folder: Folder, began: str, apart: str) -> None:
+    where, elsewhen = ({**environment(), "provenance": {"utc": utc}} for utc in ("2026-01-01T12:00:00+00:00", began))
+    folder.write("base", timed(ONE), environment=where, footer={"seconds": 600.0})
+    folder.write("new", timed(ONE), environment=elsewhen, footer={"seconds": 590.0})
+    assert folder.compare("--strict", "--verdict", "v.json", "--junit", "j.xml").code == (4 if apart else 0)
     (comparison,) = json.loads((folder.path / "v.json").read_text())["comparisons"]
     errors = [each.attrib["message"] for each in suites(folder.path / "j.xml").iterfind(".//error")]
-    assert errors == ([comparison["other_occasion"]] if code else [])
-    assert (comparison["other_occasion"] is None) == (code == 0)
+    assert (errors, comparison["other_occasion"] is None) == ([comparison["other_occasion"]] if apart else [], not apart)
+    remark = f"; more than an hour from base, which ends --strict with 4: new ({apart})" if apart else ""
     done = folder.compare()
     assert (done.code, done.err) == (0, f"note: {UNPROVEN}{remark}; {REMEDY}\n")
-    folder.write("slower", timed(ONE, 1.5), environment={**environment(), "provenance": {"utc": began}})
+    folder.write("slower", timed(ONE, 1.5), environment=elsewhen)
     assert folder.compare("--strict", files=["base.jsonl", "slower.jsonl"]).code == 3
-    noise = {"median": 0.001, "p10": 0.001, "mean": 0.001, "occasions": 5}
-    content = {"first": "", "last": "", "pooled": noise, "cases": {}, "common": {**noise, "cases": 6}}
-    (folder.path / "m.json").write_text(json.dumps({"kind": "calibration", "schema": 2, "machine_key": "AMD EPYC 7B13", **content}))
+    calibrated(folder, machine="AMD EPYC 7B13", path="m.json", sd=0.001)
     assert folder.compare("--strict", "--calibration", "m.json").code == 0
 
 
@@ -297,17 +306,6 @@ def test_a_threshold_is_a_percentage_or_a_fraction_and_throughput_is_time_turned
     assert folder.rows("--threshold", "throughput=20%")[1][0]["compare.threshold"] == pytest.approx(0.25)
 
 
-MACHINE = "0123456789abcdef"
-CALIBRATION = f"results/calibration/{MACHINE}.json"
-
-
-def calibrated(folder: Folder, machine: str = MACHINE, path: str = CALIBRATION) -> None:
-    noise = {"occasions": 5, "median": 0.1, "p10": 0.05, "mean": 0.1}
-    content = {"kind": "calibration", "schema": 2, "common": None, "first": "2026-01-01T12:00", "last": "2026-01-05T12:00"}
-    (folder.path / path).parent.mkdir(parents=True, exist_ok=True)
-    (folder.path / path).write_text(json.dumps({**content, "machine_key": machine, "pooled": noise, "cases": {ONE.id: noise}}))
-
-
 def test_a_calibration_of_this_machine_is_found_or_given_and_allowed_for(folder: Folder) -> None:
     for name, factor, cpu in (("base", 1.0, MACHINE), ("new", 1.2, MACHINE), ("elsewhere", 1.2, "Intel Xeon")):
         folder.write(name, timed(ONE, factor), environment=environment(cpu=cpu))
@@ -322,14 +320,10 @@ def test_a_calibration_of_this_machine_is_found_or_given_and_allowed_for(folder:
     assert done.err.splitlines()[-2] == note
     done = folder.compare("--across-machines", files=("base.jsonl", "elsewhere.jsonl"))
     assert (done.code, done.out.splitlines()[-1], "calibration" in done.err) == (0, "1 slower; exit 0", False)
-
-
-def test_a_machine_whose_key_is_a_path_has_no_calibration(folder: Folder) -> None:
-    for name in ("base", "new"):
-        folder.write(name, timed(ONE), environment=environment(cpu="../../mine"))
-    calibrated(folder, path="mine.json", machine="../../mine")
-    (folder.path / "results" / "calibration").mkdir(parents=True)
-    assert UNPROVEN in folder.compare().err
+    calibrated(folder, machine="../../mine", path="mine.json")
+    for name in ("one", "other"):
+        folder.write(name, timed(ONE), environment=environment(cpu="../../mine"))  # a key that is a path to one
+    assert UNPROVEN in folder.compare(files=("one.jsonl", "other.jsonl")).err
 
 
 WRONG = [
@@ -399,14 +393,11 @@ def test_junit(folder: Folder) -> None:
         TWO.id: [("failure", "slower: time +20.0 %, 95 % interval +18.2…+21.8 %")],
         "noop[]@cpu": [("failure", "missing: not in the new file")],
     }
-
-
-def test_junit_says_where_nothing_could_have_failed(folder: Folder) -> None:
-    for name in ("base", "new"):
-        folder.write(name, timed(ONE, 1, [1.0]))
-    assert folder.compare("--junit", "verdicts.xml").code == 4
-    suite = suites(folder.path / "verdicts.xml")[0]
-    assert (suite.get("tests"), suite.get("errors")) == ("2", "1")
+    folder.write("short", timed(ONE, 1, [1.0]))
+    folder.write("other", timed(ONE, 1, [1.0]))
+    assert folder.compare("--junit", "short.xml", files=["short.jsonl", "other.jsonl"]).code == 4
+    undecided = suites(folder.path / "short.xml")[0]
+    assert (undecided.get("tests"), undecided.get("errors")) == ("2", "1")  # the error is that nothing could have failed
 
 
 def test_a_reader_that_leaves_changes_no_verdict(folder: Folder) -> None:
@@ -443,9 +434,9 @@ def write_rounds(path: Path, cases: list[Case], rounds: int, seed: int, slow: Ca
 
 
 def test_one_case_of_full_that_takes_twice_as_long_is_found(tmp_path):
-    cases = full("cpu", "cuda:0")
-    rounds = rounds_for_gate(TESTS_A_CASE * len(cases), least=LEAST_ROUNDS)
-    assert rounds == 14
+    cases, rounds = full("cpu"), 14
+    for count in (len(cases), len(full("cpu", "cuda:0"))):
+        assert rounds_for_gate(TESTS_A_CASE * count, least=LEAST_ROUNDS) == rounds
     slow = cases[len(cases) // 2]
     write_rounds(tmp_path / "base.jsonl", cases, rounds, 1)
     write_rounds(tmp_path / "new.jsonl", cases, rounds, 2, slow)

@@ -24,43 +24,31 @@ STATE = {
     "cpu": {"load_1min": 0.5, "governor": "performance", "cgroup_throttling": {"throttled_s": 0.0}},
     "accelerators": {"cuda:0": {"temperature_c": 40, "throttle_reasons": ["gpu_idle"], "other_processes": 0, "reasons": {"power_w": "no"}}},
 }
-ENVIRONMENT = {
-    "machine_key": "0123456789abcdef",
-    "stack_key": "fedcba9876543210",
-    "identity": {
-        "architecture": "x86_64",
-        "os": "Linux",
-        "virtual": False,
-        "cpu": {"name": made_up.CPU, "sockets": 1, "isa": "AVX2"},
-        "accelerators": [{"kind": "cuda", "name": made_up.GPU, "compute_capability": "9.0", "mig": False}],
-    },
-    "stack": {
-        "versions": {"python": "3.11.7", "torch": "2.11.0+cu130", "cuda": "13.0"},
-        "driver": "580.159.03",
-        "kernel": "6.18.44-fc-v445",
-        "blas": "mkl",
-        "math": {"fp32_matmul": "ieee", "deterministic": False},
-        "environ": {"OMP_NUM_THREADS": "2"},
-        "threads": 2,
-    },
-    "state": STATE,
-    "provenance": {
-        "dlbench": "0.1.0",
-        "git": {"sha": "a" * 40, "dirty": False},
-        "argv": ["dlbench", "run", "quick"],
-        "command": [["run", "quick"], ["--device", "cpu"]],
-        "cards": {"cuda:0": "0011223344556677"},
-        "utc": "2026-11-21T15:40:55+00:00",
-    },
+CPU = {"name": made_up.CPU, "sockets": 1, "isa": "AVX2"}
+CARD = {"kind": "cuda", "name": made_up.GPU, "compute_capability": "9.0", "mig": False}
+IDENTITY = {"architecture": "x86_64", "os": "Linux", "virtual": False, "cpu": CPU, "accelerators": [CARD]}
+VERSIONS = {"python": "3.11.7", "torch": "2.11.0+cu130", "cuda": "13.0"}
+MATH = {"fp32_matmul": "ieee", "deterministic": False}
+ENVIRON = {"OMP_NUM_THREADS": "2"}
+STACK = {
+    "versions": VERSIONS,
+    "driver": "580.159.03",
+    "kernel": "6.18.44-fc-v445",
+    "blas": "mkl",
+    "math": MATH,
+    "environ": ENVIRON,
+    "threads": 2,
 }
-
-
+PRIVATE = {"argv": ["dlbench", "run", "quick"], "command": [["run", "quick"], ["--device", "cpu"]], "cards": {"cuda:0": "0011223344556677"}}
+PROVENANCE = {"dlbench": "0.1.0", "git": {"sha": "a" * 40, "dirty": False}, "utc": "2026-11-21T15:40:55+00:00", **PRIVATE}
+KEYS = {"machine_key": "0123456789abcdef", "stack_key": "fedcba9876543210"}
+ENVIRONMENT = {**KEYS, "identity": IDENTITY, "stack": STACK, "state": STATE, "provenance": PROVENANCE}
 SEVEN = made_up.flat(made_up.SEVEN)
 
 
 def quiet():
     """Two cases on two devices, seven rounds each."""
-    fields = {"values": {"updates": 3.0}, "started": "2026-11-21T15:41:00.123+00:00", "math": ENVIRONMENT["stack"]["math"]}
+    fields = {"values": {"updates": 3.0}, "started": "2026-11-21T15:41:00.123+00:00", "math": MATH}
     on_cpu = {"missing_reasons": {"transfer": ({"reason": "on_host"},)}, "throttling": Throttling(waiting=0.001)}
     on_card = {"missing_reasons": {}, "throttling": Throttling(waiting=0.001, reasons=("sw_power_cap",))}
     measured = []
@@ -110,35 +98,22 @@ def test_the_last_three_lines_offer_it_when_they_are_typed_in_a_checkout(tmp_pat
     done = contribute(folder)
     (folder / "gh").write_text("#!/bin/sh\necho gh $*\n")
     (folder / "gh").chmod(0o755)
-    setting_up = f"""set -e
-        git init -q --bare '{remote}'
-        git init -q
-        git config user.name me
-        git config user.email me@here
-        git remote add origin '{remote}'
-        PATH="$PWD:$PATH"
-    """
-    typed = setting_up + "\n".join(done.err.splitlines()[-3:])
+    repository = f"git init -q --bare '{remote}' && git init -q && git remote add origin '{remote}'"
+    somebody = "git config user.name me && git config user.email me@here"
+    typed = "\n".join(["set -e", repository, somebody, 'PATH="$PWD:$PATH"', *done.err.splitlines()[-3:]])
     shown = subprocess.run(["sh", "-c", typed], cwd=folder, capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines()[-1] == "gh pr create --fill"
     log = ["git", "-C", remote, "log", "--name-only", "--format=%s", "reference-nvidia-h200-quick", "-1"]
-    assert subprocess.run(log, capture_output=True, text=True, check=True).stdout.split("\n\n") == [
-        "Add the reference run quick of nvidia-h200",
-        "results/reference/nvidia-h200/quick.jsonl\n",
-    ]
+    title, files = subprocess.run(log, capture_output=True, text=True, check=True).stdout.split("\n\n")
+    assert (title, files) == ("Add the reference run quick of nvidia-h200", "results/reference/nvidia-h200/quick.jsonl\n")
     assert (folder / "results/reference/nvidia-h200/quick.jsonl").read_bytes() == (folder / done.out.strip()).read_bytes()
 
 
+DISTINCT = {"name": "distinct", "unit": "fraction", "direction": "higher", "meaning": "rows asked for once", "margin": 0.1}
+LOOKUP = {"tags": ["supply", "imagenet"], "values": [DISTINCT], "parameters": {"cache": {"supply": "cold"}, "path": {"scratch": ""}}}
 DECLARED = {
     "matmul": {"values": [], "parallel": {}, "tags": ["compute"], "parameters": {}},
-    "lookup": {
-        "tags": ["supply", "imagenet"],
-        "values": [{"name": "distinct", "unit": "fraction", "direction": "higher", "meaning": "rows asked for once", "margin": 0.1}],
-        "parameters": {"cache": {"supply": "cold"}, "path": {"scratch": ""}},
-        "ceiling": None,
-        "parallel": {},
-        "writes_files": False,
-    },
+    "lookup": {**LOOKUP, "ceiling": None, "parallel": {}, "writes_files": False},
 }
 
 
@@ -243,14 +218,13 @@ def test_a_private_text_anywhere_never_leaves(tmp_path, data, planted, how):
 
 NAMES = [("case", name) for name in ("id", "suite", "workload", "device")]
 NAMES += [("case", "params", "dtype"), ("case", "params", "build-host-17"), ("device_name",), ("side",)]
-DEVICE_IDS = ["cuda:alices_box", "cuda:00000"]
 MAKERS_NAMES = ["Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz", "NVIDIA A100-SXM4-80GB MIG 1g.10gb"]
 OTHER_NAMES = ["Xeon of somebody, build07.corp.example.org", "build07.corp.example.org", "somebody@example", "x" * 81]
 
 
 def test_a_name_that_is_not_plain_is_refused(tmp_path, snapshot):
     plain = write(tmp_path, quiet(), name="plain.jsonl", discarded=repeated()).read_text()
-    files = {device: plain.replace("cuda:0", device) for device in DEVICE_IDS}
+    files = {device: plain.replace("cuda:0", device) for device in ("cuda:alices_box", "cuda:00000")}
     files |= {name: plain.replace(made_up.CPU, name) for name in (*MAKERS_NAMES, *OTHER_NAMES)}
     for kind, place in itertools.product(("measurement", "discarded"), NAMES):
         lines = [json.loads(line) for line in plain.splitlines()]
@@ -301,10 +275,6 @@ def hot(measured):
     return [replace(each, throttling=Throttling(thermal=0.5)) for each in measured]
 
 
-def wide(measured):
-    return [made_up.scaled(each, 1.0 + each.round) for each in measured]
-
-
 FIRST = "matmul[n=8,dtype=fp32]@cpu"
 BUDGET = {"policy": Policy(budget_s=60.0), "footer": {"rounds": 6, "seconds": 60.0}}
 UNFIT = {
@@ -313,7 +283,7 @@ UNFIT = {
     "a budget that was spent": ([each for each in quiet() if each.round < 3 or each.case.id != FIRST], BUDGET),
     "not usable": (hot(quiet()), {}),
     "throttled": ([*hot(quiet()[:14]), *quiet()[14:]], {}),
-    "noisy": (wide(quiet()), {}),
+    "noisy": ([made_up.scaled(each, 1.0 + each.round) for each in quiet()], {}),
     "interrupted": (quiet(), {"finished": False}),
     "a path": ([*quiet(), *made_up.rounds_of(made_up.case("t", file="/home/somebody/x"), SEVEN)], {}),
     "nothing": ([made_up.ended(made_up.case("matmul", n=9), Status.OOM, "full")], {}),

@@ -23,30 +23,27 @@ from dlbench.harness.worker import registry
 
 NO_MEMORY = made_up.Memory()
 MODULE = '''
-import os
-
 from dlbench import Unit, Value, Work, workload
 
 P99 = Value("p99_s", Unit.SECONDS, "lower", "99th percentile of the latencies")
 HITS = Value("hits", Unit.FRACTION, "higher", "requests within the bound")
 CURVE = Value("curve", Unit.NUMBER, "lower", "loss after each step", series=True)
 SERVED = Value("served", Unit.COUNT, None, "requests")
+SLOW = 1
 
 
 @workload(values=(P99, HITS, CURVE, SERVED))
 def serve(device, *, load: int = 1) -> Work:
-    """Serve requests, as slowly as the environment says."""
-    slow = float(os.environ.get("SLOW", "1"))
-    return Work(observe=lambda clock: {"p99_s": 0.0125 * load * slow, "hits": 0.5, "curve": [2.0, 1.0, 0.5 * slow], "served": 12})
+    """Serve requests."""
+    return Work(observe=lambda clock: {"p99_s": 0.0125 * load * SLOW, "hits": 0.5, "curve": [2.0, 1.0, 0.5 * SLOW], "served": 12})
 '''
 
 
-def run(folder: Path, module: str, bench: str, *options: str, output: str = "o", **variables: str) -> front_door.Done:
+def run(folder: Path, module: str, bench: str, *options: str, output: str = "o") -> front_door.Done:
     """Measure a workload of the user's module."""
     (folder / "mine.py").write_text(module)
     suite = front_door.suite(folder, bench)
-    arguments = ("run", suite, "mine.py", "--device", "cpu", "--format", "json", "-o", f"{output}.jsonl", *options)
-    return dlbench(*arguments, cwd=folder, variables=variables)
+    return dlbench("run", suite, "mine.py", "--device", "cpu", "--format", "json", "-o", f"{output}.jsonl", *options, cwd=folder)
 
 
 def compare(folder: Path, *arguments: str, files: Sequence[str] = ("one.jsonl", "two.jsonl")) -> tuple[int, list[dict[str, Any]], str]:
@@ -59,8 +56,8 @@ def compare(folder: Path, *arguments: str, files: Sequence[str] = ("one.jsonl", 
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two runs of the module; the second takes 1.5 times as long."""
     folder = tmp_path_factory.mktemp("served")
-    for name, slow in (("before", "1"), ("after", "1.5")):
-        done = run(folder, MODULE, 'workload = "serve"\naxes.load = [1, 2]', "--rounds", "5", output=name, SLOW=slow)
+    for name, module in (("before", MODULE), ("after", MODULE.replace("SLOW = 1", "SLOW = 1.5"))):
+        done = run(folder, module, 'workload = "serve"\naxes.load = [1, 2]', "--rounds", "5", output=name)
         assert done.code == 0, done.err
     return folder
 
@@ -205,9 +202,7 @@ VALUES = [
     'Value("a", Unit.COUNT, None, "", role="largest")',
     'Value("a", Unit.ITEMS_PER_S, None, "", role="highest_rate")',
     'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")',
-    'Value("a", Unit.RATIO, None, "", role="once")',
     'Value("a", Unit.SECONDS, None, "", optional="yes")',
-    'Value("a", Unit.SECONDS, "lower", "", margin=-1)',
     'Value("a", Unit.SECONDS, "lower", "", margin=0)',
     'Value("a", Unit.SECONDS, "lower", "", margin="1%")',
     'Value("a", Unit.SECONDS, None, "", margin=1)',
@@ -227,11 +222,9 @@ MISFITS = [
 PARAMETERS = [
     "form: Sweep[Literal['a', 'b']] = 'a'",
     "n: Sweep = 1",
-    "batch: Searched = None",
     "form: Communicates[str] = 'a'",
     "n: Switch[int] = 1",
     "form: Switch[Literal['a', 'b']]",
-    "form: Switch[Literal['a', 'b']] | None = None",
     "form: Annotated[Literal['loops', 'rows'], Role('way', 'lops')] = 'rows'",
     "form: Annotated[Literal['loops', 'rows'], Role('way')] = 'rows'",
     "n: Annotated[int, Role('swep')] = 1",
@@ -243,7 +236,6 @@ PARAMETERS = [
     "form: Searched[str] = None",
     "n: [8, 16] = 8",
 ]
-RATE_PARAMETERS = ["rate: Searched[Size] = None", "rate: Searched[float] = None"]
 
 
 def test_a_declaration_that_makes_no_sense_is_a_sentence(
@@ -257,7 +249,8 @@ def test_a_declaration_that_makes_no_sense_is_a_sentence(
         "Parallel(step=…) without ranks": refused(tmp_path, 'parallel=Parallel(step="s")', FORMS.replace("ranks", "rank")),
         **{parameters: refused(tmp_path, "", parameters) for parameters in PARAMETERS},
         "device: Sweep[Size]": refused(tmp_path, "", "n: int = 1", device="device: Sweep[Size]"),
-        **{f"{rate}, {parameter}": refused(tmp_path, rate, parameter) for parameter in RATE_PARAMETERS},
+        f"{rate}, rate: Searched[Size]": refused(tmp_path, rate, "rate: Searched[Size] = None"),
+        f"{rate}, rate: Searched[float]": refused(tmp_path, rate, "rate: Searched[float] = None"),
     }
     snapshot("wrong-declarations", front_door.under_titles(texts))
 

@@ -112,7 +112,6 @@ FILES: dict[str, Callable[[Path], object]] = {
 }
 EXPORTS = [
     ("mixed", "bencher"),
-    ("interrupted", "csv"),
     ("interrupted", "pyperf"),
     ("without items", "github-action-benchmark -o new"),
     ("without times", "pyperf -o new"),

@@ -4,12 +4,12 @@ import json
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import front_door
 import pytest
 import shared_hosts
 
-from dlbench.cli import session
 from dlbench.core.model import Parameter, Signature, signature_to_json
 from dlbench.harness import runner
 from dlbench.harness.probe import devices, programs
@@ -31,19 +31,10 @@ axes.dtype = ["fp32", "bf16"]
 """
 
 
-class Idle:
-    """In place of the other programs of this machine: it has none."""
-
-    found = ""
-
-    def named(self, lost=0.0):
-        return self.found or None
-
-
 @pytest.fixture(autouse=True)
 def idle(monkeypatch):
-    for module in (session, programs):
-        monkeypatch.setattr(module, "OtherPrograms", Idle)
+    """Let no other program take the CPUs."""
+    monkeypatch.setattr(programs, "OtherPrograms", lambda: SimpleNamespace(named=lambda: None))
 
 
 @pytest.fixture
@@ -72,12 +63,16 @@ def listed(asked, tmp_path):
     return run
 
 
-def test_without_names_the_suites_are_listed_and_nothing_is_started(listed, asked):
+def test_without_names_the_suites_are_listed_in_every_format_and_nothing_is_started(listed, asked):
     code, out, err = listed()
     assert (code, err, asked) == (0, "", [])
     lines = [line.split(maxsplit=2) for line in out.splitlines()]
     assert [line[0] for line in lines] == sorted(path.stem for path in (front_door.ROOT / "suites").glob("*.toml"))
-    assert ["self", "1", SELF] in lines
+    rows = json.loads(listed("--format", "json")[1])
+    assert [[row["suite"], str(row["minutes"]), row["about"]] for row in rows] == lines
+    assert {"suite": "self", "minutes": 1, "about": SELF} in rows
+    assert len(listed("--format", "csv")[1].splitlines()) == len(rows) + 1
+    assert listed("--format", "md")[1].startswith("| suite | minutes | about |\n| --- | --- | --- |\n")
 
 
 def test_its_minutes_are_those_of_the_devices_here(listed, monkeypatch):
@@ -90,22 +85,9 @@ def test_its_minutes_are_those_of_the_devices_here(listed, monkeypatch):
     assert minutes() == {"quick": 9, "network": 29, "scaling": 66, "self": 3}
 
 
-def test_the_list_of_suites_in_every_format(listed):
-    rows = json.loads(listed("--format", "json")[1])
-    assert {"suite": "self", "minutes": 1, "about": SELF} in rows
-    assert len(listed("--format", "csv")[1].splitlines()) == len(rows) + 1
-    assert listed("--format", "md")[1].startswith("| suite | minutes | about |\n| --- | --- | --- |\n")
-
-
-def test_what_is_asked_of_the_measuring_process(listed, asked):
-    assert listed("dense.toml", "mine.py")[0] == 0
-    assert asked == [(("mine.py",), ("matmul",))]
-
-
 ABSENT = '\n[[bench]]\nworkload = "noop"\ndevices = ["cpu", "accelerator"]\n'
 LISTS = [
-    ["dense.toml"],
-    ["dense.toml", "-k", "bf16 and not 64"],
+    ["dense.toml", "mine.py"],
     ["dense.toml", "-k", "matmul[n=128,dtype=bf16]@cpu or matmul[n=64,dtype=fp32]@cpu", "--device", "cpu"],
     ["dense.toml", "--set", "n=8", "--set", "dtype=bf16"],
     ["dense.toml", "--format", "json"],
@@ -125,20 +107,22 @@ LISTS = [
 ]
 
 
-def test_cases_are_listed_with_an_estimate_and_a_mistake_is_one_sentence(listed, tmp_path, snapshot):
+def test_cases_are_listed_with_an_estimate_and_a_mistake_is_one_sentence(listed, asked, tmp_path, snapshot):
     (tmp_path / "absent.toml").write_text(ABSENT)
     (tmp_path / "paid.toml").write_text(f"[policy]\nbudget_s = 300\n{ABSENT}")
     texts = {}
     for words in LISTS:
         code, out, err = listed(*words)
         texts[f"{shlex.join(words)}, exit {code}"] = out + err
+    assert asked[0] == (("mine.py",), ("matmul",))
     snapshot("list", front_door.under_titles(texts))
 
 
 def test_who_takes_the_cpus_is_named(listed, monkeypatch):
-    monkeypatch.setattr(Idle, "found", "other programs take 1.5 of 2 CPUs: python")
-    sentence = "other programs take 1.5 of 2 CPUs: python; times would be too long, and forecasts are those of a quiet machine"
-    assert listed("dense.toml")[2].splitlines()[1:] == [f"busy: {sentence}"]
+    busy = "other programs take 1.5 of 2 CPUs: python"
+    monkeypatch.setattr(programs, "OtherPrograms", lambda: SimpleNamespace(named=lambda: busy))
+    sentence = f"busy: {busy}; times would be too long, and forecasts are those of a quiet machine"
+    assert listed("dense.toml")[2].splitlines()[1:] == [sentence]
 
 
 BIG = f"""

@@ -125,13 +125,14 @@ EVENTS = {
     "it ends": lambda tracker: tracker.case_ended(made_up.with_values(measured(), product_error=[3e-7, 4e-5])),
     "another round starts": lambda tracker: tracker.round_started(1, ALL[:2]),
     "the budget has no time for a case": lambda tracker: tracker.case_left_out(ALL[1]),
+    "the budget skips a case": lambda tracker: tracker.case_ended(Measurement(OTHER, 1, Status.SKIPPED, "the budget was spent")),
     "the last case starts": lambda tracker: tracker.case_started(SERIES, 1),
     "nor for that": lambda tracker: tracker.case_left_out(SERIES),
 }
 
 
 def test_a_log_and_a_screen_show_what_happens(monkeypatch, capsys, snapshot):
-    """The screen shows no errors of products, and from the first case that went well on what it answers."""
+    """The screen has no errors of products, and answers from the first case that went well on; a skipped case redraws nothing."""
     monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=itertools.count().__next__))  # so that answering takes its time
     value = Value("product_error", Unit.NUMBER, "lower", series=True, role="product_error")
     absent = [made_up.case("matmul", "cuda:1", n=n) for n in (8, 16)]
@@ -290,15 +291,3 @@ def test_the_clock_moves_where_nothing_happens_for_five_seconds(tmp_path, monkey
     screen.tick_until(SimpleNamespace(wait=wait))
     assert times == ["0:02", "0:02", "0:07", "0:08", "1:08"]
     assert console.file.getvalue().count("now matmul[n=8]@cpu") == 1
-
-
-def test_cases_that_are_skipped_are_not_drawn_one_by_one(tmp_path):
-    cases = [made_up.case("matmul", n=n) for n in (8, 16, 32)]
-    screen, shown = screen_of(session_of(*cases), tmp_path, every=True)
-    screen.round_started(0, [Series(None, case.id) for case in cases])
-    before = shown()
-    for case in cases[1:]:
-        screen.case_ended(Measurement(case, 0, Status.SKIPPED, "the budget was spent"))
-    assert shown() == before
-    screen.case_started(SERIES, 0)
-    assert shown() != before

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -21,17 +22,11 @@ NOTED = Finding("power limit", "cuda:0", Fitness.NOTE, "450 W, usual are 700 W",
 BAD = Finding("same code", "cpu", Fitness.UNFIT, "it differs", "quieten the machine", {"change": 0.25}, "matmul[n=512]@cpu")
 
 
-@pytest.mark.parametrize(
-    ("findings", "code", "last"),
-    [
-        ([FINE], 0, "fit to measure on now; exit 0"),
-        ([FINE, NOTED], 0, "fit to measure on now; exit 0"),
-        ([FINE, BAD, NOTED], 4, "unfit to measure on now: 1 of 3 checks failed; exit 4"),
-    ],
-)
-def test_the_worst_finding_decides(findings, code, last, capsys):
-    assert noise.write_findings(findings, "table") == code
-    assert capsys.readouterr().out.splitlines()[-1] == last
+def test_the_worst_finding_decides(capsys):
+    assert noise.write_findings([FINE, NOTED], "table") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "fit to measure on now; exit 0"
+    assert noise.write_findings([FINE, BAD, NOTED], "table") == 4
+    assert capsys.readouterr().out.splitlines()[-1] == "unfit to measure on now: 1 of 3 checks failed; exit 4"
 
 
 def test_as_data_the_conclusion_goes_to_stderr(capsys):
@@ -64,12 +59,6 @@ def test_really_on_this_machine(tmp_path):
     assert {row["doctor.case"] for row in rows} == {None, "spin[]@cpu", *cases}
     assert all(row["doctor.advice"] for row in rows if row["doctor.fitness"] in ("unfit", "note"))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_device_that_is_not_there(tmp_path):
-    done = shared_hosts.dlbench("doctor", "--device", "xpu:3", cwd=tmp_path)
-    assert (done.code, done.out) == (69, "")
-    assert "there is no device 'xpu:3' here" in done.err
 
 
 @pytest.mark.usefixtures("hasty_doctor")
@@ -145,9 +134,13 @@ def test_a_mistake_is_named_before_anything_is_measured(tmp_path):
     assert calibrate(tmp_path) == front_door.Done(2, "", sentence)
 
 
-def test_a_case_that_failed_is_5(tmp_path):
+def test_a_case_that_failed_is_5_and_a_calibration_that_cannot_be_kept_74(tmp_path):
     mine = front_door.suite(tmp_path, 'workload = "raises"', head=ONE_ROUND)
     assert calibrate(tmp_path, mine, front_door.FAULTS).code == 5
+    shutil.rmtree(tmp_path / "results")
+    (tmp_path / "results").write_text("")
+    done = calibrate(tmp_path, mine, front_door.FAULTS)
+    assert (done.code, "cannot write results/calibration/" in done.err) == (74, True)
 
 
 def test_an_interruption_keeps_what_was_measured(tmp_path):
@@ -160,9 +153,3 @@ def test_an_interruption_keeps_what_was_measured(tmp_path):
     assert process.returncode == 130, err
     (file,) = (tmp_path / FOLDER).glob("*.jsonl")
     assert front_door.measurements(file)
-
-
-def test_a_calibration_that_cannot_be_kept_is_74(tmp_path):
-    (tmp_path / "results").write_text("")
-    done = calibrate(tmp_path, front_door.suite(tmp_path, SPIN))
-    assert (done.code, "cannot write results/calibration/" in done.err) == (74, True)

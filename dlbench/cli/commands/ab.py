@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 _KINDS = {"python": "python=PATH", "env": "env=NAME=VALUE", "ref": "ref=REF"}
 """The kinds of difference between sides, each as it is written."""
-_SAME = "same"
-"""The value of --b for no difference."""
 
 
 def _parse_side(name: str, given: Sequence[str]) -> tuple[Side, str | None]:
@@ -95,8 +93,8 @@ def _parse_sides(a: Sequence[str], b: Sequence[str]) -> tuple[tuple[Side, str | 
     """Return both sides, each with its git reference. Raises UsageError where no option makes them differ."""
     if not (a or b):
         apart = ", ".join(f"--b {each}" for each in _KINDS.values())
-        raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--b {_SAME} measures the same code twice)")
-    return _parse_side("a", a), _parse_side("b", () if tuple(b) == (_SAME,) else b)
+        raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--b same measures the same code twice)")
+    return _parse_side("a", a), _parse_side("b", () if tuple(b) == ("same",) else b)
 
 
 _DIFFERS = "in python=PATH, env=NAME=VALUE, or ref=REF of the checkout of FILE.py. Repeatable."
@@ -181,7 +179,8 @@ def _code_in_place(side: Side, reference: str | None) -> Iterator[tuple[Side, Pa
     if root is None:
         raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
     with TemporaryDirectory(prefix="dlbench-", ignore_cleanup_errors=True) as temporary:
-        folder = Path(temporary).resolve()
+        folder = Path(temporary).resolve() / "checkout"  # git's index is written next to it
+        folder.mkdir()
         try:
             commit = folders.write_reference(root, reference, folder)
         except UsageError as error:

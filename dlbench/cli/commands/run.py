@@ -35,9 +35,9 @@ from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
-from dlbench.harness.probe import devices, fingerprint
+from dlbench.harness.probe.devices import why_gpu_unusable
 from dlbench.harness.process.launch import Interruption
-from dlbench.harness.ranks.machines import Node, RemoteNode, connect_nodes, serve
+from dlbench.harness.ranks.machines import Node, connect_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.schedule import RunSettings, Side
 
@@ -100,9 +100,8 @@ def run_command(
         interruption = stack.enter_context(Interruption())
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
-        machines: tuple[RemoteNode, ...] = ()
+        machines = stack.enter_context(connect_nodes(node)) if node else ()
         if node:
-            machines = stack.enter_context(connect_nodes(node))
             click.get_current_context().meta[BEGAN] = time.monotonic()  # its budget counts from when all have connected
         if unfinished:
             suites, settings, side = sessions.recorded_setup(unfinished, measuring.policy)
@@ -139,6 +138,8 @@ def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | 
 
 def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, interruption: Interruption) -> ExitCode:
     """Start ranks on this machine for the first of several machines, which plans, measures and writes. Return the exit code."""
+    from dlbench.harness.probe import devices, fingerprint
+
     settings = sessions.settings_for(measuring.seed, measuring.isolation)
     with sessions.open_side(Side(plugins=planning.plugins), (), settings, interruption) as opened:
         chosen = devices.usable(devices.select(devices.describe(opened.hello), planning.device_words))
@@ -209,7 +210,7 @@ def _measure(
     if measured_nothing and recording.out_of_budget:
         return ExitCode.UNDECIDABLE
     if measured_nothing and not any(row.has_device for row in results.rows):
-        why = devices.why_gpu_unusable(opened.hello["versions"])
+        why = why_gpu_unusable(opened.hello["versions"])
         raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}{f'; {why}' if why else ''}")
     return _conclude(results, session.gate, file)
 
