@@ -89,13 +89,17 @@ def test_what_may_publish_runs_no_code_and_waits_for_approval() -> None:
     assert publish["permissions"] == {"id-token": "write", "attestations": "write"}
 
 
-def test_the_commands_of_the_page_are_what_the_command_line_takes() -> None:
+def test_the_page_has_commands_that_the_command_line_takes_and_the_inputs_and_outputs_of_the_action() -> None:
     gitlab = next(block["benchmarks"]["script"] for block in BLOCKS if "benchmarks" in block)
     texts = [*(script for block in BLOCKS for script in scripts(block)), *gitlab]
     commands = [command for text in texts if re.search("^dlbench ", text, re.MULTILINE) for command in test_docs.commands(text)]
     assert len(commands) >= 3
     for command in commands:
         parse(*command)
+    inputs = [[name, each.get("default", ""), each["description"]] for name, each in ACTION["inputs"].items()]
+    outputs = [[name, each["description"]] for name, each in ACTION["outputs"].items()]
+    assert test_docs.table("docs/ci.md", "input", "default", "meaning") == inputs
+    assert test_docs.table("docs/ci.md", "output", "meaning") == outputs
 
 
 def parse(name: str, *arguments: str) -> None:
@@ -103,13 +107,6 @@ def parse(name: str, *arguments: str) -> None:
         found = dlbench.get_command(context, name)
         assert found is not None, f"there is no command {name}"
         found.make_context(name, [*arguments])
-
-
-def test_the_page_has_the_inputs_and_outputs_of_the_action() -> None:
-    inputs = [[name, each.get("default", ""), each["description"]] for name, each in ACTION["inputs"].items()]
-    assert test_docs.table("docs/ci.md", "input", "default", "meaning") == inputs
-    outputs = [[name, each["description"]] for name, each in ACTION["outputs"].items()]
-    assert test_docs.table("docs/ci.md", "output", "meaning") == outputs
 
 
 def test_the_page_has_the_rounds_and_minutes_of_a_gate() -> None:
@@ -202,14 +199,29 @@ def runner(tmp_path: Path) -> Runner:
 
 
 INSTALL, GATE = 0, 1
+JUDGE = ["--github", "--verdict=FOLDER/verdict.json", "--junit=FOLDER/verdicts.xml"]
+HOSTILE = "x\"; touch owned; $(touch owned) `touch owned` '*' \\ -rf"
 
 
-def test_dlbench_is_installed_beside_the_torch_that_is_there(runner: Runner) -> None:
+def test_dlbench_is_installed_beside_the_torch_that_is_there_and_compares_two_commits_whatever_the_inputs(runner: Runner) -> None:
     assert runner.run(INSTALL, python=runner.stand_in())[0] == 0
     assert runner.calls() == [["-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(ROOT)]]
-
-
-JUDGE = ["--github", "--verdict=FOLDER/verdict.json", "--junit=FOLDER/verdicts.xml"]
+    inputs = {"plugin": "bench.py", "device": "cpu", "base_ref": "main", "rounds": "12", "threshold": "5%", "detect": "15%"}
+    runner.run(GATE, python=runner.stand_in(), suite="mine.toml", **inputs)
+    _, _, *command = runner.calls()[-1]
+    assert command == [
+        *("ab", "mine.toml", "-o", "FOLDER/results.jsonl", "bench.py", "--device=cpu", "--rounds=12"),
+        *("--a", "ref=main", "--b", "ref=HEAD", *JUDGE, "--threshold=5%", "--detect=15%"),
+    ]
+    parse(*command)
+    # Inputs are never commands.
+    inputs = {"plugin": f"p {HOSTILE}", "base_ref": f"r {HOSTILE}", "threshold": f"t {HOSTILE}", "rounds": f"n {HOSTILE}"}
+    runner.run(GATE, python=runner.stand_in(), suite="a.toml  $(touch owned)\n* b.toml", **inputs)
+    assert runner.calls()[-1][2:] == [
+        *("ab", "a.toml", "$(touch", "owned)", "*", "b.toml", "-o", "FOLDER/results.jsonl"),
+        *(f"p {HOSTILE}", f"--rounds=n {HOSTILE}", "--a", f"ref=r {HOSTILE}", "--b", "ref=HEAD", *JUDGE, f"--threshold=t {HOSTILE}"),
+    ]
+    assert not list(runner.folder.rglob("owned"))
 
 
 @pytest.mark.parametrize(
@@ -237,30 +249,6 @@ def test_against_a_baseline(runner: Runner, measured: str, code: int, expected: 
         assert summary.startswith(f"### dlbench: {counts}; exit {expected}\n")
     else:
         assert others == []
-
-
-def test_between_two_commits(runner: Runner) -> None:
-    inputs = {"plugin": "bench.py", "device": "cpu", "base_ref": "main", "rounds": "12", "threshold": "5%", "detect": "15%"}
-    runner.run(GATE, python=runner.stand_in(), suite="mine.toml", **inputs)
-    ((_, _, *command),) = runner.calls()
-    assert command == [
-        *("ab", "mine.toml", "-o", "FOLDER/results.jsonl", "bench.py", "--device=cpu", "--rounds=12"),
-        *("--a", "ref=main", "--b", "ref=HEAD", *JUDGE, "--threshold=5%", "--detect=15%"),
-    ]
-    parse(*command)
-
-
-HOSTILE = "x\"; touch owned; $(touch owned) `touch owned` '*' \\ -rf"
-
-
-def test_inputs_are_never_commands(runner: Runner) -> None:
-    inputs = {"plugin": f"p {HOSTILE}", "base_ref": f"r {HOSTILE}", "threshold": f"t {HOSTILE}", "rounds": f"n {HOSTILE}"}
-    runner.run(GATE, python=runner.stand_in(), suite="a.toml  $(touch owned)\n* b.toml", **inputs)
-    assert runner.calls()[0] == [
-        *("-m", "dlbench", "ab", "a.toml", "$(touch", "owned)", "*", "b.toml", "-o", "FOLDER/results.jsonl"),
-        *(f"p {HOSTILE}", f"--rounds=n {HOSTILE}", "--a", f"ref=r {HOSTILE}", "--b", "ref=HEAD", *JUDGE, f"--threshold=t {HOSTILE}"),
-    ]
-    assert not list(runner.folder.rglob("owned"))
 
 
 @pytest.mark.parametrize("inputs", [{}, {"baseline": "base.jsonl", "base_ref": "main"}])

@@ -4,11 +4,15 @@ import fcntl
 import json
 import re
 import subprocess
+from unittest import mock
 
 import front_door
 import pytest
 import shared_hosts
 from front_door import PLUGINS, dlbench, lines, measurements
+
+from dlbench.core.conditions import Throttling
+from dlbench.harness.probe.sampler import Monitor
 
 pytestmark = pytest.mark.real
 
@@ -123,7 +127,8 @@ def retired(tmp_path_factory):
     folder = tmp_path_factory.mktemp("retired")
     benches = ('workload = "faults"\ndevices = ["cuda:0"]\naxes.n = [1, 2, 3]', ADDS)
     # With this seed cuda:0 measures its other case before it fails twice, and the last case of all is on the CPU.
-    return *run_on("fine fine", folder, "--seed", "55", benches=benches, code=75), folder
+    with mock.patch.object(Monitor, "throttling", return_value=Throttling(waiting=0.0)):  # whoever else runs here
+        return *run_on("fine fine", folder, "--seed", "55", benches=benches, code=75), folder
 
 
 def test_a_device_that_keeps_failing_is_left_alone_and_the_others_are_measured_to_the_end(retired):

@@ -59,7 +59,8 @@ def test_every_kind_of_network_is_trained_and_run_forward(tmp_path):
 
 
 def test_what_a_network_gets_wrong_is_a_row_with_a_sentence_and_the_others_are_measured(tmp_path, snapshot):
-    rows = measured(tmp_path, "bad_networks.py")
+    (tmp_path / "patient.py").write_text(UNHURRIED)
+    rows = measured(tmp_path, "bad_networks.py", str(tmp_path / "patient.py"))
     snapshot("networks-gone-wrong", "".join(f"{case}: {reason or status}\n" for case, (status, reason, _) in sorted(rows.items())))
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import lzma
 import os
 import pty
 import re
@@ -148,15 +147,6 @@ def test_result_files(tmp_path: Path, snapshot: Snapshot, name: str) -> None:
     texts = at_widths(tmp_path, "show", *files, *options.split())
     tables_within(texts)
     snapshot(name, under_titles(texts))
-
-
-@pytest.mark.parametrize("packed", sorted((front_door.FILES / "small").glob("*.jsonl.xz")), ids=lambda path: path.name.partition(".")[0])
-def test_small_files_of_all_suites(tmp_path: Path, packed: Path, snapshot: Snapshot) -> None:
-    """As people see them: cases, ten lines, all tables, and reasons."""
-    name = packed.name.removesuffix(".xz")
-    (tmp_path / name).write_bytes(lzma.decompress(packed.read_bytes()))
-    shown = [front_door.in_process(tmp_path, "show", name, *more, columns=120) for more in ((), ("--topic", "details"), ("--topic", "all"))]
-    snapshot(f"small-{packed.name.partition('.')[0]}", "\n\n".join(f"{done.out}{done.err}".rstrip() for done in shown) + "\n")
 
 
 def test_a_comparison(tmp_path: Path, snapshot: Snapshot) -> None:

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import lzma
 import shlex
 import subprocess
 import sys
@@ -192,3 +193,12 @@ def test_a_card_has_its_share_of_a_published_peak_or_says_what_to_add(
     else:
         (row,) = csv.DictReader(io.StringIO(done.out))
         assert (row["rate.peak_fraction"], row["rate.peak"], row["rate.reason"]) == (share, peak, reason)
+
+
+@pytest.mark.parametrize("packed", sorted((front_door.FILES / "small").glob("*.jsonl.xz")), ids=lambda path: path.name.partition(".")[0])
+def test_small_files_of_all_suites(tmp_path: Path, packed: Path, snapshot: Snapshot) -> None:
+    """As people see them: cases, ten lines, all tables, and reasons."""
+    name = packed.name.removesuffix(".xz")
+    (tmp_path / name).write_bytes(lzma.decompress(packed.read_bytes()))
+    shown = [front_door.in_process(tmp_path, "show", name, *more, columns=120) for more in ((), ("--topic", "details"), ("--topic", "all"))]
+    snapshot(f"small-{packed.name.partition('.')[0]}", "\n\n".join(f"{done.out}{done.err}".rstrip() for done in shown) + "\n")
