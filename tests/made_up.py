@@ -12,7 +12,7 @@ from dlbench.core import model
 from dlbench.core.conditions import RoundState
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.errors import Reason, Unknown
-from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, Transfer, measurement_to_json
+from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer, measurement_to_json
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.store import SCHEMA
 from dlbench.core.units import Unit
@@ -184,3 +184,8 @@ def timed_on_device(measurement: Measurement, share: float) -> Measurement:
     """The same with a device time of that share of its first block."""
     assert measurement.samples is not None
     return replace(measurement, samples=replace(measurement.samples, device_s=share * measurement.samples.block_s[0]))
+
+
+def checked(measurement: Measurement, check: SpotCheck, reason: str) -> Measurement:
+    """The same with what spot checks found, and why one was not made."""
+    return replace(measurement, check=check, missing_reasons={**measurement.missing_reasons, "check": why(reason)})

@@ -26,7 +26,7 @@ ROOMS = {
     "declarations model prices measurement store writer",
     "core.reference": "networks peaks published claims",
     "core.rows": "columns row rates summary",
-    "harness.plan": "suite searches cases",
+    "harness.plan": "suite rates searches cases",
     "harness.probe": "linux processor programs nvml devices fingerprint sampler checks",
     "harness.process": "wire folders launch worker_process",
     "harness.worker": "parent usage user signatures registry failures",

@@ -119,10 +119,10 @@ class WorkerPool:
         worker.send(PrepareRequest(training=self._training, plugins=side.imports_once))
         return worker
 
-    def ask(self, request: MeasureRequest, side: Side, placement: Placement, window: Window) -> RequestOutcome:
+    def ask(self, request: MeasureRequest, side: Side, placement: Placement, window: Window, run_ends: float) -> RequestOutcome:
         """Measure a case in the process for its side, its device and the isolation, or in all of its ranks; return how that ended.
 
-        ``window`` is read while the step of a single process is metered.
+        ``window`` is read while the step of a single process is metered. At ``run_ends``, by the monotonic clock, it is ended.
         """
         single = request.case.ranks is None
         process = process_for(request.case, self.settings.isolation, self.signatures)
@@ -136,14 +136,14 @@ class WorkerPool:
         if worker is None or not worker.usable:
             if single:
                 worker = self._start(key, side)
-                ready = worker.answer(run_ends=self.settings.run_ends)
+                ready = worker.answer(run_ends=run_ends)
                 if ready.how != "replied":
                     return ready
             else:
                 layout = layout_seed(self.settings.seed, self._number, side.name)
                 worker = RankGroup(placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines)
                 self._workers[key] = worker
-        outcome = worker.ask(request, request.policy.timeout_s, self.settings.run_ends, window if single else None)
+        outcome = worker.ask(request, request.policy.timeout_s, run_ends, window if single else None)
         if process == "cpu" and self.settings.isolation == "spawn":
             worker.end()
         return outcome

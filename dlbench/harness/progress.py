@@ -27,8 +27,8 @@ class SeriesRounds:
 
     policy: Policy
     count: int = 0
-    last: int = -1
-    """The last round that measured it, well or not."""
+    measured: set[int] = field(default_factory=set)
+    """The rounds that measured it, well or not: of a file whose line was damaged, not each up to the last."""
     ended: bool = False
     """Whether a further round would show nothing new."""
     took_s: float = 0.0
@@ -134,7 +134,7 @@ class Progress:
         """Count the result of a case in a round."""
         series = self._series[measurement.series]
         samples = measurement.samples
-        series.last = measurement.round
+        series.measured.add(measurement.round)
         self._pending.discard(measurement.series)
         self.rounds = max(self.rounds, measurement.round + 1)
         if measurement.status is not Status.OK or (measurement.found and not samples):
@@ -151,7 +151,7 @@ class Progress:
 
     def pending(self, number: int, left_s: float) -> list[Task]:
         """Return the tasks to measure in a round: those that lack a round of the policy, else the ones that best use the time left."""
-        needed = [(task, each) for task, each in self._tasks if not each.done() and each.last < number]
+        needed = [(task, each) for task, each in self._tasks if not each.done() and number not in each.measured]
         rounds = [each for _, each in needed]
         self.certain = max([1, *(each.lacking for each in rounds)])
         self._set_lengths(rounds, left_s)

@@ -1,5 +1,6 @@
 """Rounds over cases until each is precise enough; each result is saved the moment it exists."""
 
+import math
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -106,8 +107,12 @@ class Runner:
     def _require_time(self, tasks: Sequence[Task]) -> None:
         """Raise BudgetSpent where no budget is left, or where these would not be done within its grace, as far as is known."""
         left_s = self._left_s()
-        if left_s <= 0 or self.progress.cases_s(tasks) > left_s + GRACE_S:
+        if (left_s <= 0 or self.progress.cases_s(tasks) > left_s + GRACE_S) and not self._is_base(tasks[0].case):
             raise BudgetSpent("its turn")
+
+    def _is_base(self, case: Case) -> bool:
+        """Whether the others of its workload say nothing without it, as trainings without one in fp32: no budget leaves it out."""
+        return self._declared(case).stands_out("format", case.params)
 
     def _read_idle(self) -> None:
         """Meter the idle devices before the first round if a step on them will be metered, while no worker is alive."""
@@ -122,6 +127,7 @@ class Runner:
         """Measure each task, and those again that were held back. Return whether the round is complete, without an interruption."""
         self.observer.round_started(number, [task.series for task in tasks])
         training = any("training" in self._declared(task.case).tags for task in tasks)
+        tasks = sorted(tasks, key=lambda task: not self._is_base(task.case))  # which all others are compared with
         served = tasks if self._left_s() > 0 else ()
         workers = self._pool.processes_of_round(number, served, self.progress.certain, training=training)
         with workers, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
@@ -227,7 +233,8 @@ class Runner:
         window = Window(self.monitor, case.device, self._declared(case))
         kills_before = oom_kills()
         began_s = time.monotonic()
-        outcome = self._pool.ask(request, task.side, placement, window)
+        run_ends = math.inf if self._is_base(case) else self.settings.run_ends
+        outcome = self._pool.ask(request, task.side, placement, window, run_ends)
         # For a search the time of the last try counts, as a further round repeats only that.
         self.progress.took(task.series, time.monotonic() - began_s)
         reply, timed = outcome.reply, outcome.timed

@@ -217,7 +217,6 @@ def test_a_long_case_that_lost_time_is_told_from_the_calm_time_before_it(tmp_pat
 
 
 STOLEN = "0.75 of 2 CPUs are stolen time: somebody outside of this machine has them"
-WAITED = "stolen time: a case waited for a CPU for 30.0 % of its time, and no program that can be seen had it"
 NAMED = {
     "too little to matter where no case lost time": ({"seconds": 4.0, "sh": 0.4}, 0.0, None),
     "enough where one did": ({"seconds": 4.0, "sh": 0.4}, 0.1, "other programs take 0.4 of 2 CPUs: sh"),
@@ -229,7 +228,6 @@ NAMED = {
         {"seconds": 4.0, "own": 0.5, "unseen": 1.25}, 0.5, "other programs take 1.2 of 2 CPUs: none that can be seen from here",
     ),
     "another virtual machine": ({"seconds": 4.0, "sh": 0.75, "stolen": 0.75}, 0.0, f"other programs take 0.75 of 2 CPUs: sh; {STOLEN}"),
-    "nothing counts it": ({"seconds": 4.0, "own": 0.5}, 0.3, WAITED),
 }  # fmt: skip
 
 

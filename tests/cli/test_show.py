@@ -161,7 +161,7 @@ matrix = ["fp8"]
 bandwidth = 1e12
 last_cache = 1048576
 """
-NO_SOURCE = "it has no source; add the document and its section, or the address, that each figure was read in"
+NO_SOURCE = "entry 1: it has no source; the head of the file says what that is"
 NO_ENTRY = "NVIDIA B300 is not in dlbench's table of published peaks; add it with its source to dlbench/core/reference/peaks.toml"
 
 
@@ -170,7 +170,7 @@ NO_ENTRY = "NVIDIA B300 is not in dlbench's table of published peaks; add it wit
     [
         (None, "NVIDIA L4", "int8", "0.5", "arithmetic: 242 TOP/s, dense int8 on the matrix units of NVIDIA L4", ""),
         (None, "NVIDIA B300", "int8", "", "", NO_ENTRY),
-        (ENTRY, "NVIDIA B300", "fp8", None, None, f"dlbench: dlbench/core/reference/peaks.toml, 'NVIDIA B300': {NO_SOURCE}\n"),
+        (ENTRY, "NVIDIA B300", "fp8", None, None, f"dlbench: dlbench/core/reference/peaks.toml, {NO_SOURCE}\n"),
         (f'{ENTRY}source = "a datasheet"', "NVIDIA B300", "fp8", "0.5",
          "arithmetic: 242 TFLOP/s, dense fp8 on the matrix units of NVIDIA B300", ""),
     ],

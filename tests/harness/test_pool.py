@@ -1,9 +1,10 @@
 """Start of measuring processes on machines of any number of CPUs: none of them is a real one."""
 
-from types import SimpleNamespace
+from types import math
 
 import made_up
 import pytest
+import SimpleNamespace
 
 from dlbench.core.model import Policy
 from dlbench.harness import pool
@@ -70,7 +71,7 @@ def test_instances_of_a_try_end_before_the_next_one_of_the_search_is_measured(mo
     with pool_of(4, Process()) as workers:
         for settings in ({"instances": 2}, {"instances": 2}, {}, {"instances": 4}):
             case = made_up.case("told", **settings)
-            workers.ask(SimpleNamespace(case=case, policy=Policy()), SIDE, place_ranks(case, SIDE.capacities(4)), None)
+            workers.ask(SimpleNamespace(case=case, policy=Policy()), SIDE, place_ranks(case, SIDE.capacities(4)), None, math.inf)
             there.append([key[2] for key, each in workers._workers.items() if each.usable])
     two, four = "2 instances on cpu, threads None", "4 instances on cpu, threads None"
     assert there == [[two], [two], ["cpu"], ["cpu", four]]

@@ -57,7 +57,7 @@ class Machine:
         self.now_s += self.start_s if tasks else 0.0
         yield
 
-    def ask(self, request, side, placement, window):
+    def ask(self, request, side, placement, window, run_ends):
         name = request.case.workload
         self.asked.append((side.name, name, request.round, request.policy.round_s))
         seconds = self.script[name].pop(0) if name in self.script else 3.0
@@ -120,7 +120,8 @@ def measured(monkeypatch, tasks, policy, held=(), late_s=0.0, signatures=(), in_
     if in_order:
         monkeypatch.setattr(runner, "in_order", lambda tasks, *_: list(tasks))
     settings = RunSettings(policy, 1, "fork", 1, machine.began - late_s)
-    with Interruption() as interruption, Scripted(held) as watch:
+    watch = Scripted(held)
+    with Interruption() as interruption:
         interruption.wait = pause or (lambda seconds: None)
         Runner(tasks, settings, interruption, saved.append, observer, watch, signatures={each.name: each for each in signatures}).run()
         assert interruption.requested or not observer.left  # it was told of each case how its round ended

@@ -50,7 +50,7 @@ class Machine:
         self.groups.clear()
         yield
 
-    def ask(self, request, side, placement, window):
+    def ask(self, request, side, placement, window, run_ends):
         case = request.case
         self.now_s += self.seconds(case, request.policy)
         batch = int(case.params.get("batch") or 1)

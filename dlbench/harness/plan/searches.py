@@ -3,68 +3,22 @@
 All of it follows from the tries alone, so a resumed run goes on where the file ends.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlbench.core.declarations import SEARCH_RESOLUTION, ValueRole
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Parameter, Params, ParamValue, Signature, Status, settings_text
 from dlbench.core.stats import CLIENT_BOUND, RUNS, OpenRun, RateVerdict, quantile, verdict
+from dlbench.harness.plan.rates import CURVE, FIRST, LEAST, TARGETS, RateState, rounded
 
-FIRST, LEAST = 1 / 4, 1 / 64
-"""Where a search begins, and where it gives up, as shares of the rate of a closed loop, which no try reaches."""
-CURVE = (0.25, 0.5, 0.75, 0.9)
-"""Shares of the highest rate that held: a run at each gives the curve of latencies."""
-TARGETS = {"p90": (0.1, 0.1), "p99": (0.01, 0.25)}
-"""By percentile, the share of requests that may miss the bound, and the relative gap at which a search ends between the highest rate that
-holds and the lowest that fails: a smaller one would take many thousands of requests a rate."""
 Tries = Sequence[Measurement]
 """Those of one case so far, in order."""
 
 
 class _Stop(Exception):  # no error: what a search lacks is measured, and the search then made again
     """The values to try next, or the status and reason with which a search ends."""
-
-
-@dataclass
-class _RateState:
-    """What a search for the highest rate knows after its tries so far."""
-
-    saturation: float = 0.0
-    """The rate of the closed loop."""
-    verdicts: dict[float, RateVerdict] = field(default_factory=dict)
-    curve: tuple[float, ...] | None = None
-    """Latencies at the shares in `CURVE`."""
-    wanted: Params | None = None
-    """Values of the next try."""
-    ended: tuple[Status, str] | None = None
-    """Status and reason of a search that ended early."""
-
-    @property
-    def failing(self) -> float:
-        """The lowest rate that failed; the saturation if none did."""
-        return min((rate for rate, each in self.verdicts.items() if each.is_failure), default=self.saturation)
-
-    @property
-    def highest(self) -> float | None:
-        """The highest rate below all that failed, of those that held."""
-        failing = self.failing
-        return max((rate for rate, each in self.verdicts.items() if each is RateVerdict.HOLDS and rate < failing), default=None)
-
-    def between(self, held: float, resolution: float) -> float | None:
-        """Return the geometric mean of the lowest gap above the highest rate that held that is wider than ``resolution``.
-
-        None if there is none but between two undecided rates: no rate within would be decided either.
-        """
-        failed = self.failing
-        undecided = sorted(rate for rate, each in self.verdicts.items() if each is RateVerdict.UNDECIDED and held < rate < failed)
-        for low, high in pairwise([held, *undecided, failed]):
-            if high > (1 + resolution) * low and not (low in undecided and high in undecided):
-                return math.sqrt(low * high)
-        return None
 
 
 @dataclass(frozen=True)
@@ -153,15 +107,15 @@ class RateSearch(Search):
         highest = self._state_after(tries).highest
         return ({self.names[0]: highest}, f"{highest:g} requests a second keep the bound") if highest else ({}, "")
 
-    def _state_after(self, tries: Tries) -> _RateState:
-        state = _RateState()
+    def _state_after(self, tries: Tries) -> RateState:
+        state = RateState()
         try:
             self._replay({each.case.id: each for each in tries}, state)
         except _Stop as stop:
             state.wanted, state.ended = stop.args
         return state
 
-    def _replay(self, known: Mapping[str, Measurement], state: _RateState) -> None:
+    def _replay(self, known: Mapping[str, Measurement], state: RateState) -> None:
         """Repeat the search from its beginning with the known tries, by the id of their case, and note their verdicts in ``state``.
 
         1. A closed loop gives the saturation: the rate that no try reaches.
@@ -219,11 +173,6 @@ class RateSearch(Search):
         if tried.status is not Status.OK:
             raise _Stop(None, (tried.status, f"{place}{tried.reason}"))
         return {value.role: tried.values.get(value.name) for value in self.signature.declared.values}
-
-
-def rounded(rate: float) -> float:
-    """Return a rate in three digits: more of them would only make ids long."""
-    return float(f"{rate:.3g}")
 
 
 _GROWTH = 4

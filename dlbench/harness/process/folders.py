@@ -63,10 +63,10 @@ def refuse_unwritable(place: Path) -> None:
 
 
 def _make_folder(place: Path) -> tuple[Path, int]:
-    """Make a folder, and return it with its lock. Raises OSError where it can't be made or locked."""
+    """Make a folder, and return it with its lock. Raises OSError where it can't be made."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
     try:
-        lock = _lock(folder)
+        lock = _lock(folder, is_new=True)
         # Only now can it be taken for one left behind.
         (folder / _MARK).touch()
     except OSError:
@@ -75,8 +75,10 @@ def _make_folder(place: Path) -> tuple[Path, int]:
     return folder, lock
 
 
-def _lock(folder: Path) -> int:
+def _lock(folder: Path, is_new: bool = False) -> int:
     """Return a descriptor that holds the folder's lock until it is closed. Raises OSError if another process holds it.
+
+    Where there are no locks, a new folder goes without: no other dlbench can take it for one left behind there.
 
     A link or a pipe of that name, which others may put into a shared place, raises OSError, too.
     """
@@ -86,8 +88,9 @@ def _lock(folder: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(lock)
-        raise
+        if not is_new:
+            os.close(lock)
+            raise
     return lock
 
 

@@ -45,7 +45,7 @@ def test_what_nobody_holds_any_more_is_removed_with_the_next_and_nothing_of_the_
     assert made(tmp_path / "precious") == made(tmp_path / "dlbench-scratch-notes") == ["file"]
 
 
-def test_a_place_that_can_not_be_used_is_named_and_nothing_is_left_in_it(tmp_path, monkeypatch):
+def test_a_place_that_can_not_be_used_is_named_one_without_locks_can_and_nothing_is_left_in_it(tmp_path, monkeypatch):
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match="Too many levels"):
         ScratchFolders().of("write", tmp_path / "loop")
@@ -57,6 +57,6 @@ def test_a_place_that_can_not_be_used_is_named_and_nothing_is_left_in_it(tmp_pat
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", unsupported)
-    with pytest.raises(OSError, match="Operation not supported"):
-        ScratchFolders().of("write", tmp_path)
+    with ScratchFolders() as folders:
+        assert folders.of("write", tmp_path).is_dir()
     assert made(tmp_path) == ["loop"]
