@@ -1,10 +1,10 @@
 """Start of measuring processes on machines of any number of CPUs: none of them is a real one."""
 
-from types import math
+import math
+from types import SimpleNamespace
 
 import made_up
 import pytest
-import SimpleNamespace
 
 from dlbench.core.model import Policy
 from dlbench.harness import pool
