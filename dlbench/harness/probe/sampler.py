@@ -27,6 +27,8 @@ AT_POWER_LIMIT, SLOWED_DOWN = 1.0, 2.0
 """Points of the series of throttling; 0: nothing held the clock down."""
 IDLE_S = 10.0
 """Time for which an idle device is metered."""
+MOST_WATTS = 2000.0
+"""No package or card takes more, so a counter that would have gained more, by wrapping around, has jumped back instead."""
 _ZONES = "sys/class/powercap/intel-rapl:*"
 """AMD's processors have the same names (docs.kernel.org: power/powercap)."""
 _COUNTED = ("package", "dram")
@@ -51,6 +53,7 @@ class CounterMeter:
     def __post_init__(self) -> None:
         self._gained_j = 0.0
         self._last: Mapping[str, float] | None = None
+        self._last_s = time.monotonic()
 
     def read(self) -> None:
         """Take a reading. A counter wraps around after a minute or more, and has to be read more often than that."""
@@ -61,14 +64,15 @@ class CounterMeter:
         except Unavailable as unavailable:
             self.refused = unavailable.reason
             return
+        at_s = time.monotonic()
         for name, before in (self._last or counts).items():
             gained_j = counts[name] - before
             if gained_j < 0:
                 gained_j += self.wraps_at.get(name, 0.0)
-            if gained_j < 0:
-                self.refused = Unknown.METER_JUMPED.reason()
+                if not 0 <= gained_j <= MOST_WATTS * max(at_s - self._last_s, 1.0):
+                    self.refused = Unknown.METER_JUMPED.reason()
             self._gained_j += gained_j
-        self._last = counts
+        self._last, self._last_s = counts, at_s
 
     def missing(self) -> Reason | None:
         """Return why there is no energy: it can't be read, or its counters jumped back or stood still; None if there is."""

@@ -134,6 +134,12 @@ def test_a_counter_that_stands_still_or_may_not_be_read_is_null_with_its_reason(
     assert reason(on_processor(tmp_path, clock, [{}, {}], seconds=30), "energy") == allow
 
 
+def test_a_counter_that_jumps_back_sooner_than_it_could_wrap_around_is_null(tmp_path, clock):
+    found = on_processor(tmp_path, clock, [zones(package_0=joules) for joules in (9000.0, 9400.0, 200.0)], seconds=15)
+    assert found.energy.joules is None
+    assert reason(found, "energy") == "its counter of energy jumped back, and not by wrapping around"
+
+
 def test_a_counter_without_a_range_that_jumps_back_is_null():
     counts = iter((9000.0, 9400.0, 200.0, 300.0))
     meter = CounterMeter("made-up", lambda: {"card": next(counts)})
