@@ -95,7 +95,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
-    suites = with_user_names(with_settings(suites, options.overrides, signatures), signatures)
+    suites = with_user_names(with_settings(suites, options.overrides, signatures), signatures, options.plugins)
     here = devices.describe(hello)
     cpu = next(each for each in here if isinstance(each, devices.Processor))
     suites = with_core_counts(suites, cpu.usable_threads(), cpu.usable_cpus())

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dlbench import Dtype, Observed
 from dlbench.kit.precision import autocast, storage
-from dlbench.kit.user_networks import Inputs, Loss, forward_of, main_output
+from dlbench.kit.user_networks import Inputs, Loss, forward_of, main_output, refuse_inputs_that_fail
 from dlbench.models.operations import FASTER_CONVOLUTION, count_step, tensors_of
 
 Counts = dict[str, Any]
@@ -47,6 +47,8 @@ def forward_counts(network: nn.Module, inputs: Inputs, dtype: Dtype) -> Counts:
 def _count(step: Callable[..., None], network: nn.Module, batch: tuple[Any, ...], update_bytes: int | None) -> Counts:
     """Count a step, and add the bytes of its update: 0 without one, None where they are unknown."""
     counted = count_step(step, network, *batch)
+    if counted.bytes is None:
+        refuse_inputs_that_fail(network, batch[0])  # counting on shapes fails for wrong inputs as for a network that needs numbers
     flops, moved, unknown = counted.flops, counted.bytes, dict(counted.unknown)
     least_moved = None
     if update_bytes is not None:

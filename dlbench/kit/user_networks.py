@@ -93,6 +93,16 @@ def forward_of(module: Callable[..., Any], inputs: Inputs) -> Callable[[Inputs],
     return module
 
 
+@torch.no_grad()
+def refuse_inputs_that_fail(module: nn.Module, inputs: Inputs) -> None:
+    """Run a network forward once. Raises ValueError where that fails."""
+    try:
+        forward_of(module, inputs)(inputs)
+    except Exception as error:
+        shapes = ", ".join(str(tuple(each.shape)) for each in tensors_of(inputs))
+        raise ValueError(f"the network does not take its input, {shapes}: {error}") from error
+
+
 def main_output(output: Any) -> Any:
     """Return the logits in a network's output: those named so, or else its first floating-point tensor, or else the output itself."""
     if isinstance(output, Tensor):
@@ -105,24 +115,31 @@ def main_output(output: Any) -> Any:
 def loss_of(network: Network, module: Callable[..., Any], inputs: Inputs) -> Loss:
     """Return the loss that a step on such inputs minimises: the network's own function, cross-entropy, or the loss in its output.
 
-    The loss raises ValueError where there is none of these.
+    The loss raises ValueError where there is none of these, or where it is no scalar.
     """
     forward, own_loss = forward_of(module, inputs), network.loss
     if own_loss and network.takes_targets:
-        return lambda inputs, targets: own_loss(forward(inputs), targets)
+        return lambda inputs, targets: _require_scalar(own_loss(forward(inputs), targets))
     if own_loss:
-        return lambda inputs, targets: own_loss(forward(inputs))
+        return lambda inputs, targets: _require_scalar(own_loss(forward(inputs)))
     if network.classes:
         return lambda inputs, targets: F.cross_entropy(main_output(forward(inputs)), targets)
 
     def loss_in_output(inputs: Inputs, targets: Any) -> Tensor:
         output = forward(inputs)
-        loss: Tensor | None = output.get("loss") if isinstance(output, Mapping) else None
+        loss = output.get("loss") if isinstance(output, Mapping) else None
         if loss is None:
             raise ValueError(f"network '{network.name}' has neither classes nor a loss to be trained by; give @dlbench.network one")
-        return loss
+        return _require_scalar(loss)
 
     return loss_in_output
+
+
+def _require_scalar(loss: Any) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.dim():
+        found = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        raise ValueError(f"a network's loss has to be one number, a tensor without dimensions, not {found}")
+    return loss
 
 
 def optimizer_of(network: Network, module: nn.Module, rate: float | None) -> torch.optim.Optimizer:

@@ -51,7 +51,7 @@ def test_really_on_this_machine(tmp_path):
     assert re.search(rf"(^|\n){'un' if unfit else ''}fit to measure on now.*; exit {done.code}\n$", done.err)
     checks = {device: {row["doctor.check"] for row in rows if row["doctor.device"] == device} for device in ("cpu", "pretend:0")}
     assert checks == {
-        "cpu": {"memory", "governor", "boost", "quota", "hypervisor", "load", "stolen time", "throttling", "same code"},
+        "cpu": {"memory", "governor", "quota", "hypervisor", "load", "stolen time", "throttling", "same code"},
         "pretend:0": {"driver", "throttling", "same code"},
     }
     products = ("matmul[n=512,dtype=fp32]", "matmul[n=1,m=4096,k=4096,dtype=fp32]")

@@ -63,17 +63,17 @@ def _with_benches(suites: Suites, changed: Callable[[Bench], Bench]) -> tuple[Su
     return tuple(replace(suite, benches=tuple(map(changed, suite.benches))) for suite in suites)
 
 
-def with_user_names(suites: Suites, signatures: Signatures) -> tuple[Suite, ...]:
+def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str] = ()) -> tuple[Suite, ...]:
     """Return the suites with the value ``own`` of an axis replaced by all values that the user defines for that parameter.
 
     If the user defines none, the value is left out. An axis without values goes, or its whole bench if the parameter has no default.
     If a workload has benches with ``own`` and others, only one kind stays: the former if the user defines all that they name.
-    Raises SuiteError if none of a suite's benches with ``own`` is left.
+    Raises SuiteError if none of a suite's benches with ``own`` is left; it says what the user's ``files`` lack.
     """
-    return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures))) for suite in suites)
+    return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures, files))) for suite in suites)
 
 
-def _with_user_names(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
+def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
     """Yield the benches of a suite that stay, as `with_user_names` says, with the user's names in them."""
     benches = []
     for where, bench, signature in _benches([suite], signatures):
@@ -100,8 +100,11 @@ def _with_user_names(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
         any_left |= has_own or any(parameter.user for parameter in parameters.values())
         yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
     if first_lack and not any_left:
-        right = "put @dlbench.network(inputs=…, classes=…) above the function that returns it, and name its file: dlbench run mine.py"
-        raise SuiteError(f"{first_lack}; {right} (docs/my-network.md shows one)")
+        right = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
+        none_there = f"{', '.join(files)}: no network is registered there; {right}"
+        raise SuiteError(
+            none_there if files else f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)"
+        )
 
 
 def _expanded(values: Iterable[ParamValue], meant: _Meant) -> tuple[ParamValue, ...]:
