@@ -23,8 +23,9 @@ BAD = Finding("same code", "cpu", Fitness.UNFIT, "it differs", "quieten the mach
 
 
 def test_the_worst_finding_decides(capsys):
-    assert noise.write_findings([FINE, NOTED], "table") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "fit to measure on now; exit 0"
+    for fit in ([FINE], [FINE, NOTED]):
+        assert noise.write_findings(fit, "table") == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "fit to measure on now; exit 0"
     assert noise.write_findings([FINE, BAD, NOTED], "table") == 4
     assert capsys.readouterr().out.splitlines()[-1] == "unfit to measure on now: 1 of 3 checks failed; exit 4"
 
@@ -59,6 +60,12 @@ def test_really_on_this_machine(tmp_path):
     assert {row["doctor.case"] for row in rows} == {None, "spin[]@cpu", *cases}
     assert all(row["doctor.advice"] for row in rows if row["doctor.fitness"] in ("unfit", "note"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_that_is_not_there(tmp_path):
+    done = shared_hosts.dlbench("doctor", "--device", "xpu:3", cwd=tmp_path)
+    assert (done.code, done.out) == (69, "")
+    assert "there is no device 'xpu:3' here" in done.err
 
 
 @pytest.mark.usefixtures("hasty_doctor")
