@@ -101,10 +101,9 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
         yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
     if first_lack and not any_left:
         right = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
-        none_there = f"{', '.join(files)}: no network is registered there; {right}"
-        raise SuiteError(
-            none_there if files else f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)"
-        )
+        if files:
+            raise SuiteError(f"{', '.join(files)}: no network is registered there; {right}")
+        raise SuiteError(f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
 
 
 def _expanded(values: Iterable[ParamValue], meant: _Meant) -> tuple[ParamValue, ...]:

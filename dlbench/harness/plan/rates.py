@@ -1,4 +1,4 @@
-"""What a search for the highest rate knows after its tries so far, and the rates that it tries next."""
+"""State of a search for the highest rate after its tries so far, and the shares and bounds by which it goes on."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ holds and the lowest that fails: a smaller one would take many thousands of requ
 
 @dataclass
 class RateState:
-    """What a search for the highest rate knows after its tries so far."""
+    """Knowledge of a search for the highest rate after its tries so far."""
 
     saturation: float = 0.0
     """The rate of the closed loop."""

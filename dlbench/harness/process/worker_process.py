@@ -210,8 +210,8 @@ class MeasuringProcess:
 def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
     """Combine the replies of all ranks, by number in the order of their arrival, into one.
 
-    Return that of rank 0, with the highest memory and the sum of the bytes copied. If any is not ok, return the first of these, whose
-    reason names the rank unless all ranks give the same one.
+    Return that of rank 0, with the highest memory. If any is not ok, return the first of these, whose reason names the rank unless all
+    ranks give the same one.
     """
     if size == 1:
         return replies[0]
@@ -222,14 +222,9 @@ def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
         named = reply if alike else reply.with_reason(f"rank {number}: {reply.reason}")
         return replace(named, fault=any(each.fault for each in bad.values()))
     measurements = [measurement for _, reply in sorted(replies.items()) if (measurement := reply.measurement)]
-    whole = measurements[0]
     peaks = zip(*(astuple(each.memory) for each in measurements), strict=True)
     memory = Memory(*(None if None in each else max(each) for each in peaks))
-    transfer = whole.transfer
-    if transfer:  # all ranks have one or none has, and all read the same times
-        copied = ("h2d_bytes", "d2h_bytes")
-        transfer = replace(transfer, **{name: sum(getattr(each.transfer, name) for each in measurements) for name in copied})
-    return replace(replies[0], measurement=replace(whole, memory=memory, transfer=transfer))
+    return replace(replies[0], measurement=replace(measurements[0], memory=memory))
 
 
 class WorkerProcess(MeasuringProcess):

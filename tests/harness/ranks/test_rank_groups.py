@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.core.measurement import Measurement, Memory, Transfer
+from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Case, Status
 from dlbench.harness.process.wire import Reply
 from dlbench.harness.process.worker_process import combine_replies
@@ -92,7 +92,6 @@ def bad(status, reason, fault=False):
         # All went well: the first, with the highest memory, and what all copy at once.
         ({2: ok(7, 90, values={"a": 2.0}), 0: ok(5, 100, values={"a": 1.0}), 1: ok(6, 300)}, 3, ok(7, 300, values={"a": 1.0})),
         ({0: ok(None, 1), 1: ok(None, 2)}, 2, ok(None, 2)),
-        ({0: ok(transfer=Transfer(9, 0.5, 4, 0.25)), 1: ok(transfer=Transfer(0, 0.5, 4, 0.25))}, 2, ok(transfer=Transfer(9, 0.5, 8, 0.25))),
         # The first that went wrong is named.
         ({0: ok(), 1: bad("oom", "no room", fault=True)}, 2, bad("oom", "rank 1: no room", fault=True)),
         ({3: bad("failed", "first"), 0: bad("crashed", "second")}, 4, bad("failed", "rank 3: first")),

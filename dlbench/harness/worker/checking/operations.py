@@ -1,7 +1,6 @@
 """Operations that a call hands to its device, one launch at least each; and whether a plugin computes when it is imported."""
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,15 +55,14 @@ _THREADS = Path("/proc/self/task")
 
 
 def try_plugins(plugins: Iterable[str]) -> list[dict[str, Any]]:
-    """Import plugins as `registry.load_plugin` does, and return what that took for each that defines networks or data.
+    """Import plugins as `registry.load_plugin` does, and return what is known of each that defines networks or data.
 
-    ``seconds`` are those of the import, and ``not_once`` says why no process that forks may import it; None if one may.
+    ``not_once`` says why no process that forks may import it; None if one may.
     """
     trials = []
     for plugin in plugins:
-        known, threads, began = user.sources(), _threads(), time.monotonic()
+        known, threads = user.sources(), _threads()
         operations = operations_of(partial(registry.load_plugin, plugin))
-        seconds = time.monotonic() - began
         why = None
         if operations:
             why = f"it computes when imported ({operations[0]})"
@@ -73,7 +71,7 @@ def try_plugins(plugins: Iterable[str]) -> list[dict[str, Any]]:
         elif torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
             why = "it uses a device when imported"
         if user.sources() != known:
-            trials.append({"plugin": plugin, "seconds": seconds, "not_once": why})
+            trials.append({"plugin": plugin, "not_once": why})
     return trials
 
 
