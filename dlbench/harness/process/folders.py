@@ -4,7 +4,9 @@ A running dlbench holds a lock on its folders for cases; the next dlbench remove
 and its worktrees are never touched.
 """
 
+import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +19,7 @@ from dlbench.core.errors import UsageError
 
 _PREFIX = "dlbench-scratch-"
 _MARK = "made-by-dlbench"
-"""A file in each of them. A folder without it is the user's."""
+"""A file in each of them that names the machine which made it, by a hash. A folder without it is the user's."""
 
 
 class ScratchFolders:
@@ -43,11 +45,7 @@ class ScratchFolders:
         place = Path(os.path.realpath(place or tempfile.gettempdir()))
         try:
             if place not in self._made:
-                for mark in place.glob(f"{_PREFIX}*/{_MARK}"):  # of a dlbench that is gone, where nobody holds the lock
-                    with suppress(OSError):
-                        lock = _lock(mark.parent)
-                        shutil.rmtree(mark.parent, ignore_errors=True)
-                        os.close(lock)
+                _remove_left_behind(place)
                 self._made[place] = _make_folder(place)
             folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"
             folder.mkdir(exist_ok=True)
@@ -62,13 +60,28 @@ def refuse_unwritable(place: Path) -> None:
         folders.of("", place)
 
 
+def _remove_left_behind(place: Path) -> None:
+    """Remove the folders there of a dlbench on this machine that is gone. The locks of another machine may not be seen here."""
+    for mark in place.glob(f"{_PREFIX}*/{_MARK}"):
+        with suppress(OSError):
+            if mark.read_text() == _host():
+                lock = _lock(mark.parent)
+                shutil.rmtree(mark.parent, ignore_errors=True)
+                os.close(lock)
+
+
+def _host() -> str:
+    """Return a hash of this machine's name."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()
+
+
 def _make_folder(place: Path) -> tuple[Path, int]:
     """Make a folder, and return it with its lock. Raises OSError where it can't be made."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
     try:
         lock = _lock(folder, is_new=True)
         # Only now can it be taken for one left behind.
-        (folder / _MARK).touch()
+        (folder / _MARK).write_text(_host())
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -32,6 +32,8 @@ def test_what_nobody_holds_any_more_is_removed_with_the_next_and_nothing_of_the_
     (tmp_path / "dlbench-scratch-link").symlink_to(tmp_path / "precious")
     (tmp_path / "dlbench-scratch-file").touch()
     os.mkfifo(tmp_path / "dlbench-scratch-pipe")
+    (tmp_path / "dlbench-scratch-elsewhere").mkdir()
+    (tmp_path / "dlbench-scratch-elsewhere" / "made-by-dlbench").write_text("another machine")
     before = made(tmp_path)
     if not (pid := os.fork()):
         (ScratchFolders().of("them", tmp_path) / "file").write_text("data")
