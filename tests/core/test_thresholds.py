@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.core.thresholds import Thresholds, check
+from dlbench.core.thresholds import ACROSS_RUNS, WITHIN_A_RUN, Thresholds, check
 
 
 def test_what_is_set_for_a_workload_goes_before_what_is_set_for_all():
@@ -16,6 +16,8 @@ def test_what_is_set_for_a_workload_goes_before_what_is_set_for_all():
     assert default.for_workload("matmul", settings) == Thresholds(time=1.5, memory=0.1)
     assert default.for_workload("conv2d", settings) == Thresholds(time=pytest.approx(0.25), memory=0.1)
     assert default.for_workload("noop", {}) is default
+    defaults = [(each.time, each.memory, each.energy) for each in (ACROSS_RUNS, WITHIN_A_RUN)]
+    assert defaults == [(0.1, 0.05, 0.05), (0.03, 0.05, 0.05)]
     # A workload may be called as a metric is.
     assert Thresholds().for_workload("memory", {"memory": {"time": 0.5}}) == Thresholds(time=0.5)
 
