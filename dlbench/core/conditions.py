@@ -187,9 +187,12 @@ def summarise_conditions(
 ) -> Circumstances:
     """Return how far a case was throttled or disturbed.
 
-    ``rounds`` has the number and the throttling of each of its rounds, and ``states`` the machine around any rounds of its run.
-    ``threads`` is the number of its threads, None where that is unknown. Other processes do not count in ``undisturbed_rounds``, which
-    have enough undisturbed blocks.
+    Args:
+        rounds: the number of each round of the case, and what its own process noticed in it.
+        states: the state of the machine around the rounds of the run.
+        device: the device of the case.
+        threads: the number of its threads; None where that is unknown, and then the CPU time of others does not count.
+        undisturbed_rounds: rounds with enough undisturbed blocks, in which the CPU time of other processes does not count.
     """
     numbers = {number for number, _ in rounds}
     around = [each for each in states if each.round in numbers]
@@ -197,35 +200,35 @@ def summarise_conditions(
     if not throttlings and not around:
         return Circumstances()
 
-    counted, busy = around if threads else [], BUSY * (threads or 0)
-    others = {each.round: each.other_cpus for each in counted if each.round not in undisturbed_rounds}
-    stolen = {each.round: each.stolen_cpus for each in counted}
+    cpu_states = around if threads else []
+    least_cpus = BUSY * (threads or 0)
+    other_cpus = {each.round: each.other_cpus for each in cpu_states if each.round not in undisturbed_rounds}
+    stolen_cpus = {each.round: each.stolen_cpus for each in cpu_states}
     processes = {each.round: each.other_processes(device) for each in around}
     plural = "" if max(known(processes.values()), default=0) == 1 else "es"
-    found = [
-        _rounds_above(busy, others, "other processes took up to {:.2g} CPUs' time"),
-        _rounds_above(busy, stolen, "the hypervisor took up to {:.2g} CPUs' time"),
-        _rounds_above(0.0, processes, f"{{}} other process{plural} on {device}"),
-    ]
-    by_others, by_guests, on_device = (above or set() for above, _ in found)
+    by_others, others_reason = _rounds_above(least_cpus, other_cpus, "other processes took up to {:.2g} CPUs' time")
+    by_guests, guests_reason = _rounds_above(least_cpus, stolen_cpus, "the hypervisor took up to {:.2g} CPUs' time")
+    on_device, device_reason = _rounds_above(0.0, processes, f"{{}} other process{plural} on {device}")
 
-    def matters(number: int, own: Throttling | None) -> bool:
+    def is_disturbed(number: int, own: Throttling | None) -> bool:
         """Whether a round was throttled or disturbed.
 
         The case's own process decides. The CPU time of others in the whole round counts only if that process could not tell how long it
         waited; another process on the accelerator always counts.
         """
-        if (own and own.held_back) or number in on_device:
+        if (own and own.held_back) or number in (on_device or ()):
             return True
-        return number in by_others | by_guests and (own is None or own.waiting is None)
+        taken = number in (by_others or ()) or number in (by_guests or ())
+        return taken and (own is None or own.waiting is None)
 
+    reasons = [*_own_reasons(throttlings, len(rounds)), others_reason, guests_reason, device_reason]
     return Circumstances(
         throttled=_any(each.throttled for each in throttlings),
         power_capped=_any(each.power_capped for each in throttlings),
-        disturbed=_any([*(each.disturbed for each in throttlings), *(above for above, _ in found)]),
-        reason="; ".join(filter(None, [*_own_reasons(throttlings, len(rounds)), *(sentence for _, sentence in found)])) or None,
+        disturbed=_any([*(each.disturbed for each in throttlings), by_others, by_guests, on_device]),
+        reason="; ".join(filter(None, reasons)) or None,
         lost_share=max(known(each.lost for each in throttlings), default=None),
-        rounds=sum(matters(number, each) for number, each in rounds),
+        rounds=sum(is_disturbed(number, own) for number, own in rounds),
     )
 
 

@@ -158,20 +158,23 @@ class Attempt:
 
 
 def best_try(tries: Sequence[Try]) -> Try:
-    """Return the try that counts, never by its times: the one that lost least, of those that were not throttled if there are any.
+    """Return the try that counts, which its times never decide: the one that lost the least time to other programs.
 
-    The worse side of a try decides, and of equal tries the last one counts. So it does where a side does not know how long its threads
-    waited.
+    Throttled tries count only if all were throttled. The side of a try that lost more decides, and of equal tries the last one counts. So
+    does the last one where a side does not know how long its threads waited.
     """
-    calm = [tried for tried in tries if not any(each.conditions and each.conditions.throttled for each in tried)] or tries
-    conditions = [each.conditions for tried in calm for each in tried]
-    if any(each is None or each.waiting is None or each.lost is None for each in conditions):
-        return calm[-1]
+    not_throttled = [attempt for attempt in tries if not any(each.conditions and each.conditions.throttled for each in attempt)]
+    candidates = not_throttled or tries
+    if any(_lost_share(side) is None for attempt in candidates for side in attempt):
+        return candidates[-1]
+    last_first = reversed(candidates)
+    return min(last_first, key=lambda attempt: max(known(map(_lost_share, attempt)), default=0.0))
 
-    def lost_share(tried: Try) -> float:
-        return max((each.conditions.lost or 0.0 for each in tried if each.conditions), default=0.0)
 
-    return min(reversed(calm), key=lost_share)
+def _lost_share(measurement: Measurement) -> float | None:
+    """Return the share of its time that a measurement lost to other programs; None where it does not know how long its threads waited."""
+    conditions = measurement.conditions
+    return None if conditions is None or conditions.waiting is None else conditions.lost
 
 
 class Retries:

@@ -271,16 +271,19 @@ def place_names(environments: Environments) -> dict[str, str]:
     A place is a machine with its software; files whose facts do not contradict each other are of one place. A file that fits two places
     belongs to neither, and the sides of an A/B stay apart.
     """
-    known = {run: facts(each) for run, each in environments.items() if "side" not in each}
+    facts_by_run = {run: facts(each) for run, each in environments.items() if "side" not in each}
+    recorded = [run for run, known in facts_by_run.items() if known]
+    most_facts_first = sorted(recorded, key=lambda run: knowledge(environments[run]), reverse=True)
     places: list[list[str]] = []
-    for run in sorted(filter(known.get, known), key=lambda run: knowledge(environments[run]), reverse=True):
-        fitting = [place for place in places if not any(contradict(known[run], known[other]) for other in place)]
+    for run in most_facts_first:
+        fitting = [place for place in places if not any(contradict(facts_by_run[run], facts_by_run[other]) for other in place)]
         if len(fitting) == 1:
             fitting[0].append(run)
         else:
             places.append([run])
     names = _names({place[0]: _texts(environments[place[0]]) for place in places})
-    return {run: run for run in environments} | {run: names[place[0]] for place in places for run in place}
+    named = {run: names[place[0]] for place in places for run in place}
+    return {run: named.get(run, run) for run in environments}
 
 
 def keyed(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -310,15 +313,23 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
 def _names(texts_of: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return a name for each place from the facts that distinguish them, for a single place from its most distinctive one.
 
-    A place whose facts do not distinguish it also has its key as part of the name.
+    ``texts_of``: the facts of each place in words, by their path. A place whose facts do not distinguish it has its key in its name, too.
     """
     values = {path: {texts[path] for texts in texts_of.values() if path in texts} for path in _TELLING}
-    chosen = [path for path in _TELLING if values[path]][:1] if len(texts_of) == 1 else []
+    chosen: list[str] = []
     distinguished = 1
     for path in _TELLING:
-        kinds = {tuple(texts.get(each) for each in (*chosen, path)) for texts in texts_of.values()}
-        if len(values[path]) > 1 and len(kinds) > distinguished:
-            chosen, distinguished = [*chosen, path], len(kinds)
+        combinations = {tuple(texts.get(each) for each in (*chosen, path)) for texts in texts_of.values()}
+        if len(values[path]) > 1 and len(combinations) > distinguished:
+            chosen.append(path)
+            distinguished = len(combinations)
+    if len(texts_of) == 1:
+        chosen = [path for path in _TELLING if values[path]][:1]
     names = {place: ", ".join(texts[path] for path in chosen if path in texts) for place, texts in texts_of.items()}
-    taken = Counter(names.values())
-    return {place: name if name and taken[name] == 1 else ", ".join(filter(None, (name, place))) for place, name in names.items()}
+    places_named = Counter(names.values())
+    for place, name in names.items():
+        if not name:
+            names[place] = place
+        elif places_named[name] > 1:
+            names[place] = f"{name}, {place}"
+    return names

@@ -123,9 +123,15 @@ def order_rows(rows: Sequence[Row]) -> list[Row]:
 
 def _rank(row: Row) -> int:
     """Return the place of a row's group in the table, from 0 on."""
-    declared, tags = row.declared, row.declared.tags
-    moves = "copy" in tags or "supply" in tags or declared.parameter("collective_op") is not None
-    return [declared.is_step, "model" in row.params, "compute" in tags, moves, True].index(True)
+    tags = row.declared.tags
+    if row.declared.is_step:
+        return 0
+    if "model" in row.params:
+        return 1
+    if "compute" in tags:
+        return 2
+    moves_data = "copy" in tags or "supply" in tags or row.declared.parameter("collective_op") is not None
+    return 3 if moves_data else 4
 
 
 def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, explained: bool = False) -> list[ScreenColumn]:
@@ -133,13 +139,26 @@ def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, explained
 
     ``shared``: marks that all rows have, which the notes leave out. ``explained``: columns have a note on the meaning of their heading.
     """
+    legends = sentences.legends(rows) if explained else {}
+    columns = []
+    for heading, texts in _texts_by_heading(rows, shared).items():
+        if heading == "case" or any(texts):
+            is_number = heading not in _TEXT_HEADINGS
+            priority = -1 if heading == "time" else int(is_number)  # a narrow screen leaves out numbers first, and the time last
+            legend = f"{heading}: {legends[heading]}" if heading in legends else ""
+            columns.append(ScreenColumn(heading, texts, is_number, priority, legend))
+    return columns
+
+
+def _texts_by_heading(rows: Sequence[Row], shared: Collection[str]) -> dict[str, list[str]]:
+    """Return the cells of each column of the table of cases, none or empty ones where it has nothing to show."""
     several = names.several_runs(rows)
     labels = [names.device_label(row, several) for row in rows]
     files = [row.file for row in rows]
     spreads = list(map(sentences.spread, rows))
     kinds = {kind for kind, _ in spreads if kind}
     interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL  # of several kinds each cell names its own
-    texts_by_heading = {
+    return {
         "case": [wording.short(row.key) for row in rows],
         "device": labels if len(set(labels)) > 1 else [],
         "file": files if files != [row.case.run for row in rows] else [],
@@ -153,14 +172,6 @@ def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, explained
         "copies": [_shown(row.transfer.share, units.percent) for row in rows],
         "notes": [", ".join([*sentences.notes(row, shared), *value_notes(row)]) for row in rows],
     }
-    legends = {heading: f"{heading}: {meaning}" for heading, meaning in sentences.legends(rows).items()} if explained else {}
-    columns = []
-    for heading, texts in texts_by_heading.items():
-        if heading == "case" or any(texts):
-            number = heading not in _TEXT_HEADINGS
-            priority = -1 if heading == "time" else int(number)  # a narrow screen leaves out numbers first, and the time last
-            columns.append(ScreenColumn(heading, texts, number, priority, legends.get(heading, "")))
-    return columns
 
 
 def cases_table(

@@ -58,7 +58,7 @@ def project_steps(steps: Sequence[Step], results: Results) -> list[Projection]:
     found: list[Projection] = []
     for group in grouped(filter(_is_projectable, steps), lambda step: step.apart_from_ranks).values():
         for anchor in filter(_can_be_anchor, group):
-            if step_s := _model(anchor, results):
+            if step_s := _fit_step_time(anchor, results):
                 further = [*(step for step in group if step.ranks > anchor.ranks), *_unmeasured_steps(anchor, group[-1].ranks)]
                 found += [Projection(step, anchor.ranks, step_s(step.ranks), anchor.row.transfer.h2d_s) for step in further]
                 break
@@ -82,12 +82,12 @@ def _unmeasured_steps(anchor: Step, most_ranks: int) -> list[Step]:
     return [Step(each, anchor.models) for each in rows]
 
 
-def _model(anchor: Step, results: Results) -> Callable[[int], float] | None:
+def _fit_step_time(anchor: Step, results: Results) -> Callable[[int], float] | None:
     """Return a function from a number of ranks to seconds a step, fitted to one measured step; None if a measurement is missing.
 
-    An all-reduce takes a latency and seconds a byte, from a line through measured all-reduces with as many ranks as the anchor. For other
-    numbers of ranks both change as on a ring (Patarasuk and Yuan, see `core.reference.peaks`). As much communication stays hidden behind
-    computing as in the anchor.
+    A step takes its time of computing and the part of its all-reduces that computing does not hide, which hides as many seconds of them
+    as in the anchor. An all-reduce takes a latency and seconds a byte, from a line through measured all-reduces with as many ranks as the
+    anchor; for other numbers of ranks both change as on a ring (Patarasuk and Yuan, see `core.reference.peaks`).
     """
     row = anchor.row
     ring = _ring(anchor, results)
@@ -105,7 +105,11 @@ def _model(anchor: Step, results: Results) -> Callable[[int], float] | None:
         return messages * latency_s * steps + size * byte_s * crossings
 
     hidden_s = all_reduce_s(anchor.ranks) - exposed_s
-    return lambda ranks: computing_s + max(0.0, all_reduce_s(ranks) - hidden_s)
+
+    def step_s(ranks: int) -> float:
+        return computing_s + max(0.0, all_reduce_s(ranks) - hidden_s)
+
+    return step_s
 
 
 def _ring(step: Step, results: Results) -> tuple[float, float] | None:
