@@ -85,9 +85,11 @@ def concurrent_training(
         run_for(clock, sides, cpus, WARMUP_S)
         trains_alone = not instances or dist.get_rank() == 0
         ends_alone = run_for(clock, lanes[:1] if trains_alone else [], [all_cpus], seconds)
-        ends = of_each_rank((ends_alone, run_for(clock, sides, cpus, seconds)))
-        (alone_per_s,) = rates(ends[0][0])
-        per_s = rates([side for _, ends_at_once in ends for side in ends_at_once]) * (networks // len(sides))
+        ends_at_once = run_for(clock, sides, cpus, seconds)
+        ends_alone_of_ranks, ends_at_once_of_ranks = zip(*of_each_rank((ends_alone, ends_at_once)), strict=True)
+        (alone_per_s,) = rates(ends_alone_of_ranks[0])
+        networks_a_side = networks // len(sides)
+        per_s = rates([side for of_rank in ends_at_once_of_ranks for side in of_rank]) * networks_a_side
         values: dict[str, Reported] = {}
         if instances and device.type == "cuda":
             folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108  # NVIDIA's default

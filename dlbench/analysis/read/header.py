@@ -150,17 +150,17 @@ def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     policy = run.header.get("policy", {})
     footer = run.footer or {}
     figures = [policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds")]
-    if not all(each and 0 < each < 2**53 for each in figures):
+    if not all(each and 0 < each < 2**53 for each in figures):  # an earlier version, or another hand, wrote none
         return None
     budget_s, planned, rounds, took_s = figures
     devices = {device["id"] for device in run.header.get("devices", ())}
     # A search for what has no time is made once a run.
     repeated = [row for row in rows if row.is_ok and (row.time.median_s is not None or not row.case.found)]
     left_out = [row for row in rows if row.case.status is Status.SKIPPED and row.case.device in devices]
-    measured = (*(row.time.rounds or 0 for row in repeated), *(0 for _ in left_out))
-    if rounds >= planned or not any(measured):
+    rounds_of_cases = (*(row.time.rounds or 0 for row in repeated), *(0 for _ in left_out))
+    if rounds >= planned or not any(rounds_of_cases):
         return None
-    return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), measured)
+    return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), rounds_of_cases)
 
 
 def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:

@@ -73,15 +73,17 @@ def rounds_figures(results: Results, found: Iterable[Answer | Missing]) -> list[
         return []
     drawn = sorted(timed, key=lambda row: -times_used[row.case.id])[:MOST_CASES]
     several = names.several_runs(timed)
-    rounds = []
+    points = []
     for row in drawn:
         name = f"{wording.short(row.key)} on {names.device_label(row, several)}"
         median_s = wording.number(row.time.median_s)
         low, high = (end_s and end_s / median_s for end_s in (row.time.ci_low_s, row.time.ci_high_s))
-        rounds += [(name, seconds / median_s, low, high) for seconds in row.rounds.median_s]
-    about = f"{_ABOUT} Drawn are the {len(drawn)} of {len(timed)} cases that most answers rest on." if len(timed) > len(drawn) else _ABOUT
-    near = [relative for _, relative, _, _ in rounds if 1 / _FAR < relative < _FAR] or [1.0]
-    return [figure("Rounds and their interval", about, "dot", rounds, *_ROUNDS, reference=1.0, clip=(min(near), max(near)))]
+        points += [(name, seconds / median_s, low, high) for seconds in row.rounds.median_s]
+    about = _ABOUT
+    if len(timed) > len(drawn):
+        about += f" Drawn are the {len(drawn)} of {len(timed)} cases that most answers rest on."
+    near = [relative for _, relative, _, _ in points if 1 / _FAR < relative < _FAR] or [1.0]
+    return [figure("Rounds and their interval", about, "dot", points, *_ROUNDS, reference=1.0, clip=(min(near), max(near)))]
 
 
 def forest(comparison: Comparison) -> Figure:

@@ -253,10 +253,12 @@ def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
         return None
     others = [each for each in steps if each.is_timed and each.items == step.items]
     may_differ = {*settings_named((*step.row.declared.having("communicates"), "scaling", "batch"))}
-    silent = [each for each in others if each.is_unsynchronised and each.differing(step) <= may_differ]
+    unsynchronised = [each for each in others if each.is_unsynchronised and each.differing(step) <= may_differ]
     may_differ |= step.spread - {RANKS}
-    silent += [each for each in others if each.is_independent and each.differing(step) <= may_differ]
-    return shift_interval(silent[0].row.rounds.median_s, medians)[0] if silent else None
+    independent = [each for each in others if each.is_independent and each.differing(step) <= may_differ]
+    for silent in (*unsynchronised, *independent):
+        return shift_interval(silent.row.rounds.median_s, medians)[0]
+    return None
 
 
 def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None]:
@@ -267,19 +269,20 @@ def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None
     """
     if step.bubble_theory is None or not step.is_timed:
         return None, None
-    unfilled, *filled = step.parallel.pipelines
+    unfilled, *filled = step.parallel.pipelines  # the first takes one microbatch only
     forms = (unfilled, *filled[:1]) if step.form == unfilled else (unfilled, step.form)
-    free = {*settings_named(("form", "microbatches"))}
-    others = [each for each in steps if each.is_timed and each.form in forms and each.differing(step) <= free]
-    points = {}
+    may_differ = {*settings_named(("form", "microbatches"))}
+    others = [each for each in steps if each.is_timed and each.form in forms and each.differing(step) <= may_differ]
+    seconds_by_microbatches = {}
     for each in (*others, step):
         if microbatches := each.row.count("microbatches"):
-            points[microbatches] = statistics.median(each.row.rounds.median_s)
-    line = theil_sen([1 / microbatches for microbatches in points], list(points.values()))
+            seconds_by_microbatches[microbatches] = statistics.median(each.row.rounds.median_s)
+    line = theil_sen([1 / microbatches for microbatches in seconds_by_microbatches], list(seconds_by_microbatches.values()))
     if line is None:
         return None, "its bubble takes rows with another number of microbatches"
+    without_bubble_s, _ = line
     step_s = statistics.median(step.row.rounds.median_s)
-    measured = 1 - line[0] / step_s if step_s else -1.0
+    measured = 1 - without_bubble_s / step_s if step_s else -1.0
     if not 0 <= measured <= 1:
         return None, "more microbatches did not make it faster, so what small ones cost hides the bubble"
     return measured, None

@@ -190,6 +190,7 @@ def _counted(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 def _case_rounds(rounds: Sequence[_Round], scalars: Mapping[str, tuple[float, ...]]) -> CaseRounds:
+    """Return what each round of a case measured, an entry for each timed round; ``scalars`` are the values that it reported."""
     measurements = [each.measurement for each in rounds]
     samples = known(each.samples for each in measurements)
     timed = [each for each in rounds if each.blocks]

@@ -342,15 +342,19 @@ class SpeedSearch(Search):
         It is a coordinate ascent: change one parameter of the fastest try so far, until no change makes it faster. No change starts from
         a try in which a parameter that is searched last has changed: it would cost as much again.
         """
-        tried = [self.values(each.case) for each in tries]
+        values_tried = [self.values(each.case) for each in tries]
         start = {each.name: _candidates(each, None)[0] for each in self._open if each.name not in self._cores}
-        if start not in tried:
+        if start not in values_tried:
             return start
-        last = start.keys() & self.signature.declared.having("searched_last")
-        fastest = self.fastest([each for each in tries if all(self.values(each.case)[name] == start[name] for name in last)])
+        searched_last = start.keys() & self.signature.declared.having("searched_last")
+        unchanged = {name: start[name] for name in searched_last}
+        fastest = self.fastest([each for each in tries if unchanged.items() <= self.values(each.case).items()])
         around = self.values(fastest.case) if fastest else start
-        changes = (values for parameter in self._open for values in self._changes(parameter, around, tries))
-        return next((values for values in changes if values not in tried), None)
+        for parameter in self._open:
+            for values in self._changes(parameter, around, tries):
+                if values not in values_tried:
+                    return values
+        return None
 
     def _changes(self, parameter: Parameter, around: Params, tries: Tries) -> Iterator[Params]:
         """Yield the values of a try with each neighbouring value of one parameter.
