@@ -207,15 +207,20 @@ def overview(
         return Group(*above, cases_table(shown), *below)
     console = Console()
     trouble_first = sorted(shown, key=lambda row: not tables.trouble(row))
-    taken = sum(lines_of(console, part) for part in (*above, *below)) + 1
+    taken = sum(lines_of(console, part) for part in (*above, *below)) + 1  # one for what is hidden
 
-    def first(count: int) -> ScreenTable:
+    def table_of(count: int) -> ScreenTable:
+        """Return the table of so many cases, in its own order: those in trouble, and then the first of the others."""
         return cases_table([row for row in shown if row in trouble_first[:count]])
 
-    count, table = fitting(console, first, len(shown), max(_TABLE_LINES, most_lines - taken))
-    hidden = [f"{len(shown) - count} more"] if count < len(shown) else []
-    hidden += [wording.plural(len(notes), "note")] if notes else []
-    return Group(*above, table, *_notes([f"{', '.join(hidden)}: {more}"] if hidden else []), *below)
+    count, table = fitting(console, table_of, len(shown), max(_TABLE_LINES, most_lines - taken))
+    hidden = []
+    if count < len(shown):
+        hidden.append(f"{len(shown) - count} more")
+    if notes:
+        hidden.append(wording.plural(len(notes), "note"))
+    line_of_hidden = _notes([f"{', '.join(hidden)}: {more}"]) if hidden else []
+    return Group(*above, table, *line_of_hidden, *below)
 
 
 def _detail_tables(results: Results, found: Sequence[Answer | Missing]) -> list[Table]:

@@ -26,7 +26,7 @@ from dlbench.cli.options import (
 )
 from dlbench.cli.output_files import check_writable
 from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
-from dlbench.cli.recording import LEAST_ROUNDS, announce_gate, measure_until_seen, record
+from dlbench.cli.recording import LEAST_ROUNDS, Recording, announce_gate, measure_until_seen, record
 from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
 from dlbench.core.model import Status
@@ -186,6 +186,16 @@ def _measure(
         recording.measure(replace(session, answered=True), {None: opened.worker}, opened.programs)
         if gate is not None:
             measure_until_seen(recording, session, partial(_compare_with_itself, gate))
+    return _end(session, opened, recording, interruption, form, prices)
+
+
+def _end(
+    session: sessions.Session, opened: sessions.OpenSide, recording: Recording, interruption: Interruption, form: str, prices: Prices
+) -> ExitCode:
+    """Write the results of the rounds, say how to go on with what is missing, and return the exit code.
+
+    Raises the fault of a device, and DeviceAbsent where no device of the cases was there.
+    """
     from dlbench.analysis.presentation.wording import plural
     from dlbench.cli.output import write_results  # not before the rounds, whose budget it would take from
 

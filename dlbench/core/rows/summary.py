@@ -309,12 +309,8 @@ def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
 
 
 def _copies(transfers: Sequence[Transfer], call_s: float | None, reason: str | None, device: Json | None) -> Copies:
-    """Return the columns of copies; ``device`` is its entry in the header, None where the file has none.
-
-    Pinned copies get the fraction of the PCIe link's bandwidth that they reach, or the reason why the link is unknown or another one.
-    """
+    """Return the columns of copies; ``device`` is its entry in the header, None where the file has none."""
     found: dict[str, Any] = {}
-    reasons = known([reason])
     for direction in ("h2d", "d2h") if transfers else ():
         moved = getattr(transfers[-1], f"{direction}_bytes")
         found[f"{direction}_bytes"] = moved
@@ -326,18 +322,26 @@ def _copies(transfers: Sequence[Transfer], call_s: float | None, reason: str | N
         copies_s = found["h2d_s"] + found["d2h_s"]
         whole_s = found["h2d_s"] + call_s + found["d2h_s"]
         found["share"] = copies_s / whole_s if whole_s else None
+    why_no_link = None
     if device is not None:
-        pinned = found.get("pinned_h2d_bytes_per_s")
-        generation, lanes, missing = (device.get(name) for name in ("pcie_generation_max", "pcie_width_max", "reasons"))
-        link = link_bytes_per_s(generation, lanes) if isinstance(generation, int) and isinstance(lanes, int) else None
-        if link and (pinned is None or pinned <= link):
-            found |= {"link_bytes_per_s": link, "link_fraction": pinned and pinned / link}
-        elif link:
-            reasons.append(f"link: {OTHER_LINK.format(rate=byte_rate(link))}")
-        elif pinned is not None:
-            why = missing.get("pcie_generation_max") if isinstance(missing, dict) else None
-            reasons.append(f"link: {why or 'the file tells of no PCIe link of this device that dlbench knows'}")
-    return Copies(**found, reason="; ".join(reasons) or None)
+        pinned_bytes_per_s = found.get("pinned_h2d_bytes_per_s")
+        link, why_no_link = _link(device, pinned_bytes_per_s)
+        if link:
+            found |= {"link_bytes_per_s": link, "link_fraction": pinned_bytes_per_s and pinned_bytes_per_s / link}
+    return Copies(**found, reason="; ".join(known([reason, why_no_link])) or None)
+
+
+def _link(device: Json, pinned_bytes_per_s: float | None) -> tuple[float | None, str | None]:
+    """Return the bandwidth of a device's PCIe link, or None and the reason why pinned copies have no link to be held against."""
+    generation, lanes = device.get("pcie_generation_max"), device.get("pcie_width_max")
+    link = link_bytes_per_s(generation, lanes) if isinstance(generation, int) and isinstance(lanes, int) else None
+    if pinned_bytes_per_s is None or (link and pinned_bytes_per_s <= link):
+        return link, None
+    if link:
+        return None, f"link: {OTHER_LINK.format(rate=byte_rate(link))}"
+    missing = device.get("reasons")
+    why = missing.get("pcie_generation_max") if isinstance(missing, dict) else None
+    return None, f"link: {why or 'the file tells of no PCIe link of this device that dlbench knows'}"
 
 
 def _values(rounds: Sequence[Measurement]) -> tuple[dict[str, Reported], dict[str, tuple[float, ...]]]:
