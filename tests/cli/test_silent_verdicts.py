@@ -96,6 +96,7 @@ SCENES = {
     "two of three are": (with_threads(2, 2), with_threads(2, 4)),
 }
 """Both sides, and what the machine is known to vary by, or what the header of the new file says otherwise."""
+IN_EACH = ("note: base does not say", "note: new does not say", "note: no calibration")
 
 
 def test_what_a_comparison_says_that_once_passed_or_failed_without_a_reason(tmp_path, snapshot):
