@@ -77,15 +77,14 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
     """Yield the benches of a suite that stay, as `with_user_names` says, with the user's names in them."""
     benches = []
     for where, bench, signature in _benches([suite], signatures):
-        names_of_user: dict[str, _Meant] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
-        axes = {axis: _expanded(values, names_of_user.get(axis, {})) for axis, values in bench.axes.items()}
-        benches.append((where, bench, signature, axes))
-    with_others = {bench.workload for _, bench, _, axes in benches if axes == bench.axes}
-    with_all_defined = {bench.workload for _, bench, _, axes in benches if axes != bench.axes and all(axes.values())}
+        own: dict[str, _Meant] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
+        axes = {axis: _expanded(values, own.get(axis, {})) for axis, values in bench.axes.items()}
+        benches.append((where, bench, signature, axes, axes != bench.axes))
+    with_others = {bench.workload for _, bench, _, _, has_own in benches if not has_own}
+    with_all_defined = {bench.workload for _, bench, _, axes, has_own in benches if has_own and all(axes.values())}
     first_lack = ""
     any_left = False
-    for where, bench, signature, axes in benches:
-        has_own = axes != bench.axes
+    for where, bench, signature, axes, has_own in benches:
         if not has_own and bench.workload in with_all_defined:
             continue
         parameters = {axis: parameter for axis in axes if (parameter := signature.parameter(axis))}

@@ -342,19 +342,15 @@ class SpeedSearch(Search):
         It is a coordinate ascent: change one parameter of the fastest try so far, until no change makes it faster. No change starts from
         a try in which a parameter that is searched last has changed: it would cost as much again.
         """
-        values_tried = [self.values(each.case) for each in tries]
+        tried = [self.values(each.case) for each in tries]
         start = {each.name: _candidates(each, None)[0] for each in self._open if each.name not in self._cores}
-        if start not in values_tried:
+        if start not in tried:
             return start
-        searched_last = start.keys() & self.signature.declared.having("searched_last")
-        unchanged = {name: start[name] for name in searched_last}
-        fastest = self.fastest([each for each in tries if unchanged.items() <= self.values(each.case).items()])
+        last = start.keys() & self.signature.declared.having("searched_last")
+        fastest = self.fastest([each for each in tries if all(self.values(each.case)[name] == start[name] for name in last)])
         around = self.values(fastest.case) if fastest else start
-        for parameter in self._open:
-            for values in self._changes(parameter, around, tries):
-                if values not in values_tried:
-                    return values
-        return None
+        changes = (values for parameter in self._open for values in self._changes(parameter, around, tries))
+        return next((values for values in changes if values not in tried), None)
 
     def _changes(self, parameter: Parameter, around: Params, tries: Tries) -> Iterator[Params]:
         """Yield the values of a try with each neighbouring value of one parameter.

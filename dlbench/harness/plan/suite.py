@@ -238,18 +238,20 @@ def compile_expression(text: str) -> Callable[[str], bool]:
     """Return a function that takes the id of a case and returns whether the expression selects it.
 
     A word selects the ids that contain it, regardless of upper and lower case; ``not`` binds before ``and``, and ``and`` before ``or``.
-    Raises UsageError for anything else.
+    Raises UsageError for anything else, with its column.
     """
 
     # Python's own parser reads it with a name of equal length in place of each word, whose columns are those of the word.
-    words = " ".join(text.split())
+    words = re.sub(r"\s", " ", text).lstrip()
+    indent = len(text) - len(words)
     try:
         source = _WORD.sub(lambda word: word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0]), words)
         tree = ast.parse(source, mode="eval").body
         _selects(tree, words, "")
     except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # ValueError: a null byte
         rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/"
-        raise UsageError(f"-k '{text}': {rule}") from error
+        column = indent + (getattr(error, "offset", None) or len(words) + 1)
+        raise UsageError(f"-k '{text}', column {column}: {rule}") from error
     return lambda case_id: _selects(tree, words, case_id.lower())
 
 
@@ -263,4 +265,4 @@ def _selects(node: ast.expr, words: str, case_id: str) -> bool:
             return not _selects(operand, words, case_id)
         case ast.Name():
             return words[node.col_offset : node.end_col_offset].lower() in case_id
-    raise SyntaxError
+    raise SyntaxError("", ("", 1, node.col_offset + 1, ""))

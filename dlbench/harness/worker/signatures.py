@@ -177,14 +177,13 @@ def find_undeclared(values: Mapping[str, Reported], declared: Sequence[Value], p
     wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
     for name, each in expected.items():
         value = values.get(name)
+        kinds = ("scalar", "series")
+        size = len(value) if isinstance(value, Sequence) else None
         if value is None:
             if not each.optional:
                 wrong.append(f"'{name}' is declared and was not returned")
-        elif isinstance(value, Sequence):
-            if not each.series:
-                wrong.append(f"'{name}' is declared as a scalar and is a series")
-            elif each.points and len(value) != len(each.points):
-                wrong.append(f"'{name}' is declared with {len(each.points)} points and has {len(value)}")
-        elif each.series:
-            wrong.append(f"'{name}' is declared as a series and is a scalar")
+        elif (size is None) == each.series:
+            wrong.append(f"'{name}' is declared as a {kinds[each.series]} and is a {kinds[not each.series]}")
+        elif each.points and size != len(each.points):
+            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {size}")
     return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None

@@ -148,8 +148,12 @@ def test_a_mistake_is_one_sentence(snapshot, tmp_path, monkeypatch):
     scenes += [(" ".join(files), sentence(suites.load_all, files)) for files in unread]
     scenes += [(f"header {header}", sentence(Suite.from_json, header)) for header in headers]
     snapshot("suite-mistakes", "".join(f"{given}\n    {said}\n" for given, said in scenes))
+    columns = {}
     for text in EXPRESSIONS:
-        assert sentence(compile_expression, text) == f"-k '{text}': {RULE}"
+        begun, _, column = sentence(compile_expression, text).removesuffix(f": {RULE}").rpartition(", column ")
+        assert begun == f"-k '{text}'"
+        columns[text] = int(column)
+    assert [columns[text] for text in ("", "vgg and", "or vgg", "(vgg", "a if b else c")] == [1, 8, 1, 1, 3]
 
 
 def test_a_path_is_read_and_a_name_is_looked_up(tmp_path, monkeypatch):
