@@ -142,31 +142,35 @@ def _judge_untimed(found: CaseVerdict) -> CaseVerdict:
 
 
 def _judge_times(found: CaseVerdict, family: TestFamily) -> CaseVerdict:
-    """Return a case with the verdict of its times, and why a change that must be detected could not have been called, if so."""
+    """Return a case with the verdict of its times, the reasons for it, and what hides a change that must be detected.
+
+    A verdict of the tests stands unless something rules it out (`_why_barred`), such as unsteady rounds or other clocks. A change that
+    must be detected is hidden where the case is neither called slower nor such a change excluded.
+    """
     tests, detect, clocks = found.tests, found.detect, found.clocks
     verdict = together(tests)
-    left = power.possible(tests)
-    planned = 0.0
+    possible = power.possible(tests)
+    rounds_planned = 0.0
     if detect:
-        called = power.rounds_to_call(tests, family.weight, detect)
-        planned = max(called, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
-    rounds_to_see = power.more_rounds(tests, planned)
+        to_call = power.rounds_to_call(tests, family.weight, detect)
+        rounds_planned = max(to_call, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
+    rounds_to_see = power.more_rounds(tests, rounds_planned)
     disturbed = disturbances(found.sides)
     found = found._replace(verdict=verdict, detectable=power.detectable(tests, family.weight), rounds_to_see=rounds_to_see)
     clean = _is_clean(found, family)
     clocks_explain = clocks is not None and not (verdict.is_change and _holds_for_clocks(tests, clocks, family))
     if barred := _why_barred(found, clean, clocks_explain, family):
         return _barred(found, barred, disturbed, clocks_explain, family.report_only)
-    found = found._replace(possible=left).because(
+    found = found._replace(possible=possible).because(
         disagreement(tests) if verdict is not Verdict.SAME else "",
         "the same without its rounds that were unsteady, throttled or short of CPU time" if clean else "",
         f"{clocks.sentence}, which explains {percent(clocks.share)} at most" if clocks else "",
-        exclusion(left, detect) if verdict is Verdict.INCONCLUSIVE else "",
+        exclusion(possible, detect) if verdict is Verdict.INCONCLUSIVE else "",
         disturbed if verdict is not Verdict.SAME else "",
     )
-    if verdict is Verdict.SLOWER or detect is None or (left is not None and left < detect):
+    if verdict is Verdict.SLOWER or detect is None or (possible is not None and possible < detect):
         return found
-    why, remedy = why_unseen(left, planned, bool(rounds_to_see), found.sides)
+    why, remedy = why_unseen(possible, rounds_planned, bool(rounds_to_see), found.sides)
     return found._replace(unseen=why, remedy=remedy)
 
 

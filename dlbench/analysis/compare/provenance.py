@@ -48,8 +48,7 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
         suites = [suite for suite in {**ours, **theirs} if ours.get(suite) != theirs.get(suite)]
         if suites:
             notes.append(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold")
-        unlike = differences(*both, (pyperf.TOOL,)) if all(each.get(pyperf.TOOL) for each in both) else []
-        if unlike:
+        if all(each.get(pyperf.TOOL) for each in both) and (unlike := differences(*both, (pyperf.TOOL,))):
             notes.append(f"{base} and {name} are of different machines or software: {'; '.join(unlike)}")
     return different, [*map(one_line, notes)]
 

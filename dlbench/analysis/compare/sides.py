@@ -51,6 +51,7 @@ def compare(
     budget_spent = bool(new.budgets) or all(row.is_unmeasured for row in new.rows)
     base_rows = {row.case.id: row for row in base.rows}
     new_rows = {row.case.id: row for row in new.rows}
+    # What identifies a case besides its id, and so has to be equal.
     settings = [*WORK, *(Setting("param", name) for name in base.parameters if name in new.parameters)]
     if not paired:
         settings += [MATH] if across_machines else [DEVICE_NAME, THREADS, MATH]
@@ -61,15 +62,18 @@ def compare(
     to_test = list[CaseVerdict]()
     settled = list[CaseVerdict]()
     for case in {**base_rows, **new_rows}:
-        one, other = base_rows.get(case), new_rows.get(case)
-        limits, detect = _case_thresholds(base, one, thresholds, given, not across_machines) if one else (thresholds, DETECT_BY_DEFAULT)
+        base_row, new_row = base_rows.get(case), new_rows.get(case)
+        limits, detect = (
+            _case_thresholds(base, base_row, thresholds, given, not across_machines) if base_row else (thresholds, DETECT_BY_DEFAULT)
+        )
         asked = insist or for_a_gate or limits.detect is not None
-        if found := _verdict_without_test(one, other, settings, protocol_differences, budget_spent):
-            settled.append(_settled_case(case, one, other, *found, detect, asked))
-        elif one and other:
-            clocks = None if across_machines else clock_difference(base_readings, new_readings, one.case.device)
-            to_test.append(_case_to_test(one, other, limits, detect, asked)._replace(clocks=clocks))
-    if sum(each.unseen is not None for each in settled) > len(to_test):  # what says nothing of most cases is no comparison
+        if found := _verdict_without_test(base_row, new_row, settings, protocol_differences, budget_spent):
+            settled.append(_settled_case(case, base_row, new_row, *found, detect, asked))
+        elif base_row and new_row:
+            clocks = None if across_machines else clock_difference(base_readings, new_readings, base_row.case.device)
+            to_test.append(_case_to_test(base_row, new_row, limits, detect, asked)._replace(clocks=clocks))
+    if sum(each.unseen is not None for each in settled) > len(to_test):
+        # A comparison that says nothing of most of its cases must not pass, whether anybody asked for the change or not.
         settled = [each._replace(asked=True) for each in settled]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
     family = TestFamily((base, new), calibration, paired, paired and protocol.get("order") == BALANCED, across_machines)
