@@ -20,7 +20,7 @@ from dlbench.models.operations import tensors_of
 Batch = tuple[Tensor, ...]
 """Tensors such as images (batch, …) and labels (batch,); of a whole data set (samples, …) and (samples,)."""
 Source = Literal["resident", "pageable", "pinned", "prefetch", "loader"]
-"""How batches get to the device; those of torch's DataLoader come as a user's do, by `loaded_batches`."""
+"""How batches get to the device; those of torch's DataLoader come as a user's do, as `LoadedBatches`."""
 
 
 class BatchSource:
@@ -181,7 +181,7 @@ class OwnBatches(BatchSource):
         self._short_batch = 0
         """Size of a batch of this epoch that was smaller: it has to be the last."""
 
-    def fetch(self) -> Given:
+    def fetch(self) -> Any:
         """Return the next whole batch, or wait for it. Raises ValueError for one that the step can't take, and where the loader fails."""
         while True:
             drawn = self._draw()
@@ -257,23 +257,28 @@ class OwnBatches(BatchSource):
         return ValueError(f"data '{self._name}' {text}")
 
 
-def loaded_batches(data: Batch, order: EpochSampler, device: torch.device, dtype: Dtype, workers: int) -> OwnBatches:
-    """Return the batches of a data set from torch's DataLoader, gathered by so many worker processes, or else by this process."""
+class LoadedBatches(OwnBatches):
+    """Batches of a data set from torch's DataLoader, gathered by so many worker processes, or else by this process."""
 
-    def make_loader() -> DataLoader[Batch]:
-        return DataLoader(
-            TensorDataset(*data),
-            batch_size=order.batch,
-            sampler=order,
-            num_workers=workers,
-            pin_memory=device.type != "cpu",
-            # Forked, the workers share the data set with this process; started otherwise they would copy it.
-            multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
-            persistent_workers=workers > 0,
-        )
+    def __init__(self, data: Batch, order: EpochSampler, device: torch.device, dtype: Dtype, workers: int) -> None:
+        def make_loader() -> DataLoader[Batch]:
+            return DataLoader(
+                TensorDataset(*data),
+                batch_size=order.batch,
+                sampler=order,
+                num_workers=workers,
+                pin_memory=device.type != "cpu",
+                # Forked, the workers share the data set with this process; started otherwise they would copy it.
+                multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
+                persistent_workers=workers > 0,
+            )
 
-    images, labels = (part[: order.batch] for part in data)
-    return OwnBatches(Data("loader", make_loader), (images, labels), True, device, dtype, order.batch, workers)
+        super().__init__(Data("loader", make_loader), (data, None), False, device, dtype, order.batch, workers)
+
+    def fetch(self) -> Batch:
+        """Return the next batch, or wait for it."""
+        batch, _ = super().fetch()
+        return tuple(batch)
 
 
 def time_alone(batches: BatchSource, step: Callable[..., Any], workers: int, clock: Clock) -> dict[str, float]:

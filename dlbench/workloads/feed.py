@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dlbench import Clock, Dtype, Feeding, Least, Role, Size, Unit, UserDefined, Value, Work, find_data, median_time, operands, workload
-from dlbench.kit.batches import BatchSource, EpochSampler, Given, OwnBatches, Source, batch_source, loaded_batches, time_alone
+from dlbench.kit.batches import Batch, BatchSource, EpochSampler, Given, LoadedBatches, OwnBatches, Source, batch_source, time_alone
 from dlbench.kit.memory import gibibytes, refuse_more_than_left
 from dlbench.kit.precision import storage
 from dlbench.kit.steps import Counts, train_counts
@@ -39,6 +40,8 @@ IMAGE = (3, 32, 32)
 CLASSES = 10
 LABEL_BYTES = 8
 """As torch wants its classes: int64."""
+MOST_BYTES = 4 << 30
+"""Size of a data set of a network's drawn inputs at most: so much is drawn in a few seconds."""
 
 
 def perceptron(width: int) -> nn.Sequential:
@@ -68,6 +71,31 @@ def network_step(device: torch.device, model: str, example: Given, dtype: Dtype)
     update = optimizer_of(network, model, optimizer)
     step = training_step(device, update, dtype, loss_of(network, model, inputs))
     return step, train_counts(network, partial(loss_of, model=model, inputs=inputs), example, dtype, UPDATE_PASSES.get(optimizer))
+
+
+def bytes_of_sample(model: str, example: Given, batch: int, samples: int) -> int:
+    """Return the bytes of a sample. Raises ValueError where so many samples are no data set that batches can be taken from."""
+    tensors = tensors_of(example)
+    for each in tensors:
+        if each.shape[:1] != (batch,):
+            found = f"example({batch}) of network '{model}' returns {tuple(each.shape)}"
+            raise ValueError(f"{found}, and batches are taken along the first dimension; feed it by data of your own, source=NAME")
+    sample_bytes = sum(each.nbytes for each in tensors) // batch
+    if samples * sample_bytes > MOST_BYTES:
+        taken = f"{samples} samples for {model} take {gibibytes(samples * sample_bytes)}"
+        raise ValueError(f"{taken}, and a data set {gibibytes(MOST_BYTES)} at most; give samples={MOST_BYTES // sample_bytes} or fewer")
+    return sample_bytes
+
+
+def take_apart(drawn: Given) -> tuple[Batch, Callable[[Batch], Any]]:
+    """Return the tensors in nested inputs and targets, and a function that puts other tensors in their places."""
+    leaves, tree = tree_flatten(drawn)
+
+    def put_together(tensors: Batch) -> Any:
+        following = iter(tensors)
+        return tree_unflatten([next(following) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree)
+
+    return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor)), put_together
 
 
 SAMPLES, WIDTH = 25_700, 256
@@ -127,30 +155,36 @@ def feed(
     width: Size = WIDTH,
     dtype: Dtype = "fp32",
 ) -> Work:
-    """Fetch the next batch of a data set and train by one step on it: a small perceptron, or on data of your own the network `model`."""
+    """Fetch the next batch of a data set and train by one step on it: a small perceptron, or the network `model`."""
     own = find_data(source)
     refuse_parameters(device, model, source, workers, samples, width, batch)
+    example: Given = draw_batch(device, model, batch, dtype, "nchw") if model else (None, None)
+    put_together: Callable[[Any], Any] = tuple
     if own and model:
-        example = draw_batch(device, model, batch, dtype, "nchw")
         refuse_too_large(workers, 0, batch, sum(each.nbytes for each in tensors_of(example)) // batch)
         batches: BatchSource = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
-        step, counts = network_step(device, model, example, dtype)
     else:
         data_device = device if source == "resident" else torch.device("cpu")
+        sample_bytes = math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES
+        if model:
+            sample_bytes = bytes_of_sample(model, example, batch, samples)
         if data_device.type == "cpu":
-            refuse_too_large(workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES)
-        (images,) = operands(data_device, (samples, *IMAGE), dtype=dtype)
-        data = images, torch.randint(CLASSES, (samples,)).to(data_device)
+            refuse_too_large(workers, samples, batch, sample_bytes)
+        if model:
+            data, put_together = take_apart(draw_batch(data_device, model, samples, dtype, "nchw"))
+        else:
+            (images,) = operands(data_device, (samples, *IMAGE), dtype=dtype)
+            data = images, torch.randint(CLASSES, (samples,)).to(data_device)
         order = EpochSampler(samples, batch, data_device)
-        batches = loaded_batches(data, order, device, dtype, workers) if source == "loader" else batch_source(source, data, order, device)
-        step, counts = perceptron_step(device, width, batch, dtype)
+        batches = LoadedBatches(data, order, device, dtype, workers) if source == "loader" else batch_source(source, data, order, device)
+    step, counts = network_step(device, model, example, dtype) if model else perceptron_step(device, width, batch, dtype)
     fetches = FetchTimer()
 
     def call() -> Tensor:
         batches.make_room()
         with fetches:
             fetched = batches.fetch()
-        return step(*batches.send(fetched))
+        return step(*put_together(batches.send(fetched)))
 
     def report(clock: Clock) -> dict[str, float]:
         values = {"input_s": fetches.usual_s()}
@@ -171,8 +205,6 @@ def refuse_parameters(device: torch.device, model: str | None, source: Source, w
     own = find_data(source)
     if own and model is None:
         raise ValueError(f"source={source} needs a network that takes its batches; give model=…")
-    if model and not own:
-        raise ValueError(f"model={model} is fed by data of your own; give source=…, the name of a function below @dlbench.data")
     if model and width != WIDTH:
         raise ValueError(f"width={width} is that of the perceptron; leave it out with model={model}")
     if own and workers and "workers" not in own.parameters:

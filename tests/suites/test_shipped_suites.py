@@ -5,12 +5,14 @@ from typing import get_args
 
 import pytest
 from front_door import ROOT
+from torch import nn
 
+import dlbench.testing
 from dlbench import Dtype, ProductDtype
 from dlbench.core.model import Policy
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import builtin_names, load, load_all
-from dlbench.harness.worker import registry
+from dlbench.harness.worker import registry, user
 
 NAMES = builtin_names()
 HEADS = {name: tomllib.loads((ROOT / "suites" / f"{name}.toml").read_text()) for name in NAMES}
@@ -45,6 +47,29 @@ def test_each_plans_valid_cases_none_twice_and_asks_a_question(name, planned, si
     for devices in (["cpu"], ["cpu", "cuda:0"]):
         cases = list(planning.plan([load(name)], signatures, devices, include_absent=False))
         assert name == "full" or len(cases) == planning.count([load(name)], devices, include_absent=False)
+
+
+def test_each_case_of_the_suite_for_a_network_of_ones_own_sets_up_and_calls(signatures, monkeypatch):
+    monkeypatch.setattr(user, "_networks", {})
+
+    @dlbench.network(inputs=(3, 8, 8), classes=3)
+    def mine():
+        return nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
+
+    registry.load_builtins()
+    known = {name: registry.get(name).signature for name in signatures}  # now with the user's network
+    (suite,) = planning.with_user_names([load("network")], known)
+    cases = planning.plan([suite], known, ["cpu"], include_absent=False)
+    steps = [case for case in cases if case.params.get("model") == "mine" and {"compile", "freeze"}.isdisjoint(case.params.values())]
+    steps = [case for case in steps if case.workload != "largest_batch"]
+    assert {(case.workload, case.params.get("source")) for case in steps} == {
+        ("train_step", None),
+        ("infer_step", None),
+        ("feed", "resident"),
+        ("feed", "loader"),
+    }
+    for case in steps:
+        dlbench.testing.set_up(case.workload, **case.params).call()
 
 
 def test_quick_holds_real_models_and_ends_in_three_minutes_a_device(planned, signatures):

@@ -31,7 +31,7 @@ def fed(source, workers=0):
     data = labels.float().view(N, 1, 1, 1).expand(N, *feed.IMAGE).contiguous(), labels
     order = batches.EpochSampler(N, BATCH, CPU)
     return (
-        batches.loaded_batches(data, order, CPU, "fp32", workers) if source == "loader" else batches.batch_source(source, data, order, CPU)
+        batches.LoadedBatches(data, order, CPU, "fp32", workers) if source == "loader" else batches.batch_source(source, data, order, CPU)
     )
 
 
@@ -109,6 +109,13 @@ def test_waits_are_those_of_the_later_half_in_rows_of_sixteen():
         with waits:
             next(ticks) if number < 20 or number == 30 else None
     assert waits.usual_s() == 1 + 1 / 16
+
+
+def test_nested_inputs_are_taken_apart_along_the_batch_and_put_together_as_they_were():
+    drawn = ({"a": torch.arange(6).view(3, 2), "b": (torch.arange(3), "word")}, None)
+    data, put_together = feed.take_apart(drawn)
+    inputs, targets = put_together(tuple(part[[2, 0]] for part in data))
+    assert (inputs["a"].tolist(), inputs["b"][0].tolist(), inputs["b"][1], targets) == ([[4, 5], [0, 1]], [2, 0], "word", None)
 
 
 @pytest.fixture

@@ -67,7 +67,10 @@ feed batch=8 source=prefetch
 feed batch=4 source=mine
 feed batch=4 source=mine model=flat workers=2
 feed batch=4 source=mine model=flat width=3
-feed batch=4 source=resident model=flat
+feed batch=4 source=resident model=flat samples=3
+feed batch=4 source=resident model=flat samples=1000000000000000000
+feed batch=4 source=resident model=resnet18
+feed batch=4 source=loader model=recurrent samples=8
 preprocess width=40 pictures=2 batch=4 where=device
 preprocess width=60000 pictures=2 batch=4
 preprocess width=40 pictures=2 batch=4 workers=1000000000
@@ -132,6 +135,8 @@ def own_networks(monkeypatch):
         monkeypatch.setattr(user, kind, {})
     for name, shape in (("flat", (6,)), ("oblong", (3, 6, 8)), ("signs", (2,))):
         dlbench.network(inputs=shape, classes=3)(named(name, lambda shape=shape: nn.Sequential(nn.Flatten(), nn.LazyLinear(3))))
+    second = named("recurrent", lambda: nn.RNN(6, 3))  # its batch is the second dimension
+    dlbench.network(example=lambda batch: torch.zeros(7, batch, 6), loss=lambda output: output.sum())(second)
     dlbench.data(named("mine", lambda: [(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))]))
 
 
