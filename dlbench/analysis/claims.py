@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.costs import devices_of, training_estimates
-from dlbench.analysis.answers.engine.pairs import best_pairs
+from dlbench.analysis.answers.engine.pairs import SpeedMeasure, best_pairs
 from dlbench.analysis.answers.engine.question import Table, detail, table
 from dlbench.analysis.answers.precision import trainings
 from dlbench.analysis.presentation import wording
@@ -186,7 +186,7 @@ def _pairs(test: ClaimTest, results: Results) -> Sequence[Match]:
     speeds = partial(_SPEEDS[test.measure], prices=results.prices)
     known = results.where(lambda row: min(speeds(row), default=0) > 0)
     if test.best:
-        return best_pairs(known, ((speeds, lambda row: median(speeds(row))),))
+        return best_pairs(known, [SpeedMeasure(speeds, lambda row: median(speeds(row)))])
     with suppress(UsageError):  # no row that went well has the base
         found = (pair for timed in (True, False) for pair in match_rows(known, test.by or "", test.base, timed=timed).rows)
         return [replace(pair, speeds=(speeds(pair.base), speeds(pair.other))) for pair in found]

@@ -47,6 +47,8 @@ class Top(NamedTuple):
     case: str
     ceiling: MeasuredCeiling | None = None
     """None for copies: each direction and kind of memory has its own limit."""
+    memory: MeasuredCeiling | None = None
+    """Ceiling of the memory of its device; None for copies."""
     rows: Sequence[Row] = ()
     """All rows of its device; of a copy those of all its sizes."""
     fit: Fit = Fit()
@@ -63,22 +65,23 @@ def fit_latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
     """Fit time = latency + bytes / bandwidth to copies of several sizes; each size is given as its bytes and its rounds.
 
     The model is Hockney's (The Communication Challenge for MPP, Parallel Computing 20(3), 1994). Each round has a line of its own, as the
-    state of the machine changes between rounds. The fit is empty if the lines are too far off the points (`lines.MOST_OFF`), and has no
-    latency if that is less than the lines are off at the smallest size.
+    state of the machine changes between rounds. The fit is empty if the points are too far off their lines (`lines.MOST_OFF`). It has no
+    latency if that is smaller than the deviation from the line at the smallest size.
     """
-    by_round: dict[int, list[tuple[float, float]]] = {}
+    points_by_round: dict[int, list[tuple[float, float]]] = {}
     for size, rounds in sizes:
         for number, seconds in zip(rounds.numbers, rounds.median_s, strict=False):
-            by_round.setdefault(number, []).append((size, seconds))
-    fitted = [(line, points) for points in by_round.values() if (line := fit(points))]
-    off = statistics.median(line.off(points) for line, points in fitted) if fitted else math.inf
-    if off >= MOST_OFF:
+            points_by_round.setdefault(number, []).append((size, seconds))
+    fitted = [(line, points) for points in points_by_round.values() if (line := fit(points))]
+    deviation = statistics.median(line.off(points) for line, points in fitted) if fitted else math.inf
+    if deviation >= MOST_OFF:
         return Fit()
-    fixed = [line.fixed for line, _ in fitted]
+    latencies = [line.fixed for line, _ in fitted]
     slopes = [line.slope for line, _ in fitted]
-    median_line = Line(statistics.median(fixed), statistics.median(slopes))
-    shows = median_line.shows_fixed(min(size for size, _ in sizes if size > 0), off)
-    return Fit(fixed if shows else (), [1 / slope for slope in slopes])
+    median_line = Line(statistics.median(latencies), statistics.median(slopes))
+    smallest = min(size for size, _ in sizes if size > 0)
+    shows_latency = median_line.shows_fixed(smallest, deviation)
+    return Fit(latencies if shows_latency else (), [1 / slope for slope in slopes])
 
 
 def tops(results: Results) -> list[Top]:
@@ -86,37 +89,36 @@ def tops(results: Results) -> list[Top]:
     rows = grouped((row for row in results.rows if row.is_sound), lambda row: machine(row, results.environments))
     kinds, found = get_args(Ceiling), list[Top]()
     for where, ceilings in results.ceilings.items():
-        if ("memory", "") in ceilings:
+        if memory := ceilings.get(("memory", "")):
             for ceiling in sorted(ceilings.values(), key=lambda each: (kinds.index(each.kind), -each.per_s)):
                 best = reached_by(ceiling, rows[where])
-                found.append(Top(best, best.key, ceiling, rows[where]))
+                found.append(Top(best, best.key, ceiling, memory, rows[where]))
     return sorted((*found, *_copies(results)), key=lambda top: top.row.is_on_cpu)
 
 
 def _copies(results: Results) -> Iterator[Top]:
-    """Yield a record for each copy that was measured at several sizes; on each device that with the largest share of its link first.
+    """Yield a record for each kind of copy; on each device that with the largest share of its link first, without a link the fastest."""
+    sized = [row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep")]
+    measured = (row for row in sized if row.is_sound and _bytes(row))
+    by_kind = grouped(measured, lambda row: row.differing_from(settings_named(row.declared.having("sweep"))))
+    for copies in by_device([_copy(rows) for rows in by_kind.values()]).values():
+        if any((each.link_share or 0.0) > 1 for each in copies):  # they went over another link
+            copies = [each._replace(link_share=None) for each in copies]
+        yield from sorted(copies, key=lambda each: (each.link_share or 0.0, _bytes_per_s(each.row)), reverse=True)
 
-    Copies whose link was not read are sorted by their rate.
-    """
-    found = list[Top]()
-    rows = (row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row))
-    for alike in grouped(rows, lambda row: row.differing_from(settings_named(row.declared.having("sweep")))).values():
-        by_size = sorted(alike, key=_bytes)
-        fastest = max(alike, key=_bytes_per_s)
-        link = fastest.bound(_BYTES)
-        found.append(
-            Top(
-                fastest,
-                label(fastest, fastest.declared.having("sweep")),
-                rows=by_size,
-                fit=fit_latency_and_bandwidth([(_bytes(row), row.rounds) for row in by_size]),
-                link_share=_bytes_per_s(fastest) / link if link else None,
-            )
-        )
-    for on_device in by_device(found).values():
-        if any((each.link_share or 0.0) > 1 for each in on_device):  # these copies went over another link
-            on_device = [each._replace(link_share=None) for each in on_device]
-        yield from sorted(on_device, key=lambda each: (each.link_share or 0.0, _bytes_per_s(each.row)), reverse=True)
+
+def _copy(rows: Sequence[Row]) -> Top:
+    """Return the record of one kind of copy from its rows, which differ in their size alone."""
+    by_size = sorted(rows, key=_bytes)
+    fastest = max(rows, key=_bytes_per_s)
+    link_per_s = fastest.bound(_BYTES)
+    return Top(
+        fastest,
+        label(fastest, fastest.declared.having("sweep")),
+        rows=by_size,
+        fit=fit_latency_and_bandwidth([(_bytes(row), row.rounds) for row in by_size]),
+        link_share=_bytes_per_s(fastest) / link_per_s if link_per_s else None,
+    )
 
 
 def _bytes_per_s(row: Row) -> float:
@@ -159,27 +161,24 @@ def _intensity(row: Row) -> float:
 
 
 def _rooflines(found: Sequence[Top]) -> Iterator[Figure]:
-    """Yield a roofline for each device and precision with both ceilings and rows below them.
-
-    Rows are of one rank, state both operations and bytes, and move those bytes from memory, not from caches.
-    """
-    memory_of = {id(top.rows): top.ceiling for top in found if top.ceiling and top.kind == "memory"}
+    """Yield a roofline for each device and precision that has rows below it."""
+    workload = of_row(lambda row: row.case.workload, "workload")
     for top in found:
-        roof, memory = top.ceiling, memory_of.get(id(top.rows))
-        if not (roof and memory and top.kind == "arithmetic"):
+        memory, arithmetic = top.memory, top.ceiling
+        if not (memory and arithmetic and top.kind == "arithmetic"):
             continue
-        rows = [row for row in top.rows if row.is_single_rank and _intensity(row) and computed_in(row) == roof.precision]
+        rows = [row for row in top.rows if row.is_single_rank and _intensity(row) and computed_in(row) == arithmetic.precision]
+        # Memory is no bound of bytes that caches have.
         below = [Top(row, row.key) for row in rows if not from_caches(row, memory)]
-        if not below:
-            continue
-        ridge = roof.per_s / memory.per_s
-        ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in below)]
-        line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * memory.per_s, roof.per_s)} for at in (min(ends), ridge, max(ends)))
-        title = f"Roofline in {roof.precision}: {place(found).value(top)}"
-        most = f"{byte_rate(memory.per_s)}, and {flop_rate(roof.per_s)} from {three_digits(ridge)}"
-        about = f"The line is the most that was measured: {most}."
-        workload = of_row(lambda row: row.case.workload, "workload")
-        yield figure(title, about, "dot", below, _INTENSITY, _FLOPS, workload, log="xy", bound=line)
+        if below:
+            ridge = arithmetic.per_s / memory.per_s
+            ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in below)]
+            corners = (min(ends), ridge, max(ends))
+            line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * memory.per_s, arithmetic.per_s)} for at in corners)
+            title = f"Roofline in {arithmetic.precision}: {place(found).value(top)}"
+            most = f"{byte_rate(memory.per_s)}, and {flop_rate(arithmetic.per_s)} from {three_digits(ridge)}"
+            about = f"The line is the most that was measured: {most}."
+            yield figure(title, about, "dot", below, _INTENSITY, _FLOPS, workload, log="xy", bound=line)
 
 
 def _bandwidths(found: Sequence[Top]) -> Iterator[Figure]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE, Section, cut, detail, names_of, shown
@@ -102,14 +102,27 @@ def _percent(share: float) -> str:
 
 
 def timed_kinds(row: Row, ceilings: Ceilings) -> list[TimedKind]:
-    """Return the kinds of operations of a step, longest first; ``ceilings`` are those of its device.
-
-    Their shares add up to 1: idle time goes to the parts that a workload reports of its batch, unexplained time to the rest.
-    """
+    """Return the kinds of operations of a step, longest first; ``ceilings`` are those of its device. Their shares add up to 1."""
+    found = _kind_times(row)
+    if not found:
+        return []
     step_s = row.time.median_s or 0.0
+    known_s = math.fsum(each.seconds for each in found.values())
+    unexplained_s = step_s - known_s
+    if unexplained_s > _NOTHING * step_s:
+        rest = found.get(OperationKind.REST, KindTime(OperationKind.REST, 0.0))
+        found[OperationKind.REST] = replace(rest, seconds=rest.seconds + unexplained_s)
+    limits = _Limits(row, list(found.values()), ceilings, max(step_s, known_s))
+    return sorted(map(limits.with_ceiling, found.values()), key=lambda each: -each.time_s)
+
+
+def _kind_times(row: Row) -> dict[str, KindTime]:
+    """Return the time of each kind of operation of a step: those of its profile, and the parts of idle time that its workload reports."""
     found = {each.kind: each for each in (row.profile.kinds if row.profile else ()) if each.seconds > 0}
     waiting = found.pop(OperationKind.WAITING, None)
-    idle_s = waiting.seconds if waiting else 0.0 if found else step_s
+    idle_s = 0.0 if found else row.time.median_s or 0.0  # without a profile all of the step may be idle
+    if waiting:
+        idle_s = waiting.seconds
     for part, kind in _REPORTED:
         part_s = min(row.in_role(part) or 0.0, idle_s)
         if part_s > 0 and kind not in found:
@@ -117,14 +130,7 @@ def timed_kinds(row: Row, ceilings: Ceilings) -> list[TimedKind]:
             idle_s -= part_s
     if waiting:
         found[OperationKind.WAITING] = replace(waiting, seconds=idle_s)
-    if not found:
-        return []
-    known_s = math.fsum(each.seconds for each in found.values())
-    if step_s - known_s > _NOTHING * step_s:
-        rest = found.get(OperationKind.REST, KindTime(OperationKind.REST, 0.0))
-        found[OperationKind.REST] = replace(rest, seconds=rest.seconds + step_s - known_s)
-    limits = _Limits(row, list(found.values()), ceilings, max(step_s, known_s))
-    return sorted(map(limits.with_ceiling, found.values()), key=lambda each: -each.time_s)
+    return found
 
 
 class _Limits(NamedTuple):
@@ -152,12 +158,12 @@ class _Limits(NamedTuple):
 
     def _limit(self, kind: KindTime) -> tuple[str, float] | None:
         """Return the name of the ceiling of a kind, and its time there; None if it has no ceiling."""
-        others_s = self.step_s - kind.seconds
         launch, memory = self._rate("launch"), self._rate("memory")
+        # Batches are loaded and copied, and kernels launched, while other kinds run: only the time beyond theirs is lost.
+        others_s = self.step_s - kind.seconds
         match kind.kind:
             case OperationKind.REST | "host":
                 return None
-            # Batches are loaded and copied, and kernels launched, while the device works: only the time beyond that is lost.
             case OperationKind.DATA:
                 return "input meanwhile", max(0.0, (self.row.in_role("input_alone") or kind.seconds) - others_s)
             case "transfer":
@@ -165,6 +171,7 @@ class _Limits(NamedTuple):
             case OperationKind.WAITING:
                 return (_LAUNCH, max(0.0, kind.operations / launch - others_s)) if launch else None
         moved = kind.bytes or 0
+        # Fewer bytes may come from caches.
         memory_s = moved / memory if memory and moved >= self.ceilings["memory", ""].least_bytes else None
         if kind.kind in OF_PRODUCTS:
             return self._limit_of_product(kind, memory_s)
@@ -268,18 +275,25 @@ class ProfiledStep(NamedTuple):
     def lines(self) -> list[str]:
         """Texts for its line, without its name; the longest first."""
         if not self.most or not self.shares:
-            time = units.seconds(self.row.time.median_s or 0.0)
+            text = f"{units.seconds(self.row.time.median_s or 0.0)}, no profile"
             case = cut(brief(self.row.key), _MOST_OF_NAME[0])
-            return [f"{case}: {time}, no profile; {self.why}", f"{time}, no profile; {self.why}", f"{time}, no profile"]
-        first = f"{self.most.of.short} {_percent(self.most.share)}"
+            return [f"{case}: {text}; {self.why}", f"{text}; {self.why}", text]
+        shortest = f"{self.most.of.short} {_percent(self.most.share)}"
         if not self.gaining:
-            end = f" → {self.change}" if self.change else ": little left"
-            return [*([f"{self.shares}{end}"] if self.most.limit else []), self.shares, first]
-        most, *fewer = self.gaining
-        smaller = [f"{each.of.short} {100 * each.gain:.0f}" for each in fewer]
-        gains = ", ".join([f"gain: {most.of.short} {_percent(most.gain)}", *smaller])
-        ends = [f" → {end}" for end in dict.fromkeys((self.change, *self.changes)) if end]
-        return [*(f"{self.shares}{end}" for end in ends[:2]), *(f"{gains}{end}" for end in ends), self.shares, gains, first]
+            outlook = f" → {self.change}" if self.change else ": little left"
+            with_outlook = [f"{self.shares}{outlook}"] if self.most.limit else []
+            return [*with_outlook, self.shares, shortest]
+        advice = [f" → {change}" for change in dict.fromkeys((self.change, *self.changes)) if change]
+        shares_with_advice = [f"{self.shares}{each}" for each in advice[:2]]
+        gains_with_advice = [f"{self._gains}{each}" for each in advice]
+        return [*shares_with_advice, *gains_with_advice, self.shares, self._gains, shortest]
+
+    @property
+    def _gains(self) -> str:
+        """Its gains of a tenth or more as text: ``gain: products 26 %, update 12``."""
+        largest = self.gaining[0]
+        others = (f"{each.of.short} {100 * each.gain:.0f}" for each in self.gaining[1:])
+        return ", ".join([f"gain: {largest.of.short} {_percent(largest.gain)}", *others])
 
     def seconds(self) -> Cells:
         """Return the time of each kind, and that at its ceiling, for programs."""
@@ -370,27 +384,37 @@ def _share_column(kind: str, of: KindOf) -> Column:
     return detail(f"kinds.{kind}", "fraction", of.short, f"share of its time: {of.name}", share)
 
 
+class _Part(NamedTuple):
+    """Part of the time of a kind of operation."""
+
+    name: str
+    part: str
+    part_s: float
+
+
+def _parts(kind: TimedKind) -> list[_Part]:
+    """Return the two parts of the time of a kind: that at its ceiling, and what it has to gain; all of it as one without a ceiling."""
+    name = kind.of.name
+    if kind.limit_s is None:
+        return [_Part(name, "no ceiling", kind.time_s)]
+    bound_s = min(kind.time_s, kind.limit_s)
+    return [_Part(name, "at its ceiling", bound_s), _Part(name, "to gain", kind.time_s - bound_s)]
+
+
 def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
-    """Yield a figure for each of the foremost steps: a bar for each kind, in two parts: its time at the ceiling, and its gain."""
+    """Yield a figure for each of the foremost steps, with a bar for each kind of operation."""
     several = several_runs(found)
     about = "Each bar is the time of a kind of operation: first what its measured ceiling alone would take, then what is to gain."
     for step in foremost(found):
         where = f"{brief(step.row.key)} on {device_label(step, several)}, {units.seconds(step.row.time.median_s or 0.0)}"
-        parts = list[tuple[TimedKind, str, float]]()
-        for kind in step.kinds:
-            if kind.limit_s is None:
-                parts.append((kind, "no ceiling", kind.time_s))
-            else:
-                bound_s = min(kind.time_s, kind.limit_s)
-                parts += [(kind, "at its ceiling", bound_s), (kind, "to gain", kind.time_s - bound_s)]
         yield figure(
             f"Time of a step by kind of operation: {where}",
             about,
             "stack",
-            parts,
-            detail("kind.part_s", "s", "time", "as much of its time", lambda part: part[2]),
-            detail("kind.name", "text", "operations", "kind of operation", lambda part: part[0].of.name),
-            detail("kind.part", "text", "part", "which part of it", lambda part: part[1]),
+            list(chain.from_iterable(map(_parts, step.kinds))),
+            detail("kind.part_s", "s", "time", "as much of its time"),
+            detail("kind.name", "text", "operations", "kind of operation"),
+            detail("kind.part", "text", "part", "which part of it"),
         )
 
 

@@ -31,13 +31,13 @@ from dlbench.analysis.answers.engine.question import (
     texts,
     unique,
 )
-from dlbench.analysis.presentation.columns import PLACE, columns_of, others_than
+from dlbench.analysis.presentation.columns import PLACE, Figure, columns_of, others_than
 from dlbench.analysis.presentation.names import HasRow, several_runs
 from dlbench.analysis.presentation.wording import cell as cell_text
 from dlbench.analysis.presentation.wording import number, span
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
-from dlbench.core.rows.row import cell
+from dlbench.core.rows.row import Row, cell
 from dlbench.core.units import Column, Unit
 
 MOST_WORDS = 25
@@ -80,6 +80,17 @@ class _Found:
         """Records with a line of their own on a screen."""
         return self.foremost[: self.resolve(self.section.lines)]
 
+    @property
+    def rows(self) -> Iterator[Row]:
+        """Rows that its records rest on."""
+        return chain.from_iterable(map(self.section.rows, self.records))
+
+    @property
+    def figures(self) -> list[Figure]:
+        """Figures that show anything."""
+        drawn = chain.from_iterable(draw(self.records) for draw in self.section.figures)
+        return [figure for figure in drawn if figure.rows]
+
     def table(self) -> Table:
         """Return the table of all records."""
         section = self.section
@@ -88,29 +99,29 @@ class _Found:
 
 def answer(question: Question, results: Results) -> Answer | Missing:
     """Return the answer to a question from the records of its sections; if there are none, the reason and the command to run."""
-    found = [_Found(*each) for each in question.found(results)]
+    found = [_Found(section, records) for section, records in question.found(results)]
     if not found:
         return _missing(question, results)
-    first = next(each for each in found if each.section.headline)
-    tags = _tags(first, {tag for tag, holds in question.tags.items() if holds(results)})
-    rows = unique(row for each in found for record in each.records for row in each.section.rows(record))
-    cautions = [*(each.resolve(each.section.cautions) or () for each in found), question.cautions(results) if question.cautions else ()]
+    main = next(each for each in found if each.section.headline)
+    tags = _tags(main, {tag for tag, holds in question.tags.items() if holds(results)})
+    rows = unique(chain.from_iterable(each.rows for each in found))
+    doubts = [] if question.tells_flags else doubts_of([row for row in rows if row.counts_time])
+    cautions = list(chain.from_iterable(each.resolve(each.section.cautions) or () for each in found))
+    if question.cautions:
+        cautions += question.cautions(results)
+    left_out = [f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]]
     return Answer(
         question,
-        first_that_fits(*_headlines(first, first.foremost[0])),
-        _qualifier(first, first.foremost[0]),
+        first_that_fits(*_headlines(main, main.foremost[0])),
+        _qualifier(main, main.foremost[0]),
         tags[:MOST_TAGS],
         sentences=tuple(map(units.one_line, _sentences(found))),
         cases=tuple(dict.fromkeys(row.case.id for row in rows)),
-        weaknesses=(
-            *(() if question.tells_flags else doubts_of([row for row in rows if row.counts_time])),
-            *dict.fromkeys(chain(*cautions)),
-            *(f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]),
-        ),
+        weaknesses=(*doubts, *dict.fromkeys(cautions), *left_out),
         tables=tuple(each.table() for each in found),
-        figures=tuple(figure for each in found for draw in each.section.figures for figure in draw(each.records) if figure.rows),
-        label=first.resolve(first.section.label) or question.topic,
-        lines=tuple(filter(None, map(tuple, _lines(first)))),
+        figures=tuple(chain.from_iterable(each.figures for each in found)),
+        label=main.resolve(main.section.label) or question.topic,
+        lines=tuple(filter(None, map(tuple, _lines(main)))),
     )
 
 
@@ -162,21 +173,24 @@ def _fill(declared: Texts, names: _Names) -> Iterator[str]:
 
 
 def _headlines(found: _Found, record: Any) -> list[str]:
-    """Return the texts for a record, the longest first.
-
-    Each text comes with ``more``, the addition of the second record, and then without, unless that record has a line of its own. All of
-    them come with the interval first, then without.
-    """
+    """Return the texts for a record: all with its interval and then all without, each with what the second record adds, then without."""
     section = found.section
     if callable(section.headline):
         return [*texts(section.headline(record))] or [MISSING]
-    second = found.foremost[1:2] if len(found.in_lines) < 2 else ()
-    additions = [text for each in second for text in _fill(section.more.get(section.outcome(each), ()), _Names(found, each))]
-    spans = dict.fromkeys((_span(record), ""))
+    intervals = dict.fromkeys((_span(record), ""))
+    declared = texts(section.headline[section.outcome(record)])
     filled = list[str]()
-    for around, text, more in product(spans, texts(section.headline[section.outcome(record)]), (*additions, "")):
-        filled += _fill(text, _Names(found, record, span=around, more=more))
+    for interval, text, addition in product(intervals, declared, (*_additions(found), "")):
+        filled += _fill(text, _Names(found, record, span=interval, more=addition))
     return filled or [MISSING]
+
+
+def _additions(found: _Found) -> list[str]:
+    """Return the texts that the second record adds to the headline; none if it has a line of its own."""
+    if len(found.foremost) < 2 or len(found.in_lines) > 1:
+        return []
+    second = found.foremost[1]
+    return list(_fill(found.section.more.get(found.section.outcome(second), ()), _Names(found, second)))
 
 
 def _lines(found: _Found) -> Iterator[Iterator[str]]:
@@ -247,16 +261,21 @@ def sentences(columns: Sequence[Column], record: Any, found: Sequence[Any] = ())
     named = [each for each in leading if each.name != PLACE.name or len({each.value(one) for one in found}) > 1]
     subject = ", ".join(filter(None, (cell_text(cell(each.value(record)), each) for each in named)))
     start = f"{subject}: " if subject else ""
-    line = ""
+    sentence = start
     for column in main[len(leading) :]:
-        if text := _with_interval(column, record):
-            fact = f"{column.heading.removesuffix('/s')} {text}"
-            if line and len(f"{subject} {line} {fact}".split()) > MOST_WORDS:
-                yield f"{start}{line}."
-                line = ""
-            line = f"{line}, {fact}" if line else fact
-    if line:
-        yield f"{start}{line}."
+        text = _with_interval(column, record)
+        if not text:
+            continue
+        fact = f"{column.heading.removesuffix('/s')} {text}"
+        if sentence == start:
+            sentence += fact
+        elif len(f"{sentence} {fact}".split()) <= MOST_WORDS:
+            sentence += f", {fact}"
+        else:
+            yield f"{sentence}."
+            sentence = start + fact
+    if sentence != start:
+        yield f"{sentence}."
 
 
 def _with_interval(column: Column, record: Any) -> str:
