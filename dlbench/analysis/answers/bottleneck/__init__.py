@@ -1,4 +1,4 @@
-"""Bottleneck: what bounds each step, and what the machine can do at most. Every module of this folder is a part of the answer."""
+"""Bottleneck: what bounds each step, and what the machine can do at most. Modules with an ``ORDER`` are parts of the answer."""
 
 from itertools import chain
 
