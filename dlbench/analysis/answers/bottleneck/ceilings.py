@@ -370,5 +370,3 @@ INPUT = Section(
     },
     tags={Tag.NOISY: lambda each: bool(each.reading and each.ratio and each.ratio.is_undecided)},
 )
-ORDER = 20
-SECTIONS = [TOPS, INPUT]

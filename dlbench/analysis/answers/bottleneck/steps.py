@@ -278,5 +278,3 @@ KINDS_OF_STEPS = Section(
         detail("kind.change", "text", "change", "what may bring it nearer to its ceiling, where it has a tenth of the step to gain"),
     ],
 )
-ORDER = 10
-SECTIONS = [STEPS, KINDS_OF_STEPS]
