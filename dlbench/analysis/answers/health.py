@@ -1,10 +1,11 @@
 """Health of a machine: against its published peak, against others like it, and by what disturbed it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
+from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import Sustained, series, sustained
+from dlbench.analysis.answers.engine.costs import CurvePoint, Sustained, curve, series, sustained
 from dlbench.analysis.answers.engine.pairs import by_kind
 from dlbench.analysis.answers.engine.question import Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, KEY, PLACE, RATIO, Figure, figure, of_row, over_rounds, place
@@ -22,38 +23,22 @@ from dlbench.core.rows.row import Row
 from dlbench.core.units import one_line, percent, ratio
 
 
-class _Moment(NamedTuple):
-    """A value of a series over the window of a sustained step."""
-
-    row: Row
-    line: str
-    """Line of the figure that it is on."""
-    at: float
-    """Share of the window that had passed."""
-    share: float
-    """The value over the first of its series."""
-
-
-def _moments(row: Row, role: ValueRole, line: str) -> list[_Moment]:
-    """Return the values of the series that a row reports in a role; none if it reports none."""
-    values = series(row, role)
-    return [_Moment(row, line, number / len(values), value / values[0]) for number, value in enumerate(values, 1)]
-
-
 def _sustained_figures(found: Sequence[Sustained]) -> Iterator[Figure]:
     """Yield the figure of throughput and clock over the window of each step, relative to their first values."""
-    moments = list[_Moment]()
-    for each in found:
-        step = brief(each.row.key)
-        moments += [*_moments(each.row, "pace", step), *_moments(each.row, "clock", f"{step}: clock")]
+    roles: Sequence[ValueRole] = ("pace", "clock")
+    points = list[CurvePoint]()
+    for each, role in product(found, roles):
+        values = series(each.row, role)
+        name = brief(each.row.key) + (": clock" if role == "clock" else "")
+        points += curve(each.row, name, [value / values[0] for value in values])
     yield figure(
         "Sustained throughput and clock",
         "Throughput and the device's clock over their first values, in the course of the window.",
         "line",
-        moments,
-        detail("sustained.at", "fraction", "of the window", "of the window that had passed"),
-        detail("sustained.share", "ratio", "over its beginning", "over the first value"),
-        detail("sustained.line", "text", "what", "which step, and of it what"),
+        points,
+        detail("sustained.at", "fraction", "of the window", "of the window that had passed", attrgetter("share")),
+        detail("sustained.share", "ratio", "over its beginning", "over the first value", attrgetter("value")),
+        detail("sustained.line", "text", "what", "which step, and of it what", attrgetter("name")),
         place(found),
         reference=1.0,
     )

@@ -3,9 +3,11 @@
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import series
+from dlbench.analysis.answers.engine.costs import curve, series
 from dlbench.analysis.answers.engine.pairs import SAME, by_kind, median_cases, same_columns
 from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, of_row, pair_cells, place, spanned, value_columns
@@ -140,31 +142,17 @@ def count_formats(found: Sequence[FormatTraining]) -> FormatCount:
     )
 
 
-class _Loss(NamedTuple):
-    """A point of the loss curve of a training."""
-
-    row: Row
-    name: str
-    """The format."""
-    share: float
-    """Share of the training that had passed."""
-    loss: float
-
-
 def _loss_figures(found: Sequence[FormatTraining]) -> Iterator[Figure]:
     """Yield a figure of the loss for each training, with a line for each format."""
     for case, alike in grouped(found, lambda each: each.case).items():
-        losses = list[_Loss]()
-        for each in alike:
-            curve = series(each.row, "loss_curve")
-            losses += [_Loss(each.row, each.name, number / len(curve), loss) for number, loss in enumerate(curve, 1)]
+        curves = (curve(each.row, each.name, series(each.row, "loss_curve")) for each in alike)
         yield figure(
             f"Loss by format: {short(case)}",
             "One line a format; further right is later in the training.",
             "line",
-            losses,
+            list(chain.from_iterable(curves)),
             detail("curve.share", "fraction", "of the training", "how much of the training had passed"),
-            detail("curve.loss", "number", "loss", "of the training, over all seeds"),
+            detail("curve.loss", "number", "loss", "of the training, over all seeds", attrgetter("value")),
             NAME,
             place(alike),
             log="y",  # losses that diverge differ by powers of ten

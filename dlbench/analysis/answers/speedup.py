@@ -92,21 +92,16 @@ class MeasuredStep(NamedTuple):
 
     def _published(self, card: DevicePeak, dtype: str) -> "OnCard | None":
         """Return the step on a card by the fastest of others' figures; None if there is none."""
-        figures = [each for each in published_figures() if self._is_of(each, card, dtype)]
-        if not figures:
-            return None
-        best = max(figures, key=attrgetter("value"))
-        return OnCard(self, card, dtype, best.batch, best.value, best.value, best)
+        figures = [each for each in published_figures() if each.params.get("model") == self.model and self.kind in each.tags]
+        on_card = [each for each in figures if each.dtype == dtype and name_words(each.device) == name_words(card.name)]
+        best = max(on_card, key=attrgetter("value"), default=None)
+        return OnCard(self, card, dtype, best.batch, best.value, best.value, best) if best else None
 
     def _estimated(self, card: DevicePeak, dtype: str) -> "OnCard | None":
         """Return the step on a card by an estimate; None if its counts, or peaks of the card, are not known."""
         batch = self._batch(card)
         guess = self.counts and fitted().guess(card, dtype, self.counts, batch)
         return OnCard(self, card, dtype, batch, guess.low, guess.high, at_most=guess.at_most) if guess else None
-
-    def _is_of(self, figure: PublishedFigure, card: DevicePeak, dtype: str) -> bool:
-        is_of_step = figure.params.get("model") == self.model and self.kind in figure.tags
-        return is_of_step and figure.dtype == dtype and name_words(figure.device) == name_words(card.name)
 
     def _scaled(self, here: DevicePeak, card: DevicePeak) -> "OnCard | None":
         """Return the same case on another card: the measured rate, times the ratio of the estimates for both cards.

@@ -63,6 +63,22 @@ def series(row: Row, role: ValueRole) -> Sequence[float]:
     return found if isinstance(found, Sequence) else ()
 
 
+class CurvePoint(NamedTuple):
+    """A point of a curve over the course of a row's training or window, for a figure."""
+
+    row: Row
+    name: str
+    """Name of the curve."""
+    share: float
+    """Share of the course that had passed."""
+    value: float
+
+
+def curve(row: Row, name: str, values: Sequence[float]) -> list[CurvePoint]:
+    """Return the points of a curve that has these values at equal distances."""
+    return [CurvePoint(row, name, number / len(values), value) for number, value in enumerate(values, 1)]
+
+
 class Hour(NamedTuple):
     """Costs of an hour of one or more devices together; None for each part that is not known."""
 

@@ -106,9 +106,7 @@ def answer(question: Question, results: Results) -> Answer | Missing:
     tags = _tags(main, {tag for tag, holds in question.tags.items() if holds(results)})
     rows = unique(chain.from_iterable(each.rows for each in found))
     doubts = [] if question.tells_flags else doubts_of([row for row in rows if row.counts_time])
-    cautions = list(chain.from_iterable(each.resolve(each.section.cautions) or () for each in found))
-    if question.cautions:
-        cautions += question.cautions(results)
+    cautions = chain(*(each.section.cautions(each.records) for each in found), question.cautions(results))
     left_out = [f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]]
     return Answer(
         question,

@@ -1,7 +1,7 @@
 """Matched pairs of rows in answers: the choice of those for a headline, each side at its own best, their tables and figures."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from operator import attrgetter, methodcaller
@@ -23,6 +23,7 @@ from dlbench.analysis.ratios.matching import (
     settings_named,
 )
 from dlbench.analysis.ratios.ratio import HasRatio, median_by_ratio, speedup_of
+from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.rows.row import MACHINE, Row
@@ -89,8 +90,7 @@ def median_cases(found: Sequence[M], preferred: Callable[[Sequence[M]], Sequence
 
 def no_accelerator(results: Results) -> Lack | None:
     """Return the lack of an accelerator; None if a row was measured on one, or a file lists one."""
-    identities = [environment.get("identity") for environment in results.environments.values()]
-    is_listed = any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
+    is_listed = any(part(environment, "identity", "accelerators") for environment in results.environments.values())
     if is_listed or not all(row.is_on_cpu or row.case.status is Status.SKIPPED for row in results.rows):
         return None
     return Lack(_NO_ACCELERATOR, "no accelerator in these files")

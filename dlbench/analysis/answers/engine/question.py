@@ -180,7 +180,7 @@ class Section(Generic[R]):
     tags: Mapping[Tag, Callable[[R], bool]] = field(default_factory=dict)
     """Tags and their conditions, in addition to those of rows; a condition here for few rounds replaces that of rows."""
     figures: Sequence[Callable[[Sequence[R]], Iterable[Figure]]] = ()
-    cautions: Callable[[Sequence[R]], Iterable[str]] | None = None
+    cautions: Callable[[Sequence[R]], Iterable[str]] = lambda _: ()
 
     @property
     def is_of_ratio(self) -> bool:
@@ -216,7 +216,7 @@ class Question:
     """Commands whose rows answer it too, and other questions with it."""
     missing: Sequence[str | Lack | Callable[[Results], Lack | None]] = ()
     """Reasons why no section has a record: the first that applies counts; a function returns None if its own does not."""
-    cautions: Callable[[Results], Iterable[str]] | None = None
+    cautions: Callable[[Results], Iterable[str]] = lambda _: ()
     tags: Mapping[Tag, Callable[[Results], bool]] = field(default_factory=dict)
     """Tags of any answer to it, and their conditions."""
     tells_flags: bool = False
