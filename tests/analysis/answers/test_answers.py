@@ -74,8 +74,7 @@ def with_launches(tmp_path_factory, monkeypatch):
 
 
 def test_an_answer_that_is_added_is_found_by_every_screen_page_and_document(with_launches, show, tmp_path):
-    times = [(made_up.case("start", n=n), [seconds * factor for factor in made_up.SEVEN]) for n, seconds in ((1, 2e-6), (2, 5e-6))]
-    measured = [each for case, seconds in times for each in made_up.rounds_of(case, made_up.flat(seconds), items=None)]
+    measured = [each for n, s in ((1, 2e-6), (2, 5e-6)) for each in made_up.around(made_up.case("start", n=n), s, items=None)]
     header = {"workloads": {"start": {"ceiling": "launch"}}}
     assert answers.topics().index("launches") == 3
     assert "launches   2.00 µs to start an operation" in show(measured, **header).out

@@ -12,9 +12,8 @@ WORKLOADS = {"product": SWEEP, "sum": SWEEP}
 
 def swept(device, seconds, work="product", rounds=7, copies="none", **params):
     """Rounds of a call at each size."""
-    cases = {n: made_up.case(work, device, n=n, dtype="fp32", copies=copies, **params) for n in seconds}
-    factors = made_up.SEVEN[:rounds]
-    return [each for n, s in seconds.items() for each in made_up.rounds_of(cases[n], made_up.flat([s * factor for factor in factors]))]
+    cases = [(made_up.case(work, device, n=n, dtype="fp32", copies=copies, **params), each) for n, each in seconds.items()]
+    return [each for case, s in cases for each in made_up.around(case, s, made_up.SEVEN[:rounds])]
 
 
 def by_speedup(speedups, copies="none", device="cuda:0", **options):

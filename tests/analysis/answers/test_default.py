@@ -26,8 +26,7 @@ NOTHING = "no step was measured both with its plain defaults and with another tu
 
 
 def step(seconds, workload="step", device="cpu", found=None, values=None, items=8, **params):
-    case = made_up.case(workload, device, **params)
-    rounds = made_up.rounds_of(case, made_up.flat([seconds * factor for factor in made_up.SEVEN]), items=items)
+    rounds = made_up.around(made_up.case(workload, device, **params), seconds, items=items)
     return [replace(each, found=found or {}, values=values or {}) for each in rounds]
 
 

@@ -25,8 +25,7 @@ TABLE = "Throughput by how a step gets its batch"
 
 
 def rows(workload, seconds, device="cpu", items=64, **params):
-    rounds = made_up.flat([seconds * factor for factor in made_up.SEVEN])
-    return made_up.rounds_of(made_up.case(workload, device, **params), rounds, items=items, flops=None, bytes=items * 1000)
+    return made_up.around(made_up.case(workload, device, **params), seconds, items=items, flops=None, bytes=items * 1000)
 
 
 def shelf(seconds, where="disk", **params):

@@ -41,7 +41,7 @@ PRODUCTS = [
 
 def in_precisions(workload="train_step", device="cpu", n=8, factors=made_up.SEVEN, **seconds):
     cases = [(made_up.case(workload, device, n=n, dtype=dtype), each) for dtype, each in seconds.items()]
-    return [each for case, s in cases for each in made_up.rounds_of(case, made_up.flat([s * factor for factor in factors]))]
+    return [each for case, s in cases for each in made_up.around(case, s, factors)]
 
 
 def of_model(workload, bf16_s, **params):

@@ -21,8 +21,7 @@ LOOPS = {name: model.declaration_to_json(registry.get(name).signature.declared) 
 
 def steps(seconds, ranks, device="cuda:0", form="ddp", threads=1):
     case = made_up.case("data_parallel", device, form=form, model="resnet18", batch=32, ranks=ranks, scaling="weak")
-    times = made_up.flat([seconds * each for each in made_up.SEVEN])
-    return made_up.rounds_of(case, times, items=ranks * 32, threads=threads)
+    return made_up.around(case, seconds, items=ranks * 32, threads=threads)
 
 
 DDP = [*steps(1.0, 1), *steps(1.25, 2), *steps(1.6, 4)]
@@ -60,9 +59,8 @@ def test_the_headline_of_devices(asked, measured, expected):
 
 def timed(seconds, used, **axes):
     """An inference step with so many threads, in as many instances as the axes say."""
-    times = made_up.flat([seconds * each for each in made_up.SEVEN])
     case = made_up.case("infer_step", "cpu", model="resnet18", batch=8, **axes)
-    return made_up.rounds_of(case, times, items=8 * axes.get("instances", 1), threads=used)
+    return made_up.around(case, seconds, items=8 * axes.get("instances", 1), threads=used)
 
 
 def of_threads(**seconds):
@@ -133,8 +131,6 @@ def test_what_each_loses_and_the_memory_of_all_stand_in_the_table(asked):
     names = ("at_once.number", "value.all", "at_once.loses", "at_once.efficiency", "at_once.memory_bytes", "ratio.speedup")
     rows = columns_of(table["rows"], *names)
     assert rows == [pytest.approx((2, 150, 0.25, 0.5, 5 << 20, 1.5)), pytest.approx((3, 120, 0.6, 0.1, 15 << 20, 1.2))]
-    missing = asked(made_up.both_kinds())["concurrency"]
-    assert (missing["kind"], missing["command"]) == ("missing", "dlbench run concurrency")
 
 
 def served(call_s, batch, device="cpu", *, rounds=7, within=1.0, calls=662, bound_ms=100.0, **params):
