@@ -1,9 +1,7 @@
 """Answers on made-up measurements: as the JSON document has them, as objects, and as text for a snapshot."""
 
 import json
-from dataclasses import replace
 
-import costs
 import front_door
 import made_up
 import pytest
@@ -67,14 +65,12 @@ def scenes(answer_objects, snapshot):
 
 
 @pytest.fixture
-def cost(tmp_path):
-    """The answer on cost, of a file with these measurements, at the prices of these options, where devices take so many watts."""
+def shown(tmp_path):
+    """The answer on a topic, of a file with these measurements, that ``dlbench show`` gives with these options."""
 
-    def ask(measured, *options, watts=None, **header):
-        if watts is not None:
-            measured = [replace(each, energy=costs.window(each, watts)) for each in measured]
+    def ask(topic, measured, *options, **header):
         path = made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", measured, **header)
-        done = front_door.in_process(tmp_path, "show", path.name, "--topic", "cost", "--format", "json", *options)
+        done = front_door.in_process(tmp_path, "show", path.name, "--topic", topic, "--format", "json", *options)
         assert done.code == 0, done.err
         return json.loads(done.out)["answers"][0]
 

@@ -1,8 +1,5 @@
 """More devices, more cores, several programs at once, and requests that are served."""
 
-import json
-
-import front_door
 import made_up
 import pytest
 from plain_answers import columns_of, head_of
@@ -197,10 +194,8 @@ def test_what_is_served_at_most_and_why_no_more(answer_objects, measured, headli
     assert ("few rounds" in answer.tags) is (len(measured) < 6)
 
 
-def test_with_prices_a_thousand_requests_cost_what_their_time_costs(tmp_path):
-    made_up.write(tmp_path / "run.jsonl", SERVED, workloads=LOOPS)
-    options = ["--topic", "serving", "--price", "cpu=0.36EUR/h", "--format", "json"]
-    answer = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", *options).out)["answers"][0]
+def test_with_prices_a_thousand_requests_cost_what_their_time_costs(shown):
+    answer = shown("serving", SERVED, "--price", "cpu=0.36EUR/h", workloads=LOOPS)
     rows = {(row["case.id"], row["place"]): row["serving.paid"] for table in answer["tables"] for row in table["rows"]}
     assert rows["closed_loop[model=resnet18,batch=1,dtype=fp32,bound_ms=100.0]", "cpu"] == "0.00250 EUR"  # 25 s of 3600 s at 0.36 EUR
     assert [place for (_, place), paid in rows.items() if paid] == ["cpu"] * 4
