@@ -51,14 +51,20 @@ def asked(answer_objects):
 
 @pytest.fixture
 def scenes(answer_objects, snapshot):
-    """Hold everything that the answers on a topic say against one snapshot; each scene is the measurements of a file, or of several."""
+    """Hold what the answers on a topic say against one snapshot: all of it, and of ``heads`` the first line.
 
-    def check(name, topic, found, **header):
+    Each scene is the measurements of a file, or of several.
+    """
+
+    def check(name, topic, found, heads=None, **header):
+        def answer(measured):
+            return answer_objects(*(measured if isinstance(measured, tuple) else (measured,)), **header)[topic]
+
         texts = []
-        for scene, measured in found.items():
-            answer = answer_objects(*(measured if isinstance(measured, tuple) else (measured,)), **header)[topic]
-            lines = [f"  on a screen: {answer.label}  {each[0]}\n" for each in getattr(answer, "lines", ())]
-            texts.append(f"== {scene}\n{plain(answer)}{''.join(lines)}")
+        for scene, made in ((scene, answer(measured)) for scene, measured in found.items()):
+            lines = [f"  on a screen: {made.label}  {each[0]}\n" for each in getattr(made, "lines", ())]
+            texts.append(f"== {scene}\n{plain(made)}{''.join(lines)}")
+        texts += [f"== {scene}\n{plain(answer(measured)).splitlines()[0]}\n" for scene, measured in (heads or {}).items()]
         snapshot(name, "\n".join(texts))
 
     return check
