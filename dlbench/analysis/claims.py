@@ -123,11 +123,11 @@ def _test(claim: Claim, results: Results) -> Iterator[Tested]:
     several = several_runs(results.rows)
     results = results.where(lambda row: test.is_of(_settings(row).get))
     ordered = sorted(_evidence(test, results), key=lambda each: (each.row.is_on_cpu, each.value))
-    by_device = grouped(ordered, lambda each: (*map(one_device, each.sides), _settings(each.row).get(test.split or "")))
-    for alike in by_device.values():
+    groups = grouped(ordered, lambda each: (*map(one_device, each.sides), _settings(each.row).get(test.split or "")))
+    for alike in groups.values():
         typical = _typical(test, alike)
         yield Tested(claim, None, typical, len(alike), device_label(typical, several))
-    if not by_device:
+    if not groups:
         yield Tested(claim, _lack(test, results))
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
@@ -237,8 +238,8 @@ def _figures(found: Sequence[BatchSweep]) -> Iterator[Figure]:
     rows = list(chain.from_iterable(sweep.sides for sweep in found))
     about = "One line a network or shape; further right is a larger batch. The vertical lines are 95 % intervals over rounds."
     sweep = detail("batch.sweep", "text", "work", "the parameters that stay the same while the batch grows", _sweep_name)
-    batch = detail(str(BATCH), "count", "batch", "items of one call", lambda row: row.batch)
-    memory = detail("batch.memory_bytes", "bytes", "", "peak on the accelerator, or on a CPU of the process", lambda row: row.peak_bytes)
+    batch = detail(str(BATCH), "count", "batch", "items of one call", attrgetter("batch"))
+    memory = detail("batch.memory_bytes", "bytes", "", "peak on the accelerator, or on a CPU of the process", attrgetter("peak_bytes"))
     for workload, alike in by_workload(rows).items():
         for column in (THROUGHPUT.headed("throughput"), TIME.headed("latency"), memory.headed("memory")):
             measured = [row for row in alike if column.value(row) is not None]
@@ -302,7 +303,7 @@ QUESTION = Question(
                     "count",
                     "batch",
                     f"the smallest batch with {ENOUGH:.0%} of the best throughput",
-                    lambda sweep: sweep.row.batch,
+                    attrgetter("row.batch"),
                 ),
                 THROUGHPUT,
                 shown("batch.share", "fraction", "of the best", "its throughput over that of the best batch"),

@@ -127,14 +127,14 @@ def _training_section(field: str) -> Section[Estimate]:
             place,
             _RANKS,
             *_step_columns("train"),
-            detail("train.epochs", "count", "epochs", "passes over its samples", lambda each: each.schedule.epochs),
+            detail("train.epochs", "count", "epochs", "passes over its samples", attrgetter("schedule.epochs")),
             spanned(shown("train.seconds", "s", "time to train", "all steps at that rate"), lambda each: each.ends, "train."),
             shown("train.joules", "J", "energy", "of all steps"),
-            detail("train.took", "text", "its authors", "how long it took them, and on what", lambda each: each.schedule.took),
+            detail("train.took", "text", "its authors", "how long it took them, and on what", attrgetter("schedule.took")),
         ],
         notes=_sources,
         foremost=_foremost,
-        by=lambda each: "paid" if each.paid else "",  # neither money nor energy is known
+        by=lambda each: "paid" if each.paid else "",  # "" if neither money nor energy is known
         headline={
             "paid": (f"{text}, {{paid}}{{more}}", f"{short}, {{paid}}", "{seconds}{span}, {paid} for {what}"),
             "": (f"{text}{{more}}", short),

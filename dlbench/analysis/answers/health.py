@@ -54,7 +54,7 @@ SUSTAINED = Section(
         of_row(lambda row: row.rate.items_per_s, "steady"),
         over_rounds(
             shown("sustained.kept", "fraction", "kept", "steady over burst: median over rounds"),
-            lambda each: each.rounds,
+            attrgetter("rounds"),
             "sustained.",
         ),
         shown("sustained.onset_s", "s", "fell after", "time after which it stayed more than 3 % below its burst"),
@@ -106,6 +106,7 @@ def match_references(results: Results) -> tuple[list[SameCase], list[Row]]:
     """
     if len(results.environments) > _MOST_MACHINES or not results.references:
         return [], []
+    # A run is not compared with its own machine.
     own_origins = {origin(environment) for environment in results.files.environments.values()} - {None}
     own_machines = {run.machine for run in reference_runs() if origin(run.environment) in own_origins}
     other_runs = [run for run in reference_runs() if run.machine not in own_machines]
@@ -166,7 +167,7 @@ _SAME_HARDWARE: Section[SameCase] = Section(
         CASE,
         PLACE,
         of_row(lambda row: row.time.median_s, "here"),
-        detail("reference.median_s", "s", "there", "one call in the reference run", lambda case: case.there.time.median_s),
+        detail("reference.median_s", "s", "there", "one call in the reference run", attrgetter("there.time.median_s")),
         RATIO,
     ],
     notes=lambda found: dict.fromkeys(note for case in found for note in case.about),

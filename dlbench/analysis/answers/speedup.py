@@ -253,7 +253,7 @@ _CARDS: Section[OnCard] = Section(
         place,
         shown("card.name", "text", "card", "the card that is not here"),
         detail("card.choice", "text", "here at", "at what the step was the fastest here", lambda each: choice(each.row)),
-        detail("card.here", "items/s", "here", "samples a second here", lambda each: each.row.throughput),
+        detail("card.here", "items/s", "here", "samples a second here", attrgetter("row.throughput")),
         detail("card.dtype", "text", "in", "precision that it is computed in there"),
         detail("card.batch", "count", "batch", "samples of a step there; null where a source does not state it"),
         detail("card.low", "items/s", "there from", "samples a second there, at least"),

@@ -6,6 +6,7 @@ Rows and ceilings make the roofline of Williams and others (2009, https://doi.or
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple, get_args
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
@@ -168,7 +169,7 @@ def _rooflines(found: Sequence[Top]) -> Iterator[Figure]:
         if not (memory and arithmetic and top.kind == "arithmetic"):
             continue
         rows = [row for row in top.rows if row.is_single_rank and _intensity(row) and computed_in(row) == arithmetic.precision]
-        # Memory is no bound of bytes that caches have.
+        # A row whose bytes come from caches is not bounded by memory.
         below = [Top(row, row.key) for row in rows if not from_caches(row, memory)]
         if below:
             ridge = arithmetic.per_s / memory.per_s
@@ -209,11 +210,11 @@ TOPS = Section(
         _only_for(of_row(lambda row: row.rate.peak, "of"), *_SLOPE_AND_TOP),
         over_rounds(
             shown("copies.latency_s", "s", "latency", "what a copy takes however small it is; null where it does not show"),
-            lambda top: top.fit.latency_s,
+            attrgetter("fit.latency_s"),
         ),
         over_rounds(
             shown("copies.bandwidth", "bytes/s", "bandwidth", "bytes over the time beyond that; null where sizes follow no line"),
-            lambda top: top.fit.bytes_per_s,
+            attrgetter("fit.bytes_per_s"),
         ),
         shown("copies.link_share", "fraction", "of the link", "the fastest size over what the link carries"),
     ],
@@ -333,7 +334,7 @@ def _sources(rows: Sequence[Row]) -> Iterator[Fed]:
         yield Fed(row, label(row, row.declared.having("feeding")), _feeding(row), ratio)
 
 
-_SOURCE = shown("feeding.way", "text", "batches", "how a step gets its batch, or how storage is read", lambda each: each.source)
+_SOURCE = shown("feeding.way", "text", "batches", "how a step gets its batch, or how storage is read", attrgetter("source"))
 INPUT = Section(
     records=inputs,
     title="Throughput by how a step gets its batch",

@@ -149,7 +149,7 @@ class _Limits(NamedTuple):
 
     def _limit(self, kind: KindTime) -> tuple[str, float] | None:
         """Return the name of the ceiling of a kind, and its time there; None if it has no ceiling."""
-        launch, memory = self._rate("launch"), self._rate("memory")
+        launches_per_s, bytes_per_s = self._rate("launch"), self._rate("memory")
         # Batches are loaded and copied, and kernels launched, while other kinds run: only the time beyond theirs is lost.
         others_s = self.step_s - kind.seconds
         match kind.kind:
@@ -160,14 +160,15 @@ class _Limits(NamedTuple):
             case "transfer":
                 return "copies meanwhile", max(0.0, kind.seconds - others_s)
             case OperationKind.WAITING:
-                return (_LAUNCH, max(0.0, kind.operations / launch - others_s)) if launch else None
+                return (_LAUNCH, max(0.0, kind.operations / launches_per_s - others_s)) if launches_per_s else None
         moved = kind.bytes or 0
-        # Fewer bytes may come from caches.
-        memory_s = moved / memory if memory and moved >= self.ceilings["memory", ""].least_bytes else None
+        moving_s = moved / bytes_per_s if bytes_per_s else None
+        # Caches may hold fewer bytes than those that the ceiling was measured with, so memory does not bound them.
+        memory_s = moving_s if moving_s is not None and moved >= self.ceilings["memory", ""].least_bytes else None
         if kind.kind in OF_PRODUCTS:
             return self._limit_of_product(kind, memory_s)
-        if self.row.is_on_cpu and launch and memory and kind.operations / launch > moved / memory:
-            return _LAUNCH, kind.operations / launch
+        if self.row.is_on_cpu and launches_per_s and moving_s is not None and kind.operations / launches_per_s > moving_s:
+            return _LAUNCH, kind.operations / launches_per_s
         return None if memory_s is None else (_MEMORY, memory_s)
 
     def _limit_of_product(self, kind: KindTime, memory_s: float | None) -> tuple[str, float] | None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from itertools import chain, takewhile
+from operator import attrgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.bottleneck.kinds import KINDS, OF_PRODUCTS, TENTH, KindOf, TimedKind, timed_kinds, whole_percent
@@ -265,7 +266,7 @@ KINDS_OF_STEPS = Section(
     columns=[
         KEY.headed("step", 1),
         place,
-        detail("kind.name", "text", "operations", "kind of operation", lambda kind: kind.of.name),
+        detail("kind.name", "text", "operations", "kind of operation", attrgetter("of.name")),
         detail("kind.time_s", "s", "time", "of the step"),
         detail("kind.share", "fraction", "share", "share of the time of the step"),
         detail("kind.limit_s", "s", "at its ceiling", "what it would take there"),

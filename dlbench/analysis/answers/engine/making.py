@@ -259,20 +259,15 @@ def sentences(columns: Sequence[Column], record: Any, found: Sequence[Any] = ())
     named = [each for each in leading if each.name != PLACE.name or len({each.value(one) for one in found}) > 1]
     subject = ", ".join(filter(None, (cell_text(cell(each.value(record)), each) for each in named)))
     start = f"{subject}: " if subject else ""
-    sentence = start
-    for column in main[len(leading) :]:
-        text = _with_interval(column, record)
-        if not text:
-            continue
-        fact = f"{column.heading.removesuffix('/s')} {text}"
-        if sentence == start:
-            sentence += fact
-        elif len(f"{sentence} {fact}".split()) <= MOST_WORDS:
-            sentence += f", {fact}"
-        else:
+    facts = [(column.heading.removesuffix("/s"), _with_interval(column, record)) for column in main[len(leading) :]]
+    sentence = ""
+    for fact in (f"{heading} {text}" for heading, text in facts if text):
+        longer = f"{sentence}, {fact}" if sentence else f"{start}{fact}"
+        if sentence and len(longer.split()) > MOST_WORDS:
             yield f"{sentence}."
-            sentence = start + fact
-    if sentence != start:
+            longer = f"{start}{fact}"
+        sentence = longer
+    if sentence:
         yield f"{sentence}."
 
 

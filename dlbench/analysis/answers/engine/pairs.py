@@ -103,14 +103,17 @@ def same_case(pairs: Matches) -> Table:
 
 
 def same_title(found: Sequence[Match]) -> str:
-    """Return the title of that table."""
+    """Return the title of the table of such pairs."""
     by = found[0].by if found else None
     differ = "on both sides" if by == DEVICE else f"with another {by.name if by else ''}"
     return f"The same case {differ}: {'how many times as fast' if any(each.speeds for each in found) else 'what it reports'}"
 
 
 def same_columns(found: Sequence[Match], *more: Column) -> list[Column]:
-    """Return the columns of that table; at its end, for both sides, ``more`` and the values that workloads declare."""
+    """Return the columns of the table of pairs that differ in one setting.
+
+    At its end are, for both sides, ``more`` and the values that workloads declare.
+    """
     by = found[0].by if found else None
     timed = any(each.speeds for each in found)
     columns = [CASE] if by == DEVICE else [CASE, place(found)]
