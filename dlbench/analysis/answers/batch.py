@@ -209,7 +209,7 @@ def memory_demands(results: Results) -> list[MemoryDemand]:
     Published files have no tries, so their searches have no line.
     """
     tries = grouped((row for row in results.tries if row.batch), _search_key)
-    searches = list[MemoryDemand]()
+    searches = []
     for row in filter(_is_search, results.rows):
         tried = sorted(tries.get(_search_key(row), ()), key=lambda each: each.batch or 0)
         if tried or row.case.found:

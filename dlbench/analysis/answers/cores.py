@@ -46,7 +46,7 @@ class Several(NamedTuple):
 
 def threads(results: Results) -> list[Several]:
     """Return the works that were measured at several numbers of threads."""
-    found = list[Several]()
+    found = []
     for sides in _by_number((row for row in results.rows if row.count("instances") is None), "threads"):
         enough = _enough(sides)
         found.append(Several(sides, enough, throughput_ratio(sides[0], enough)))
@@ -55,7 +55,7 @@ def threads(results: Results) -> list[Several]:
 
 def processes(results: Results) -> list[Several]:
     """Return the works that several processes did at once."""
-    found = list[Several]()
+    found = []
     for sides in _by_number(results.rows, "instances"):
         fastest = max(sides[1:], key=lambda row: row.throughput)
         found.append(Several(sides, fastest, throughput_ratio(sides[0], fastest, among=len(sides) - 1)))

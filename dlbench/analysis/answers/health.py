@@ -150,7 +150,7 @@ def _notes(device: str, machine: Sequence[ReferenceRun], environment: object) ->
     names, first = ", ".join(each.path.stem for each in machine), machine[0]
     days = " and ".join(sorted({began[1][:10] for each in machine if (began := origin(each.environment))}))
     notes = [f"there: {device}, {first.machine} ({names}), measured {days or 'on an unknown day'}"]
-    different = list[str]()
+    different = []
     for path in (("stack", "versions", "torch"), ("provenance", "dlbench")):
         there, here = (part(each, *path) or "unknown" for each in (first.environment, environment))
         if there != here:

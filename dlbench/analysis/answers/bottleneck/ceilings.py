@@ -88,7 +88,8 @@ def fit_latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
 def tops(results: Results) -> list[Top]:
     """Return the ceilings of each device that has one of memory, then its copies; accelerators first, the fastest precision first."""
     rows = grouped((row for row in results.rows if row.is_sound), lambda row: machine(row, results.environments))
-    kinds, found = get_args(Ceiling), list[Top]()
+    kinds = get_args(Ceiling)
+    found = []
     for where, ceilings in results.ceilings.items():
         if memory := ceilings.get(("memory", "")):
             for ceiling in sorted(ceilings.values(), key=lambda each: (kinds.index(each.kind), -each.per_s)):

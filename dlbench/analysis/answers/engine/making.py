@@ -97,9 +97,18 @@ class _Found:
         return table(self.resolve(section.title), self.columns, self.records, self.resolve(section.notes), whole=section.whole)
 
 
+def _found_by(question: Question, results: Results) -> Iterator[_Found]:
+    """Yield each section of a question that results have records for."""
+    source = question.read(results) if question.read else results
+    for section in question.sections:
+        records = getattr(source, section.records) if isinstance(section.records, str) else section.records(source)
+        if records:
+            yield _Found(section, records)
+
+
 def answer(question: Question, results: Results) -> Answer | Missing:
     """Return the answer to a question from the records of its sections; if there are none, the reason and the command to run."""
-    found = [_Found(section, records) for section, records in question.found(results)]
+    found = list(_found_by(question, results))
     if not found:
         return _missing(question, results)
     main = next(each for each in found if each.section.headline)
@@ -177,10 +186,9 @@ def _headlines(found: _Found, record: Any) -> list[str]:
         return [*texts(section.headline(record))] or [MISSING]
     intervals = dict.fromkeys((_span(record), ""))
     declared = texts(section.headline[section.outcome(record)])
-    filled = list[str]()
-    for interval, text, addition in product(intervals, declared, (*_additions(found), "")):
-        filled += _fill(text, _Names(found, record, span=interval, more=addition))
-    return filled or [MISSING]
+    choices = product(intervals, declared, (*_additions(found), ""))
+    filled = (_fill(text, _Names(found, record, span=interval, more=addition)) for interval, text, addition in choices)
+    return [*chain.from_iterable(filled)] or [MISSING]
 
 
 def _additions(found: _Found) -> list[str]:

@@ -1,7 +1,7 @@
 """Declaration of a question, and its answer: sections, tables and limits, or what is missing."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from enum import StrEnum
 from functools import partial
@@ -221,14 +221,6 @@ class Question:
     """Tags of any answer to it, and their conditions."""
     tells_flags: bool = False
     """Whether its answer is about the flags of rows, so that they don't make it doubtful."""
-
-    def found(self, results: Results) -> Iterator[tuple[Section[Any], Sequence[Any]]]:
-        """Yield each section that results have records for, with its records."""
-        source = self.read(results) if self.read else results
-        for section in self.sections:
-            records = getattr(source, section.records) if isinstance(section.records, str) else section.records(source)
-            if records:
-                yield section, records
 
 
 @dataclass(frozen=True, slots=True)
