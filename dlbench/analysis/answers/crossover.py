@@ -129,7 +129,7 @@ def _operands(row: Row) -> str | None:
 def _typical_work(found: Iterable[Race]) -> list[Race]:
     """Return the races of the typical work of an accelerator: first that without copies, then those ahead at the smallest size.
 
-    It is the work of median speed-up, in fp32 if possible, of the workload with the most ways of its operands.
+    It is the work of median speed-up, in fp32 if possible, of the workload with the most kinds of copies.
     """
     workloads = grouped(found, lambda race: race.row.case.workload).values()
     workload = max(workloads, key=lambda races: len({race.operands for race in races}))

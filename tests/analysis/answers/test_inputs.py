@@ -53,11 +53,6 @@ ODD_STEPS, ODD_SHELVES = (
 ODD_STEPS.append(made_up.ended(made_up.case("fed", "cuda:0", way="there", helpers=0, batch=8), Status.OOM, "full"))
 ODD_SHELVES.append(made_up.ended(made_up.case("shelf", **{"from": "disk"}, way="crawls"), Status.FAILED, "gone"))
 SHELVES = [
-    made_up.ended(made_up.case("shelf", **{"from": "disk"}, way="crawls"), Status.FAILED, "gone"),
-    *made_up.rounds_of(made_up.case("shelf", **{"from": 3}, way="flies"), [[1.0]] * 2, items=1e12),
-    *made_up.rounds_of(made_up.case("shelf", **{"from": "disk"}, way="idles"), [[0.0]] * 2),
-]
-SHELVES = [
     *[each for seconds, way in ((1.0, "hops"), (0.5, "walks"), (0.25, "runs")) for each in shelf(seconds, way=way)],
     *shelf(0.001, "memory", way="runs"),
 ]

@@ -39,7 +39,7 @@ _STEPS = ("training", "inference")
 def kind_of_work(row: Row) -> str:
     """Return the kind of work of a row: ``training`` or ``inference`` by its tags, else the name of its workload.
 
-    A workload that feeds its steps in several ways measures the feeding, so it is a kind of its own.
+    A workload that varies how its steps are fed measures the feeding, so it is a kind of its own.
     """
     step = next((tag for tag in _STEPS if tag in row.declared.tags), None)
     return step if step and not row.declared.having("feeding") else row.case.workload
