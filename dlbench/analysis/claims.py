@@ -123,6 +123,7 @@ def _test(claim: Claim, results: Results) -> Iterator[Tested]:
     several = several_runs(results.rows)
     results = results.where(lambda row: test.is_of(_settings(row).get))
     ordered = sorted(_evidence(test, results), key=lambda each: (each.row.is_on_cpu, each.value))
+    # A group for each device, and for each value of the parameter that splits the claim.
     groups = grouped(ordered, lambda each: (*map(one_device, each.sides), _settings(each.row).get(test.split or "")))
     for alike in groups.values():
         typical = _typical(test, alike)
@@ -159,7 +160,7 @@ def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
         case "accuracy_gap":
             for each in trainings(results.rows):
                 if each.base and each.gap:
-                    low, high = each.gap.interval[:2] if each.gap.interval else (None, None)
+                    low, high, _ = each.gap.interval or (None, None, None)
                     yield Evidence([each.base, each.row], f"{wording.short(each.case)}: {each.name}", each.gap.shift, low, high)
         case "pass" | "memory" | "products":
             yield from filter(None, (_evidence_of_row(test, row) for row in results.rows if row.is_sound))

@@ -327,7 +327,7 @@ QUESTION = Question(
             },
             qualifier=("{less} of the best throughput{where}", "{less} of the best{where}"),
             tags=RATIO_TAGS,
-            figures=[_figures],
+            figures=_figures,
         ),
         _MEMORY,
         SMALL_BATCHES,

@@ -215,7 +215,7 @@ QUESTION = Question(
             },
             qualifier=("{case} {copied}{where}", "{short} {copied}{where}"),
             tags={Tag.NOISY: lambda race: race.low != race.high, Tag.FEW_ROUNDS: lambda race: race.few},
-            figures=[_figures],
+            figures=_figures,
         )
     ],
 )

@@ -61,7 +61,7 @@ SUSTAINED = Section(
         of_row(lambda row: row.energy.watts, "power"),
     ],
     headline={"": "{kept} kept of the burst"},
-    figures=[_sustained_figures],
+    figures=_sustained_figures,
 )
 
 

@@ -128,6 +128,7 @@ class FormatCount(NamedTuple):
 def count_formats(found: Sequence[FormatTraining]) -> FormatCount:
     """Count the formats of a device that converge, and those that are not clear."""
     by_format = grouped((each for each in found if each.base), lambda each: each.name)
+    # A format may converge in one training, and not in another.
     outcomes = [{each.converges for each in alike} for alike in by_format.values()]
     converging = outcomes.count({_YES})
     failing = sum(_NO in each for each in outcomes)
@@ -215,7 +216,7 @@ TRAININGS: Section[FormatTraining] = Section(
         value_columns,
     ],
     notes=(_NOTE,),
-    figures=[_loss_figures],
+    figures=_loss_figures,
 )
 
 

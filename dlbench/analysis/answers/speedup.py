@@ -438,7 +438,7 @@ QUESTION = Question(
             title=OWN_BEST,
             columns=[best_columns],
             whole=pair_cells,
-            figures=[lambda found: [figure_of_pairs(OWN_BEST, found, WORK)]],
+            figures=lambda found: [figure_of_pairs(OWN_BEST, found, WORK)],
         ),
         _CARDS,
     ],

@@ -234,7 +234,7 @@ TOPS = Section(
         "{short}{where}: {link_share} of the link",
         "{peak_fraction} of the published peak{where}",
     ),
-    figures=[_rooflines, _bandwidths],
+    figures=lambda found: [*_rooflines(found), *_bandwidths(found)],
     cautions=_trained_down,
 )
 

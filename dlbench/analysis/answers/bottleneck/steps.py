@@ -82,7 +82,7 @@ class ProfiledStep(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """Texts for its line, without its name; the longest first."""
+        """Texts for its line on a screen, without its name; the longest first."""
         if not self.most or not self.shares:
             text = f"{units.seconds(self.row.time.median_s or 0.0)}, no profile"
             case = cut(brief(self.row.key), _MOST_OF_NAME[0])
@@ -258,7 +258,7 @@ STEPS = Section(
     label="time goes",
     lines=2,
     headline=_headline,
-    figures=[_figures],
+    figures=_figures,
 )
 KINDS_OF_STEPS = Section(
     records=kinds,

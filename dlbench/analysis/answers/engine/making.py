@@ -88,8 +88,7 @@ class _Found:
     @property
     def figures(self) -> list[Figure]:
         """Figures that show anything."""
-        drawn = chain.from_iterable(draw(self.records) for draw in self.section.figures)
-        return [figure for figure in drawn if figure.rows]
+        return [figure for figure in self.section.figures(self.records) if figure.rows]
 
     def table(self) -> Table:
         """Return the table of all records."""

@@ -231,7 +231,7 @@ SAME: Section[Match] = Section(
     title=same_title,
     columns=[same_columns],
     whole=pair_cells,
-    figures=[lambda found: [figure_of_pairs(same_title(found), found)]],
+    figures=lambda found: [figure_of_pairs(same_title(found), found)],
 )
 """Section of pairs that differ in one setting."""
 

@@ -179,7 +179,7 @@ class Section(Generic[R]):
     """Texts in place of case and device, where there is room."""
     tags: Mapping[Tag, Callable[[R], bool]] = field(default_factory=dict)
     """Tags and their conditions, in addition to those of rows; a condition here for few rounds replaces that of rows."""
-    figures: Sequence[Callable[[Sequence[R]], Iterable[Figure]]] = ()
+    figures: Callable[[Sequence[R]], Iterable[Figure]] = lambda _: ()
     cautions: Callable[[Sequence[R]], Iterable[str]] = lambda _: ()
 
     @property
