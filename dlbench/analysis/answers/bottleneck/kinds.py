@@ -142,10 +142,10 @@ class _Limits(NamedTuple):
 
     def _balance(self, kind: KindTime) -> float | None:
         """Return `TimedKind.balance`; None if a ceiling or the bytes are not known."""
-        arithmetic, memory = self._rate("arithmetic", computed_in(self.row) or ""), self._rate("memory")
-        if kind.kind in OF_PRODUCTS and arithmetic and memory and kind.bytes:
-            return self._flops(kind) * memory / (arithmetic * kind.bytes)
-        return None
+        computing_s, bytes_per_s = self._computing_s(kind), self._rate("memory")
+        if kind.kind not in OF_PRODUCTS or computing_s is None or not bytes_per_s or not kind.bytes:
+            return None
+        return computing_s * bytes_per_s / kind.bytes
 
     def _limit(self, kind: KindTime) -> tuple[str, float] | None:
         """Return the name of the ceiling of a kind, and its time there; None if it has no ceiling."""
@@ -173,13 +173,18 @@ class _Limits(NamedTuple):
 
     def _limit_of_product(self, kind: KindTime, memory_s: float | None) -> tuple[str, float] | None:
         """Return the ceiling of a product and its time there; ``memory_s`` is that of its bytes, if they are more than caches hold."""
-        precision = computed_in(self.row) or ""
-        rate, flops = self._rate("arithmetic", precision), self._flops(kind)
-        if not rate or not flops:
+        computing_s = self._computing_s(kind)
+        if not computing_s:
             return None
-        best_s = flops / rate
         # A product faster than memory is served by caches, so memory is no limit of it.
-        return (_MEMORY, memory_s) if memory_s and best_s < memory_s <= kind.seconds else (f"best product in {precision}", best_s)
+        if memory_s and computing_s < memory_s <= kind.seconds:
+            return _MEMORY, memory_s
+        return f"best product in {computed_in(self.row)}", computing_s
+
+    def _computing_s(self, kind: KindTime) -> float | None:
+        """Return the time of the operations of a product at the ceiling of arithmetic; None if that is not known."""
+        rate = self._rate("arithmetic", computed_in(self.row) or "")
+        return self._flops(kind) / rate if rate else None
 
     def _rate(self, kind: Ceiling, precision: str = "") -> float | None:
         found = self.ceilings.get((kind, precision))
@@ -194,9 +199,11 @@ class _Limits(NamedTuple):
 
     def _faster_precision(self) -> str | None:
         """Return the precision of the fastest product of the device, if it is narrower than that of the step, and faster."""
-        rates = {name: each.per_s for (kind, name), each in self.ceilings.items() if kind == "arithmetic" and name in PRECISIONS}
-        unscaled = [name for name in rates if not PRECISIONS[name].scaled]
-        own, best = computed_in(self.row), max(unscaled, key=rates.__getitem__, default=None)
-        if own not in unscaled or best is None or rates[own] >= rates[best]:
+        arithmetic = {name: each.per_s for (kind, name), each in self.ceilings.items() if kind == "arithmetic"}
+        rates = {name: rate for name, rate in arithmetic.items() if name in PRECISIONS and not PRECISIONS[name].scaled}
+        own = computed_in(self.row)
+        if own not in rates:
             return None
-        return best if PRECISIONS[own].roundoff < PRECISIONS[best].roundoff else None
+        fastest = max(rates, key=rates.__getitem__)
+        is_narrower = PRECISIONS[own].roundoff < PRECISIONS[fastest].roundoff
+        return fastest if is_narrower and rates[own] < rates[fastest] else None

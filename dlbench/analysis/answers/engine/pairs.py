@@ -160,9 +160,9 @@ def best_columns(found: Sequence[Match]) -> list[Column]:
     for side in SIDES:
         items = of_side(side, lambda row: row.rate.items_per_s)
         flops = of_side(side, lambda row: row.rate.flops_per_s, "FLOP/s")
-        lacks_items = {items.value(each) is None for each in found}  # some workloads count operations only
-        columns += _labelled(found, side, (items if False in lacks_items else flops).headed("throughput"))
-        if len(lacks_items) > 1:
+        with_items = sum(items.value(each) is not None for each in found)
+        columns += _labelled(found, side, (items if with_items else flops).headed("throughput"))
+        if 0 < with_items < len(found):  # the others count operations only
             columns.append(flops)
         columns.append(detail(f"{side}.choice", "text", "at", f"{side}: what it chose", choice).on(attrgetter(side)))
     return [*columns, RATIO]
