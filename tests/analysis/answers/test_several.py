@@ -58,22 +58,17 @@ def of_instances(**seconds):
     return [each for name, took in seconds.items() for each in timed(took, 8 // int(name[1:]), instances=int(name[1:]))]
 
 
-@pytest.mark.parametrize(
-    ("measured", "headline"),
-    [
-        (of_threads(t1=8.0, t2=4.0, t4=2.0), "4 threads 4.00× the fewest; last step 2.00×"),
-        (of_threads(t1=8.0, t2=4.0, t4=4.0, t8=4.0), "2 of 8 threads are enough; last step 1.00×"),
-        (of_threads(t1=8.0, t2=9.0), "1 of 2 threads are enough; last step 0.889×"),
-        (of_instances(i1=1.0, i2=1.5, i4=4.0), "2 processes 1.33× one of all (1.29…1.37)"),
-        (of_instances(i1=1.0, i2=4.0), "one process of all cores; 2 0.500× (0.485…0.515)"),
-        (of_instances(i1=1.0, i2=2.0), "no gain shown with 2 processes"),
-        ([*timed(1.0, 2), *of_threads(t4=2.0), *of_instances(i2=1.0)], "–"),  # rows without the axis, or of one number alone
-    ],
-)
-def test_the_fewest_threads_that_are_enough_and_the_processes_that_do_most(asked, measured, headline):
-    answer = asked(measured)["cores"]
-    qualifier = "dlbench run cores" if headline == "–" else "infer resnet18 b8"
-    assert (answer["headline"], answer["qualifier"]) == (headline, qualifier)
+def test_the_fewest_threads_that_are_enough_and_the_processes_that_do_most(scenes):
+    heads = {
+        "all threads gain": of_threads(t1=8.0, t2=4.0, t4=2.0),
+        "two are enough": of_threads(t1=8.0, t2=4.0, t4=4.0, t8=4.0),
+        "one is enough": of_threads(t1=8.0, t2=9.0),
+        "two processes gain": of_instances(i1=1.0, i2=1.5, i4=4.0),
+        "two processes lose": of_instances(i1=1.0, i2=4.0),
+        "perhaps no gain": of_instances(i1=1.0, i2=2.0),
+        "rows without the axis, or with one number alone": [*timed(1.0, 2), *of_threads(t4=2.0), *of_instances(i2=1.0)],
+    }
+    scenes("cores", "cores", {}, heads)
 
 
 VALUES = (
@@ -94,23 +89,15 @@ def several(gain, number, device="cuda:0", rounds=7, **params):
     return [Measurement(case, at, Status.OK, values=each, **given) for at, each in enumerate(values)]
 
 
-@pytest.mark.parametrize(
-    ("measured", "headline", "tags"),
-    [
-        (
-            [*several(1.5, 2, networks=2), *several(1.8, 4, networks=4), *several(1.6, 4, instances=4)],
-            "4 at once 1.80× one after the other (1.75…1.85)",
-            [],
-        ),
-        (several(0.8, 2, networks=2), "one after the other; 2 at once 0.800×", []),
-        (several(1.0, 2, networks=2), "no gain shown with 2 at once", ["noisy"]),
-        ([*several(1.9, 2, "cpu", networks=2), *several(1.2, 2, networks=2)], "2 at once 1.20× one after the other (1.16…1.24)", []),
-        (several(1.5, 2, rounds=2, networks=2), "2 at once 1.51× one after the other", ["few rounds"]),
-    ],
-)
-def test_the_number_at_once_that_brings_the_most_is_of_an_accelerator_first(asked, measured, headline, tags):
-    answer = asked(measured, workloads=SEVERAL)["concurrency"]
-    assert (answer["headline"], answer["tags"]) == (headline, tags)
+def test_the_number_at_once_that_brings_the_most_is_of_an_accelerator_first(scenes):
+    heads = {
+        "a gain": [*several(1.5, 2, networks=2), *several(1.8, 4, networks=4), *several(1.6, 4, instances=4)],
+        "a loss": several(0.8, 2, networks=2),
+        "perhaps no gain": several(1.0, 2, networks=2),
+        "a CPU that gains more": [*several(1.9, 2, "cpu", networks=2), *several(1.2, 2, networks=2)],
+        "few rounds": several(1.5, 2, rounds=2, networks=2),
+    }
+    scenes("at-once", "concurrency", {}, heads, workloads=SEVERAL)
 
 
 def test_what_each_loses_and_the_memory_of_all_stand_in_the_table(asked):
