@@ -257,17 +257,19 @@ def _share(row: Row) -> float:
 def usability(results: Results) -> str:
     """Return whether the numbers of results are usable, with the sign that most cases show: ``usable; 4 of 17 cases noisy``."""
     tried = _tried(results)
-    counts = {sign: sum(map(bool, map(shows, tried))) for sign, shows in _SIGNS.items()}
+    counts = {sign: sum(bool(shows(row)) for row in tried) for sign, shows in _SIGNS.items()}
     measured = plural(len(tried), "case")
     if unusable := counts["not usable"]:
         sign = max(("disturbed", "throttled"), key=counts.__getitem__)
-        return f"not usable: {unusable} of {f'{len(tried)} {sign}' if all(row.flag.not_usable for row in tried) else measured}"
+        is_whole = all(row.flag.not_usable for row in tried)
+        return f"not usable: {unusable} of {f'{len(tried)} {sign}' if is_whole else measured}"
     if len(tried) == counts["failed"]:
         return "nothing measured"
     sign = max(_MINOR, key=counts.__getitem__)
     if not counts[sign]:
         return "usable"
-    return f"usable{';' if 2 * counts[sign] <= len(tried) else ', but'} {counts[sign]} of {measured} {sign}"
+    link = ";" if 2 * counts[sign] <= len(tried) else ", but"
+    return f"usable{link} {counts[sign]} of {measured} {sign}"
 
 
 def _tried(results: Results) -> list[Row]:
