@@ -268,8 +268,7 @@ def usability(results: Results) -> str:
     sign = max(_MINOR, key=counts.__getitem__)
     if not counts[sign]:
         return "usable"
-    link = ";" if 2 * counts[sign] <= len(tried) else ", but"
-    return f"usable{link} {counts[sign]} of {measured} {sign}"
+    return f"usable{';' if 2 * counts[sign] <= len(tried) else ', but'} {counts[sign]} of {measured} {sign}"
 
 
 def _tried(results: Results) -> list[Row]:

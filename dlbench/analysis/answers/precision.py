@@ -264,12 +264,12 @@ def _ladder(pairs: Sequence[Match], trained: Sequence[FormatTraining]) -> Iterat
     widest_first = sorted(pairs, key=lambda each: precision_rank(each.other.case.dtype))
     for on_device in by_device(widest_first).values():
         for kind, cases in by_kind(on_device).items():
-            for step in _steps(kind, cases):
+            for step in _ladder_of_kind(kind, cases):
                 yield replace(step, trained=trained_in.get((one_device(step.row), step.name), []))
 
 
-def _steps(kind: str, pairs: Sequence[Match]) -> Iterator[LadderStep]:
-    """Yield the precisions of one kind of work; none if all are wider than the base, as a ladder leads to the fastest of the others."""
+def _ladder_of_kind(kind: str, pairs: Sequence[Match]) -> Iterator[LadderStep]:
+    """Yield the precisions of one kind of work; none if all of them are wider than the base."""
     by_precision = grouped(pairs, lambda each: str(each.other.case.dtype))
     narrower = {name: cases for name, cases in by_precision.items() if not _is_wider(cases[0])}
     if not narrower:

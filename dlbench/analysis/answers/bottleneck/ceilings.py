@@ -309,13 +309,14 @@ def inputs(results: Results) -> list[Fed]:
 def _supplied(results: Results, readings: Sequence[Row]) -> Iterator[Fed]:
     """Yield each training step with its slowest and its fastest reading from storage; ``readings`` are sorted by throughput."""
     stored = [row for row in readings if not row.declared.having("supply") or row.declared.stands_out("supply", row.params)]
-    for step in (row for row in results.rows if row.has_throughput and "training" in row.declared.tags and row.is_single_rank):
+    steps = [row for row in results.rows if row.has_throughput and row.is_single_rank and "training" in row.declared.tags]
+    for step in steps:
         host, tags = machine(step, results.environments)[-1], set(step.declared.tags)
         usable = [row for row in stored if machine(row, results.environments)[-1] == host and not tags.isdisjoint(row.declared.tags)]
         # Readings of samples as large as the inputs of a network count for its steps alone, and before all others.
         own = [row for row in usable if row.setting(_NETWORK) == step.setting(_NETWORK)]
         found = own or [row for row in usable if row.setting(_NETWORK) is None]
-        for row in (*found[:1], *found[1:][-1:]):
+        for row in found if len(found) < 2 else (found[0], found[-1]):
             ratio = throughput_ratio(step, row, among=len(found))
             yield Fed(step, step.key, short(row.key), ratio, row)
 

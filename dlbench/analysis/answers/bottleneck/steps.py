@@ -147,15 +147,15 @@ def kinds(results: Results) -> list[TimedKind]:
 
 def _from_items(kind: TimedKind, every: Sequence[ProfiledStep]) -> int | None:
     """Return `TimedKind.from_items`; None if its step declares no size, or memory bounds the largest."""
-    names = kind.row.declared.having("sweep")
-    free = settings_named((BATCH.name, *names))
-    alike = [step for step in every if names and step.row.differing_from(free) == kind.row.differing_from(free)]
-    balances = {  # by items of a call
-        round(step.row.throughput * (step.row.time.median_s or 0.0)): each.balance
-        for step in alike
-        for each in step.kinds
-        if each.kind == kind.kind and each.balance
-    }
+    sizes = kind.row.declared.having("sweep")
+    if not sizes:
+        return None
+    free = settings_named((BATCH.name, *sizes))
+    alike = [step for step in every if step.row.differing_from(free) == kind.row.differing_from(free)]
+    balances = {}
+    for step in alike:
+        if balance := next((each.balance for each in step.kinds if each.kind == kind.kind), None):
+            balances[round(step.row.throughput * (step.row.time.median_s or 0.0))] = balance  # by items of a call
     bound = list(takewhile(lambda items: balances[items] >= 1, sorted(balances, reverse=True)))
     return bound[-1] if bound and len(balances) > 1 else None
 
