@@ -114,6 +114,11 @@ SEVEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.03, 0.97)
 """Seven rounds around one second, 3 % to either side."""
 
 
+def around(a_case: Case, seconds: float, factors: Sequence[float] = SEVEN, **fields: Any) -> list[Measurement]:
+    """Seven rounds of a case that takes about so long, or a round for each factor."""
+    return rounds_of(a_case, flat([seconds * each for each in factors]), **fields)
+
+
 def both_kinds(cpu_s: float = 0.4, gpu_s: float = 0.01, rounds: int = 7) -> list[Measurement]:
     """The same training steps on a CPU and on an accelerator that is ``cpu_s / gpu_s`` times as fast at batch 8 in fp32.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dlbench
-from dlbench.analysis.answers.bottleneck.steps import KINDS
+from dlbench.analysis.answers.bottleneck.kinds import KINDS
 from dlbench.core.measurement import Measurement
 from dlbench.core.precision import PRECISIONS
 
@@ -43,7 +43,7 @@ ROOMS = {
     "analysis.scaling": "outliers speedup projection",
     "analysis.compare": "calibration judge power values provenance verdict comparison sides",
     "analysis.answers.engine": "question making pairs lines costs",
-    "analysis.answers.bottleneck": "* __init__",
+    "analysis.answers.bottleneck": "kinds ceilings steps __init__",
     "analysis.answers": "* __init__",
     "analysis": "claims",
     "analysis.report": "sentences screen tables compare_terminal terminal chart page",

@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.costs import devices_of, training_estimates
-from dlbench.analysis.answers.engine.pairs import best_pairs
+from dlbench.analysis.answers.engine.pairs import SpeedMeasure, best_pairs
 from dlbench.analysis.answers.engine.question import Table, detail, table
 from dlbench.analysis.answers.precision import trainings
 from dlbench.analysis.presentation import wording
@@ -48,6 +48,11 @@ class Evidence(NamedTuple):
     low: float | None = None
     """Lower end of the 95 % interval; None for too few rounds, and for memory."""
     high: float | None = None
+
+    @property
+    def row(self) -> Row:
+        """The row, or the last side."""
+        return self.sides[-1]
 
 
 class Tested(NamedTuple):
@@ -111,28 +116,34 @@ def claims_table(results: Results) -> Table:
 
 def _test(claim: Claim, results: Results) -> Iterator[Tested]:
     """Yield a claim with the evidence of each device, or once without any."""
-    if (test := claim.test) is None:
+    test = claim.test
+    if test is None:
         yield Tested(claim, "untested")
         return
     several = several_runs(results.rows)
     results = results.where(lambda row: test.is_of(_settings(row).get))
-    ordered = sorted(_evidence(test, results), key=lambda each: (each.sides[-1].is_on_cpu, each.value))
-    groups = grouped(ordered, lambda each: (*map(one_device, each.sides), _settings(each.sides[-1]).get(test.split or "")))
+    ordered = sorted(_evidence(test, results), key=lambda each: (each.row.is_on_cpu, each.value))
+    # A group for each device, and for each value of the parameter that splits the claim.
+    groups = grouped(ordered, lambda each: (*map(one_device, each.sides), _settings(each.row).get(test.split or "")))
     for alike in groups.values():
         typical = _typical(test, alike)
-        yield Tested(claim, None, typical, len(alike), device_label(typical.sides[-1], several))
+        yield Tested(claim, None, typical, len(alike), device_label(typical, several))
     if not groups:
-        places = {row.is_on_cpu for row in results.rows if row.is_sound}
-        if len(places) > 1 and test.measure == "items_per_price":
-            yield Tested(claim, "needs prices: --price cpu=1200, …")
-        else:
-            yield Tested(claim, "one side alone" if places and test.by else "not measured")
+        yield Tested(claim, _lack(test, results))
+
+
+def _lack(test: ClaimTest, results: Results) -> str:
+    """Return the reason why results have no evidence for a claim."""
+    kinds = {row.is_on_cpu for row in results.rows if row.is_sound}
+    if len(kinds) == 2 and test.measure == "items_per_price":
+        return "needs prices: --price cpu=1200, …"
+    return "one side alone" if kinds and test.by else "not measured"
 
 
 def _typical(test: ClaimTest, alike: Sequence[Evidence]) -> Evidence:
     """Return one of the evidence of a device, sorted by value: at the largest of a parameter, the worst accuracy, or the lower median."""
     if largest := test.largest:
-        return max(alike, key=lambda each: each.sides[-1].count(largest) or 0)
+        return max(alike, key=lambda each: each.row.count(largest) or 0)
     return alike[0 if test.measure == "accuracy_gap" else (len(alike) - 1) // 2]
 
 
@@ -142,43 +153,35 @@ def _settings(row: Row) -> dict[str, object]:
 
 def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
     """Yield the evidence for a claim, in the unit of its measure."""
-    if test.measure == "training":
-        published = (each for each in training_estimates(results) if each.schedule.source)
-        yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
-    elif test.measure == "accuracy_gap":
-        for each in trainings(results.rows):
-            if each.base and each.gap:
-                interval = (each.gap.interval or (None, None))[:2]
-                yield Evidence([each.base, each.row], f"{wording.short(each.case)}: {each.name}", each.gap.shift, *interval)
-    elif test.measure in _OF_ROW:
-        for row in results.rows:
-            value, *ends = _OF_ROW[test.measure](row, test.items)
-            if row.is_sound and value:
-                yield Evidence([row], wording.short(row.key), value, *ends)
-    else:
-        for pair in _pairs(test, results):
-            sides = "" if pair.by in (None, DEVICE) else f": {pair.value(pair.other)} over {pair.value(pair.base)}"
-            yield Evidence(pair.sides, f"{wording.short(pair.case)}{sides}", pair.ratio.speedup, pair.ratio.low, pair.ratio.high)
+    match test.measure:
+        case "training":
+            published = (each for each in training_estimates(results) if each.schedule.source)
+            yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
+        case "accuracy_gap":
+            for each in trainings(results.rows):
+                if each.base and each.gap:
+                    low, high, _ = each.gap.interval or (None, None, None)
+                    yield Evidence([each.base, each.row], f"{wording.short(each.case)}: {each.name}", each.gap.shift, low, high)
+        case "pass" | "memory" | "products":
+            yield from filter(None, (_evidence_of_row(test, row) for row in results.rows if row.is_sound))
+        case _:
+            for pair in _pairs(test, results):
+                values = "" if pair.by in (None, DEVICE) else f": {pair.value(pair.other)} over {pair.value(pair.base)}"
+                yield Evidence(pair.sides, f"{wording.short(pair.case)}{values}", pair.ratio.speedup, pair.ratio.low, pair.ratio.high)
 
 
-def _pass(row: Row, items: int) -> Sequence[float | None]:
-    """Return the time of so many items, and the ends of its interval."""
-    rates = median_interval(row.rounds.items_per_s)
-    ends = (items / rates.high, items / rates.low) if rates else ()
-    return items / row.throughput if row.has_throughput else None, *ends
-
-
-def _share_of_products(row: Row, _: int) -> Sequence[float | None]:
+def _evidence_of_row(test: ClaimTest, row: Row) -> Evidence | None:
+    """Return the evidence of a single row: its time for so many items, its memory, or the share of products; None if it has none."""
+    case = wording.short(row.key)
+    if test.measure == "memory":
+        return Evidence([row], case, row.peak_bytes) if row.peak_bytes else None
+    if test.measure == "pass":
+        rates = median_interval(row.rounds.items_per_s)
+        ends = (test.items / rates.high, test.items / rates.low) if rates else ()
+        return Evidence([row], case, test.items / row.throughput, *ends) if row.has_throughput else None
     seconds = {each.kind: each.seconds for each in row.profile.kinds} if row.profile else {}
-    return (seconds.get(OperationKind.PRODUCTS, 0.0) / (sum(seconds.values()) or 1),)
-
-
-_OF_ROW: Mapping[str, Callable[[Row, int], Sequence[float | None]]] = {
-    "pass": _pass,
-    "memory": lambda row, _: (row.peak_bytes,),
-    "products": _share_of_products,
-}
-"""Measures of a single row: functions that return the number, and the ends of its interval if there are any."""
+    products_s = seconds.get(OperationKind.PRODUCTS)
+    return Evidence([row], case, products_s / sum(seconds.values())) if products_s else None
 
 
 def _pairs(test: ClaimTest, results: Results) -> Sequence[Match]:
@@ -186,7 +189,7 @@ def _pairs(test: ClaimTest, results: Results) -> Sequence[Match]:
     speeds = partial(_SPEEDS[test.measure], prices=results.prices)
     known = results.where(lambda row: min(speeds(row), default=0) > 0)
     if test.best:
-        return best_pairs(known, ((speeds, lambda row: median(speeds(row))),))
+        return best_pairs(known, [SpeedMeasure(speeds, lambda row: median(speeds(row)))])
     with suppress(UsageError):  # no row that went well has the base
         found = (pair for timed in (True, False) for pair in match_rows(known, test.by or "", test.base, timed=timed).rows)
         return [replace(pair, speeds=(speeds(pair.base), speeds(pair.other))) for pair in found]

@@ -76,40 +76,26 @@ def judged(noise: Noise, factor: float, interleaved: bool) -> tuple[int, int, in
 
 
 @pytest.mark.parametrize(
-    ("noise", "expected"),
+    ("noise", "factor", "interleaved", "expected"),
     [
-        ("hierarchical", (1, 1, 346, 348)),
-        ("drift", (0, 0, 360, 360)),
-        ("two modes", (1, 1, 343, 346)),
-        ("autocorrelated", (0, 0, 360, 360)),
-        ("spikes", (2, 2, 347, 348)),
-        ("all of them", (0, 0, 350, 348)),
-    ],
-)
-def test_interleaved_identical_code_is_not_called_slower_and_intervals_cover(noise, expected):
-    slower, failed, median, p10 = judged(NOISES[noise], 1.0, interleaved=True)
-    assert (slower, failed, median, p10) == expected
-    assert slower <= 0.01 * SUITES * CASES
-    assert failed <= 0.05 * SUITES
-    # Neighbours that share their disturbance are dealt to both sides, so there the interval is wider than it need be, never too narrow.
-    assert min(median, p10) >= 0.93 * SUITES * CASES
-    assert NOISES[noise].drift or NOISES[noise].correlation or max(median, p10) <= 0.98 * SUITES * CASES
-
-
-@pytest.mark.parametrize(
-    ("noise", "factor", "interleaved", "slower", "median"),
-    [
+        # Identical code, interleaved: at most 1 % of the cases and 5 % of the suites are called slower, and intervals cover 93 % or more.
+        ("hierarchical", 1.0, True, (1, 1, 346, 348)),
+        ("two modes", 1.0, True, (1, 1, 343, 346)),
+        ("spikes", 1.0, True, (2, 2, 347, 348)),
+        # Neighbours that share their disturbance are dealt to both sides, so the interval is wider than it need be, never too narrow.
+        ("drift", 1.0, True, (0, 0, 360, 360)),
+        ("autocorrelated", 1.0, True, (0, 0, 360, 360)),
+        ("all of them", 1.0, True, (0, 0, 350, 348)),
         # Ten percent is seen through noise, but not through modes that lie further apart.
-        ("hierarchical", 1.1, True, 360, 346),
-        ("spikes", 1.1, True, 360, 347),
-        ("all of them", 1.1, True, 270, 350),
-        ("two modes", 1.1, True, 68, 343),
+        ("hierarchical", 1.1, True, (360, 60, 346, 348)),
+        ("spikes", 1.1, True, (360, 60, 347, 348)),
+        ("all of them", 1.1, True, (270, 60, 350, 348)),
+        ("two modes", 1.1, True, (68, 47, 343, 346)),
         # One side after the other a drift looks like a change, which is why comparisons interleave.
-        ("drift", 1.0, False, 348, 5),
-        ("autocorrelated", 1.0, False, 13, 202),
-        ("hierarchical", 1.0, False, 0, 340),
+        ("drift", 1.0, False, (348, 60, 5, 4)),
+        ("autocorrelated", 1.0, False, (13, 12, 202, 205)),
+        ("hierarchical", 1.0, False, (0, 0, 340, 342)),
     ],
 )
-def test_what_is_called_slower_where_it_is_or_where_sides_follow_each_other(noise, factor, interleaved, slower, median):
-    found = judged(NOISES[noise], factor, interleaved)
-    assert (found[0], found[2]) == (slower, median)
+def test_what_is_called_slower_and_how_many_intervals_cover(noise, factor, interleaved, expected):
+    assert judged(NOISES[noise], factor, interleaved) == expected

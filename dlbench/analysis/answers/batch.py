@@ -3,6 +3,7 @@
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
@@ -207,41 +208,49 @@ def memory_demands(results: Results) -> list[MemoryDemand]:
 
     Published files have no tries, so their searches have no line.
     """
-
-    def search(row: Row) -> Hashable:  # precision and mode are not known before a case has ended
-        return row.file, row.differing_from(_FREE | {DTYPE, MODE})
-
-    tries = grouped((row for row in results.tries if row.batch), search)
-    searches = list[MemoryDemand]()
-    for row in results.rows:
-        declared = row.declared
-        if declared.value("largest") and declared.searched == (BATCH.name,) and declared.searches(row.params):
-            tried = sorted(tries.get(search(row), ()), key=lambda each: each.batch or 0)
-            if (tried or row.case.found) and row.case.status is not Status.UNSUPPORTED:
-                searches.append(MemoryDemand(row, [each for each in tried if each.is_ok], tried, declared.parameter("limit")))
+    tries = grouped((row for row in results.tries if row.batch), _search_key)
+    searches = []
+    for row in filter(_is_search, results.rows):
+        tried = sorted(tries.get(_search_key(row), ()), key=lambda each: each.batch or 0)
+        if tried or row.case.found:
+            fits = [each for each in tried if each.is_ok]
+            searches.append(MemoryDemand(row, fits, tried, row.declared.parameter("limit")))
     searches.sort(key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
-    of_sweeps = (MemoryDemand(sweep.sides[0], sweep.sides) for sweep in sweeps(results))
-    return [*searches, *(each for each in of_sweeps if each.line)]
+    swept = (MemoryDemand(sweep.sides[0], sweep.sides) for sweep in sweeps(results))
+    return [*searches, *(each for each in swept if each.line)]
 
 
-def _by_batch(found: Sequence[BatchSweep]) -> Iterator[Figure]:
+def _is_search(row: Row) -> bool:
+    """Whether a row is the outcome of a search for the largest batch alone."""
+    declared = row.declared
+    is_for_batch = bool(declared.value("largest")) and declared.searched == (BATCH.name,) and declared.searches(row.params)
+    return is_for_batch and row.case.status is not Status.UNSUPPORTED
+
+
+def _search_key(row: Row) -> Hashable:
+    """Return a key that a search shares with its tries."""
+    # Precision and mode are not known before a case has ended.
+    return row.file, row.differing_from(_FREE | {DTYPE, MODE})
+
+
+def _figures(found: Sequence[BatchSweep]) -> Iterator[Figure]:
     """Yield three figures for each workload: throughput, latency and memory by batch size, with a line for each sweep."""
-    rows = [row for sweep in found for row in sweep.sides]
+    rows = list(chain.from_iterable(sweep.sides for sweep in found))
     about = "One line a network or shape; further right is a larger batch. The vertical lines are 95 % intervals over rounds."
-    line = detail(
-        "batch.sweep",
-        "text",
-        "work",
-        "the parameters that stay the same while the batch grows",
-        lambda row: short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload,
-    )
-    batch = detail(str(BATCH), "count", "batch", "items of one call", lambda row: row.batch)
-    memory = detail("batch.memory_bytes", "bytes", "", "peak on the accelerator, or on a CPU of the process", lambda row: row.peak_bytes)
-    for where, alike in by_workload(rows).items():
+    sweep = detail("batch.sweep", "text", "work", "the parameters that stay the same while the batch grows", _sweep_name)
+    batch = detail(str(BATCH), "count", "batch", "items of one call", attrgetter("batch"))
+    memory = detail("batch.memory_bytes", "bytes", "", "peak on the accelerator, or on a CPU of the process", attrgetter("peak_bytes"))
+    for workload, alike in by_workload(rows).items():
         for column in (THROUGHPUT.headed("throughput"), TIME.headed("latency"), memory.headed("memory")):
-            shown = [row for row in alike if column.value(row) is not None]
-            title = f"{column.heading.capitalize()} by batch size: {where}"
-            yield figure(title, about, "line", shown, batch, column, line, place(rows), log="xy")
+            measured = [row for row in alike if column.value(row) is not None]
+            title = f"{column.heading.capitalize()} by batch size: {workload}"
+            yield figure(title, about, "line", measured, batch, column, sweep, place(rows), log="xy")
+
+
+def _sweep_name(row: Row) -> str:
+    """Return the parameters of a sweep as text; its workload if the batch is the only one."""
+    _, _, parameters = short(label(row, (BATCH.name,))).partition(" ")
+    return parameters or row.case.workload
 
 
 _MEMORY: Section[MemoryDemand] = Section(
@@ -294,7 +303,7 @@ QUESTION = Question(
                     "count",
                     "batch",
                     f"the smallest batch with {ENOUGH:.0%} of the best throughput",
-                    lambda sweep: sweep.row.batch,
+                    attrgetter("row.batch"),
                 ),
                 THROUGHPUT,
                 shown("batch.share", "fraction", "of the best", "its throughput over that of the best batch"),
@@ -318,7 +327,7 @@ QUESTION = Question(
             },
             qualifier=("{less} of the best throughput{where}", "{less} of the best{where}"),
             tags=RATIO_TAGS,
-            figures=[_by_batch],
+            figures=_figures,
         ),
         _MEMORY,
         SMALL_BATCHES,

@@ -1,6 +1,7 @@
 """Cores: the gain of more threads of a CPU, and of several processes of few cores over one of all."""
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.pairs import foremost
@@ -45,7 +46,7 @@ class Several(NamedTuple):
 
 def threads(results: Results) -> list[Several]:
     """Return the works that were measured at several numbers of threads."""
-    found = list[Several]()
+    found = []
     for sides in _by_number((row for row in results.rows if row.count("instances") is None), "threads"):
         enough = _enough(sides)
         found.append(Several(sides, enough, throughput_ratio(sides[0], enough)))
@@ -54,7 +55,7 @@ def threads(results: Results) -> list[Several]:
 
 def processes(results: Results) -> list[Several]:
     """Return the works that several processes did at once."""
-    found = list[Several]()
+    found = []
     for sides in _by_number(results.rows, "instances"):
         fastest = max(sides[1:], key=lambda row: row.throughput)
         found.append(Several(sides, fastest, throughput_ratio(sides[0], fastest, among=len(sides) - 1)))
@@ -79,7 +80,7 @@ def _enough(sides: Sequence[Row]) -> Row:
     return next(row for at, row in enumerate(sides) if not any(gains(row, more) for more in sides[at + 1 :]))
 
 
-_THREADS = shown("cores.threads", "count", "", "threads of each process", lambda each: each.row.case.threads)
+_THREADS = shown("cores.threads", "count", "", "threads of each process", attrgetter("row.case.threads"))
 ORDER = 75
 QUESTION = Question(
     "cores",
@@ -97,7 +98,7 @@ QUESTION = Question(
                 _THREADS.headed("enough"),
                 RATIO,
                 shown("cores.most", "count", "most", "the most threads that were measured"),
-                ratio_column("cores.last", "throughput of the most threads over the number before", "last step", lambda each: each.last),
+                ratio_column("cores.last", "throughput of the most threads over the number before", "last step", attrgetter("last")),
             ],
             foremost=foremost,
             by=lambda each: "all" if each.row is each.sides[-1] else "fewer",

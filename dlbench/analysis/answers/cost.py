@@ -1,6 +1,6 @@
 """Cost: time, energy and money to train a published network, a network of one's own, or on as many samples as one asks for."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -39,16 +39,14 @@ def _read(results: Results) -> Costs:
     trainings = list(training_estimates(results))
     trainings.sort(key=lambda each: (each.model in PARAMETERS, familiarity(each.model)))
     forward = sorted(inference_estimates(results), key=lambda each: -each.row.paid_rate)
-    # Plans of two networks differ in their power alone, so they are the same plan where that is not known.
-    plans = dict[Hashable, Estimate]()
-    for each in trainings:
-        if each.hour.rent is not None and each.hour.price is not None:
-            plans.setdefault((each.row.case.run, devices_of(each.row), each.hour), each)
+    with_both = [each for each in trainings if each.hour.rent is not None and each.hour.price is not None]
+    # Two networks on the same devices have one plan, unless their power differs and with it the costs of an hour.
+    by_plan = grouped(with_both, lambda each: (each.row.case.run, devices_of(each.row), each.hour))
     return Costs(
         wanted=[each for each in trainings if not each.schedule.source],
         published=[each for each in trainings if each.schedule.source],
         money=[cost for each in (*trainings, *forward) for cost in each.costs],
-        plans=list(plans.values()),
+        plans=[alike[0] for alike in by_plan.values()],
         forward=forward,
     )
 
@@ -58,26 +56,27 @@ def _cautions(results: Results) -> Iterator[str]:
     found = _read(results)
     trainings = [*found.wanted, *found.published]
     yield from (_LEFT_OUT, CONVERGENCE) if trainings else ("no training step of a published network was measured: dlbench run cnn",)
-    yield from _unknowns(trainings or found.forward, results.prices)
-
-
-def _unknowns(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
-    """Yield a sentence on each part of energy and money that is not known, with the command or option that gives it."""
-    if all(each.joules is None for each in found):
-        reasons = (_why_unmetered(each) for each in found if sustained(each.row))
+    estimates = trainings or found.forward
+    if all(each.joules is None for each in estimates):
+        reasons = (_why_unmetered(each) for each in estimates if sustained(each.row))
         yield f"energy is open: {next(reasons, _UNMETERED)}"
+    yield from _open_money(estimates, results.prices)
+
+
+def _open_money(estimates: Sequence[Estimate], prices: Prices) -> Iterator[str]:
+    """Yield a sentence on each part of the money that is left out, with the option that gives it."""
     if not prices.has_amounts:
         yield _NO_MONEY
         return
     yield _ONLY_DEVICES
-    without_use = [each for each in found if each.hour.price is not None and each.hour.spread is None]
+    without_use = [each for each in estimates if each.hour.price is not None and each.hour.spread is None]
     if bought := dict.fromkeys(each.row.case.device for each in without_use):
         yield f"what {few(bought, 3)}, bought, costs an hour is open: say for how long it is used, --price cuda=1600/4y/8h"
     # Rent includes electricity; who owns a device pays for it.
-    owned = [each for each in found if each.hour.price is not None or (each.hour.rent is None and prices.per_kwh is not None)]
-    for why, alike in grouped((each for each in owned if each.hour.electricity is None), _why_unmetered).items():
+    owned = [each for each in estimates if each.hour.price is not None or (each.hour.rent is None and prices.per_kwh is not None)]
+    for reason, alike in grouped((each for each in owned if each.hour.electricity is None), _why_unmetered).items():
         networks = dict.fromkeys(f"{each.model} on {each.row.case.device}" for each in alike)
-        yield f"electricity is left out for {few(networks, 2)}: {why if prices.per_kwh is not None else 'give --price kwh=AMOUNT'}"
+        yield f"electricity is left out for {few(networks, 2)}: {'give --price kwh=AMOUNT' if prices.per_kwh is None else reason}"
 
 
 def _why_unmetered(each: Estimate) -> str:
@@ -118,7 +117,7 @@ def _label(found: Sequence[Estimate]) -> str:
 
 def _training_section(field: str) -> Section[Estimate]:
     """Return the section of the trainings in one field of `Costs`: ``wanted`` or ``published``."""
-    # Names in braces are filled in by the engine, from columns and properties of an estimate.
+    # `making` fills in the names in braces, from columns and properties of an estimate.
     text, short = "{model:15} trains at {rate}: {what} in {seconds}{span}", "{seconds}{span} for {what}, {model}"
     return Section(
         records=field,
@@ -128,15 +127,15 @@ def _training_section(field: str) -> Section[Estimate]:
             place,
             _RANKS,
             *_step_columns("train"),
-            detail("train.epochs", "count", "epochs", "passes over its samples", lambda each: each.schedule.epochs),
+            detail("train.epochs", "count", "epochs", "passes over its samples", attrgetter("schedule.epochs")),
             spanned(shown("train.seconds", "s", "time to train", "all steps at that rate"), lambda each: each.ends, "train."),
             shown("train.joules", "J", "energy", "of all steps"),
-            detail("train.took", "text", "its authors", "how long it took them, and on what", lambda each: each.schedule.took),
+            detail("train.took", "text", "its authors", "how long it took them, and on what", attrgetter("schedule.took")),
         ],
         notes=_sources,
         foremost=_foremost,
-        by=lambda each: "paid" if each.paid else "",
-        headline={  # "" where neither money nor energy is known
+        by=lambda each: "paid" if each.paid else "",  # "" if neither money nor energy is known
+        headline={
             "paid": (f"{text}, {{paid}}{{more}}", f"{short}, {{paid}}", "{seconds}{span}, {paid} for {what}"),
             "": (f"{text}{{more}}", short),
         },

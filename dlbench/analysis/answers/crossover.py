@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product, takewhile
-from operator import itemgetter
 
 from dlbench.analysis.answers.engine.pairs import accelerator_order, machines_of, no_accelerator, sides_of, with_own_base
 from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag, detail, shown
@@ -130,7 +129,7 @@ def _operands(row: Row) -> str | None:
 def _typical_work(found: Iterable[Race]) -> list[Race]:
     """Return the races of the typical work of an accelerator: first that without copies, then those ahead at the smallest size.
 
-    It is the work of median speed-up, in fp32 if possible, of the workload with the most ways of its operands.
+    It is the work of median speed-up, in fp32 if possible, of the workload with the most kinds of copies.
     """
     workloads = grouped(found, lambda race: race.row.case.workload).values()
     workload = max(workloads, key=lambda races: len({race.operands for race in races}))
@@ -153,11 +152,11 @@ def _figures(found: Sequence[Race]) -> Iterator[Figure]:
             f"Speed-up by size: {short(case)}",
             about,
             "line",
-            [(race, point) for race in alike for point in race.points],
-            detail("crossover.at", "count", alike[0].parameter, "the size", lambda each: _size(each[1].other)),
-            RATIO.on(itemgetter(1)).headed("times as fast as the CPU"),
-            detail("crossover.line", "text", "operands", "the line of a figure", lambda each: each[0].operands or each[0].device),
-            place(alike).on(itemgetter(0)),
+            list(chain.from_iterable(race.points for race in alike)),
+            detail("crossover.at", "count", alike[0].parameter, "the size", lambda point: _size(point.other)),
+            RATIO.headed("times as fast as the CPU"),
+            detail("crossover.line", "text", "operands", "the line of a figure", lambda point: _operands(point.other) or noun(point.other)),
+            place(alike),
             log="xy",
             reference=1.0,
         )
@@ -216,7 +215,7 @@ QUESTION = Question(
             },
             qualifier=("{case} {copied}{where}", "{short} {copied}{where}"),
             tags={Tag.NOISY: lambda race: race.low != race.high, Tag.FEW_ROUNDS: lambda race: race.few},
-            figures=[_figures],
+            figures=_figures,
         )
     ],
 )

@@ -117,11 +117,12 @@ def _unfinished(results: Results) -> list[str]:
 def _bests(results: Results) -> Iterator[Tuned]:
     """Yield for each work and device the fastest row with other options, compared with the fastest at the plain defaults."""
     for rows in grouped((row for row in results.rows if row.has_throughput), _work).values():
-        sides = grouped(rows, lambda row: not row.case.found and _is_plain(row))
-        if len(sides) == 2:
-            base, other = (max(sides[is_plain], key=lambda row: row.throughput) for is_plain in (True, False))  # batches may differ
+        plain = [row for row in rows if not row.case.found and _is_plain(row)]
+        tuned = [row for row in rows if row.case.found or not _is_plain(row)]
+        if plain and tuned:
+            base, other = (max(side, key=lambda row: row.throughput) for side in (plain, tuned))  # batches may differ
             speeds = base.rounds.items_per_s, other.rounds.items_per_s
-            yield Tuned(Match(base, other, None, _options(base), speeds, among=len(sides[False])))
+            yield Tuned(Match(base, other, None, _options(base), speeds, among=len(tuned)))
 
 
 def _options(row: Row) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """Health of a machine: against its published peak, against others like it, and by what disturbed it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
-from operator import itemgetter
+from itertools import chain, product
+from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import Sustained, series, sustained
+from dlbench.analysis.answers.engine.costs import CurvePoint, Sustained, curve, series, sustained
 from dlbench.analysis.answers.engine.pairs import by_kind
 from dlbench.analysis.answers.engine.question import Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, KEY, PLACE, RATIO, Figure, figure, of_row, over_rounds, place
@@ -24,22 +24,22 @@ from dlbench.core.units import one_line, percent, ratio
 
 
 def _sustained_figures(found: Sequence[Sustained]) -> Iterator[Figure]:
-    """Yield the figure of throughput and, if it was read, the clock over the window of each step, relative to their first values."""
+    """Yield the figure of throughput and clock over the window of each step, relative to their first values."""
     roles: Sequence[ValueRole] = ("pace", "clock")
-    points = list[tuple[Sustained, str, float, float]]()
+    points = list[CurvePoint]()
     for each, role in product(found, roles):
-        line = brief(each.row.key) + (": clock" if role == "clock" else "")
         values = series(each.row, role)
-        points += [(each, line, at / len(values), value / values[0]) for at, value in enumerate(values, 1)]
+        name = brief(each.row.key) + (": clock" if role == "clock" else "")
+        points += curve(each.row, name, [value / values[0] for value in values])
     yield figure(
         "Sustained throughput and clock",
         "Throughput and the device's clock over their first values, in the course of the window.",
         "line",
         points,
-        detail("sustained.at", "fraction", "of the window", "of the window that had passed", itemgetter(2)),
-        detail("sustained.share", "ratio", "over its beginning", "over the first value", itemgetter(3)),
-        detail("sustained.line", "text", "what", "which step, and of it what", itemgetter(1)),
-        place(found).on(itemgetter(0)),
+        detail("sustained.at", "fraction", "of the window", "of the window that had passed", attrgetter("share")),
+        detail("sustained.share", "ratio", "over its beginning", "over the first value", attrgetter("value")),
+        detail("sustained.line", "text", "what", "which step, and of it what", attrgetter("name")),
+        place(found),
         reference=1.0,
     )
 
@@ -54,14 +54,14 @@ SUSTAINED = Section(
         of_row(lambda row: row.rate.items_per_s, "steady"),
         over_rounds(
             shown("sustained.kept", "fraction", "kept", "steady over burst: median over rounds"),
-            lambda each: each.rounds,
+            attrgetter("rounds"),
             "sustained.",
         ),
         shown("sustained.onset_s", "s", "fell after", "time after which it stayed more than 3 % below its burst"),
         of_row(lambda row: row.energy.watts, "power"),
     ],
     headline={"": "{kept} kept of the burst"},
-    figures=[_sustained_figures],
+    figures=_sustained_figures,
 )
 
 
@@ -106,39 +106,35 @@ def match_references(results: Results) -> tuple[list[SameCase], list[Row]]:
     """
     if len(results.environments) > _MOST_MACHINES or not results.references:
         return [], []
+    # A run is not compared with its own machine.
     own_origins = {origin(environment) for environment in results.files.environments.values()} - {None}
     own_machines = {run.machine for run in reference_runs() if origin(run.environment) in own_origins}
     other_runs = [run for run in reference_runs() if run.machine not in own_machines]
-    found, alone = list[SameCase](), list[Row]()
-    for where, on_device in by_device(results.rows).items():
-        rows = [row for row in on_device if row.has_times]
-        if not rows:
-            continue
-        if same := _match_device(where, rows, other_runs, results):
-            found += same
-        else:
-            alone.append(rows[0])
-    return found, alone
+    matched, alone = list[SameCase](), list[Row]()
+    for device, rows in by_device(results.rows).items():
+        timed = [row for row in rows if row.has_times]
+        found = _match_device(device, timed, other_runs, results) if timed else []
+        matched += found
+        if not found:
+            alone += timed[:1]
+    return matched, alone
 
 
-def _match_device(where: str, here: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> list[SameCase]:
+def _match_device(device: str, here: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> list[SameCase]:
     """Match the rows of one device with the first reference machine that has the device and any of their cases."""
     kind = kind_of(here[0].case.device)
     environment = results.environments[here[0].case.run]
     threads = max(row.case.threads or 1 for row in here)
     workloads = frozenset(row.case.workload for row in here)
-    alike = [run for run in runs if run.has_any(workloads) and _has_same_device(run, here[0], threads, environment)]
-    for machine in grouped(alike, lambda run: run.machine).values():
+    candidates = [run for run in runs if run.has_any(workloads) and _has_same_device(run, here[0], threads, environment)]
+    for machine in grouped(candidates, lambda run: run.machine).values():
         timed = [row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind]
         there = {row.key: row for row in timed}  # of several rows of a case the last
-        both = [(row, there[row.key]) for row in here if row.key in there and there[row.key].case.found == row.case.found]
-        if not both:
-            continue
-        device = machine[0].name_of(kind) or ""
-        if kind == "cpu":
-            device += f", {plural(threads, 'thread')}"
-        about = _notes(device, machine, environment)
-        return [SameCase(where, row, reference, about, match(reference, row, RUN).ratio) for row, reference in both]
+        both = [(row, other) for row in here if (other := there.get(row.key)) and other.case.found == row.case.found]
+        if both:
+            name = machine[0].name_of(kind) or ""
+            about = _notes(f"{name}, {plural(threads, 'thread')}" if kind == "cpu" else name, machine, environment)
+            return [SameCase(device, row, other, about, match(other, row, RUN).ratio) for row, other in both]
     return []
 
 
@@ -154,7 +150,7 @@ def _notes(device: str, machine: Sequence[ReferenceRun], environment: object) ->
     names, first = ", ".join(each.path.stem for each in machine), machine[0]
     days = " and ".join(sorted({began[1][:10] for each in machine if (began := origin(each.environment))}))
     notes = [f"there: {device}, {first.machine} ({names}), measured {days or 'on an unknown day'}"]
-    different = list[str]()
+    different = []
     for path in (("stack", "versions", "torch"), ("provenance", "dlbench")):
         there, here = (part(each, *path) or "unknown" for each in (first.environment, environment))
         if there != here:
@@ -171,7 +167,7 @@ _SAME_HARDWARE: Section[SameCase] = Section(
         CASE,
         PLACE,
         of_row(lambda row: row.time.median_s, "here"),
-        detail("reference.median_s", "s", "there", "one call in the reference run", lambda case: case.there.time.median_s),
+        detail("reference.median_s", "s", "there", "one call in the reference run", attrgetter("there.time.median_s")),
         RATIO,
     ],
     notes=lambda found: dict.fromkeys(note for case in found for note in case.about),
@@ -224,38 +220,34 @@ class Trouble(NamedTuple):
 class Health(NamedTuple):
     """Records of the sections, and what verdict and cautions need."""
 
-    trouble: Sequence[Trouble]
-    peaks: Sequence[Row]
+    trouble: Sequence[Trouble] = ()
+    peaks: Sequence[Row] = ()
     """For each device the case with the largest share of its published peak; the device with the lowest share first."""
-    bursts: Sequence[Sustained]
-    same: Sequence[SameCase]
-    alone: Sequence[Row]
+    bursts: Sequence[Sustained] = ()
+    same: Sequence[SameCase] = ()
+    alone: Sequence[Row] = ()
     """A row of each device that no reference run has a case of."""
-    kinds: Sequence[Kind]
+    kinds: Sequence[Kind] = ()
 
 
 def _read(results: Results) -> Health:
     """Return the health of the machines of these results; the first trouble has the verdict."""
     tried = _tried(results)
-    machine_kinds = kinds(results.files) if len(results.files.environments) > 1 else []
+    if not tried:
+        return Health()
+    by_sign = {sign: list(filter(shows, tried)) for sign, shows in _SIGNS.items()}
+    trouble = [Trouble(sign, rows, tried) for sign, rows in by_sign.items() if rows] or [Trouble("no trouble", (), tried)]
     with_peak = [row for row in tried if not (row.is_set_aside or row.flag.implausible) and row.rate.peak_fraction is not None]
     same, alone = match_references(results)
-    by_sign = ((sign, list(filter(shows, tried))) for sign, shows in _SIGNS.items())
-    trouble = [Trouble(sign, rows, tried) for sign, rows in by_sign if rows]
     found = Health(
-        trouble=trouble or [Trouble("no trouble", (), tried)],
+        trouble,
         peaks=sorted((max(rows, key=_share) for rows in by_device(with_peak).values()), key=_share),
         bursts=sorted(filter(None, (sustained(row) for row in results.rows if row.is_sound)), key=lambda each: each.kept),
         same=same,
         alone=alone,
-        kinds=machine_kinds,
+        kinds=kinds(results.files) if len(results.files.environments) > 1 else (),
     )
-    if not tried:
-        return found._replace(trouble=[])
-    verdict, about, is_usability = _judge(found, results)
-    first, *others = found.trouble
-    judged = first._replace(verdict=verdict, about=about, is_usability=is_usability)
-    return found._replace(trouble=[judged, *others])
+    return found._replace(trouble=[_judge(found, results), *trouble[1:]])
 
 
 def _share(row: Row) -> float:
@@ -265,11 +257,12 @@ def _share(row: Row) -> float:
 def usability(results: Results) -> str:
     """Return whether the numbers of results are usable, with the sign that most cases show: ``usable; 4 of 17 cases noisy``."""
     tried = _tried(results)
-    counts = {sign: sum(map(bool, map(shows, tried))) for sign, shows in _SIGNS.items()}
+    counts = {sign: sum(bool(shows(row)) for row in tried) for sign, shows in _SIGNS.items()}
     measured = plural(len(tried), "case")
     if unusable := counts["not usable"]:
         sign = max(("disturbed", "throttled"), key=counts.__getitem__)
-        return f"not usable: {unusable} of {f'{len(tried)} {sign}' if all(row.flag.not_usable for row in tried) else measured}"
+        is_whole = all(row.flag.not_usable for row in tried)
+        return f"not usable: {unusable} of {f'{len(tried)} {sign}' if is_whole else measured}"
     if len(tried) == counts["failed"]:
         return "nothing measured"
     sign = max(_MINOR, key=counts.__getitem__)
@@ -282,29 +275,31 @@ def _tried(results: Results) -> list[Row]:
     return [row for row in (*results.rows, *results.set_aside) if row.is_ok or row.is_failure]
 
 
-def _judge(found: Health, results: Results) -> tuple[str, str, bool]:
-    """Return the gravest verdict on the machine, the case, file or device it is about, and whether it is the `usability`."""
+def _judge(found: Health, results: Results) -> Trouble:
+    """Return the first trouble with the gravest verdict on the machine."""
     by_sign = {each.sign: each.rows for each in found.trouble}
-    tried = found.trouble[0].tried
+    first = found.trouble[0]
+    tried = first.tried
     measured = plural(len(tried), "case")
     if unusable := by_sign.get("not usable"):
         is_whole = all(row.flag.not_usable for row in tried)
         about = _peak_or_reference(found) if is_whole else few(dict.fromkeys(row.file for row in unusable), 1)
-        return usability(results), about, True
+        return first._replace(verdict=usability(results), about=about, is_usability=True)
     if sign := next(filter(by_sign.get, _GRAVE), None):
         worst = by_sign[sign][0]
         reason = f": {worst.case.reason}" if worst.is_failure and worst.case.reason else ""
-        return f"{len(by_sign[sign])} of {measured} {sign}", f"{brief(worst.key)}{reason}", False
+        return first._replace(verdict=f"{len(by_sign[sign])} of {measured} {sign}", about=f"{brief(worst.key)}{reason}")
     slowest = min((each for each in found.same if each.is_off), key=speedup_of, default=None)
     if slowest and slowest.ratio.speedup < 1:
-        return f"{slowest.ratio.brief} as fast as this hardware elsewhere", brief(slowest.row.key), False
-    outliers = (each for kind in found.kinds for each in kind.outliers)
+        return first._replace(verdict=f"{slowest.ratio.brief} as fast as this hardware elsewhere", about=brief(slowest.row.key))
+    outliers = chain.from_iterable(kind.outliers for kind in found.kinds)
     if slow := next((each for each in outliers if each.change > 0), None):
-        return f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind", slow.row.case.run, False
+        times = ratio(1 + slow.change).replace(" ", "")
+        return first._replace(verdict=f"{times} the time of others of its kind", about=slow.row.case.run)
     verdict = usability(results)
     if verdict == "usable":
         verdict = f"usable; no trouble in {measured}"
-    return verdict, _peak_or_reference(found), True
+    return first._replace(verdict=verdict, about=_peak_or_reference(found), is_usability=True)
 
 
 def _peak_or_reference(found: Health) -> str:

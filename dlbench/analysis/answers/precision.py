@@ -3,10 +3,11 @@
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.costs import series
+from dlbench.analysis.answers.engine.costs import curve, series
 from dlbench.analysis.answers.engine.pairs import SAME, by_kind, median_cases, same_columns
 from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, figure, of_row, pair_cells, place, spanned, value_columns
@@ -126,38 +127,35 @@ class FormatCount(NamedTuple):
 
 def count_formats(found: Sequence[FormatTraining]) -> FormatCount:
     """Count the formats of a device that converge, and those that are not clear."""
-    by_format = grouped((each for each in found if each.base), lambda each: each.name).values()
-    outcomes = [{each.converges for each in alike} for alike in by_format]
-    like = outcomes.count({_YES})
-    unlike = sum(_NO in each for each in outcomes)
-    rows = [each.row for each in found]
+    by_format = grouped((each for each in found if each.base), lambda each: each.name)
+    # A format may converge in one training, and not in another.
+    outcomes = [{each.converges for each in alike} for alike in by_format.values()]
+    converging = outcomes.count({_YES})
+    failing = sum(_NO in each for each in outcomes)
     return FormatCount(
-        rows[0],
-        rows,
+        found[0].row,
+        [each.row for each in found],
         plain=next(each.name for each in found if each.base is None),
         formats=len(outcomes),
-        like=like,
-        open=len(outcomes) - like - unlike,
+        like=converging,
+        open=len(outcomes) - converging - failing,
         few=not any(each.converges for each in found),
     )
 
 
-def _loss_curves(found: Sequence[FormatTraining]) -> Iterator[Figure]:
+def _loss_figures(found: Sequence[FormatTraining]) -> Iterator[Figure]:
     """Yield a figure of the loss for each training, with a line for each format."""
     for case, alike in grouped(found, lambda each: each.case).items():
-        points = list[tuple[FormatTraining, float, float]]()
-        for each in alike:
-            curve = series(each.row, "loss_curve")
-            points += [(each, at / len(curve), loss) for at, loss in enumerate(curve, 1)]
+        curves = (curve(each.row, each.name, series(each.row, "loss_curve")) for each in alike)
         yield figure(
             f"Loss by format: {short(case)}",
             "One line a format; further right is later in the training.",
             "line",
-            points,
-            detail("curve.share", "fraction", "of the training", "how much of the training had passed", itemgetter(1)),
-            detail("curve.loss", "number", "loss", "of the training, over all seeds", itemgetter(2)),
-            NAME.on(itemgetter(0)),
-            place(alike).on(itemgetter(0)),
+            list(chain.from_iterable(curves)),
+            detail("curve.share", "fraction", "of the training", "how much of the training had passed"),
+            detail("curve.loss", "number", "loss", "of the training, over all seeds", attrgetter("value")),
+            NAME,
+            place(alike),
             log="y",  # losses that diverge differ by powers of ten
         )
 
@@ -218,7 +216,7 @@ TRAININGS: Section[FormatTraining] = Section(
         value_columns,
     ],
     notes=(_NOTE,),
-    figures=[_loss_curves],
+    figures=_loss_figures,
 )
 
 
@@ -234,7 +232,7 @@ class LadderStep(MatchRecord):
     pairs: Sequence[Match]
     """All cases in it."""
     is_fastest: bool
-    trained: Sequence[FormatTraining]
+    trained: Sequence[FormatTraining] = ()
     """Trainings in it on that device."""
 
     @property
@@ -261,21 +259,28 @@ def _read(results: Results) -> Precisions:
 
 
 def _ladder(pairs: Sequence[Match], trained: Sequence[FormatTraining]) -> Iterator[LadderStep]:
-    """Yield the precisions of each kind of work on each device, the widest first; kinds with wider precisions alone are left out."""
+    """Yield the precisions of each kind of work on each device, the widest first."""
     trained_in = grouped(trained, lambda each: (one_device(each.row), each.name))
     widest_first = sorted(pairs, key=lambda each: precision_rank(each.other.case.dtype))
     for on_device in by_device(widest_first).values():
-        for kind, of_kind in by_kind(on_device).items():
-            by_precision = grouped(of_kind, lambda each: str(each.other.case.dtype))
-            narrower = {name: cases for name, cases in by_precision.items() if not _is_wider(cases[0])}
-            if not narrower:
-                continue
-            comparable = _shared_cases(narrower)
-            fastest = max(comparable, key=lambda name: speedup_of(median_by_ratio(comparable[name])))
-            for name, cases in {**by_precision, fastest: comparable[fastest]}.items():
-                is_fastest = name == fastest
-                pair = replace(median_by_ratio(cases), among=len(narrower) if is_fastest else 1)
-                yield LadderStep(kind, name, pair, cases, is_fastest, trained_in.get((one_device(pair.row), name), []))
+        for kind, cases in by_kind(on_device).items():
+            for step in _ladder_of_kind(kind, cases):
+                yield replace(step, trained=trained_in.get((one_device(step.row), step.name), []))
+
+
+def _ladder_of_kind(kind: str, pairs: Sequence[Match]) -> Iterator[LadderStep]:
+    """Yield the precisions of one kind of work; none if all of them are wider than the base."""
+    by_precision = grouped(pairs, lambda each: str(each.other.case.dtype))
+    narrower = {name: cases for name, cases in by_precision.items() if not _is_wider(cases[0])}
+    if not narrower:
+        return
+    comparable = _shared_cases(narrower)
+    fastest = max(comparable, key=lambda name: speedup_of(median_by_ratio(comparable[name])))
+    by_precision[fastest] = comparable[fastest]
+    for name, cases in by_precision.items():
+        is_fastest = name == fastest
+        pair = replace(median_by_ratio(cases), among=len(narrower) if is_fastest else 1)
+        yield LadderStep(kind, name, pair, cases, is_fastest)
 
 
 def _shared_cases(by_precision: Mapping[str, list[Match]]) -> dict[str, list[Match]]:
@@ -322,8 +327,8 @@ QUESTION = Question(
                 place,
                 NAME,
                 CASE.headed("median case"),
-                detail("ladder.arithmetic", "text", "arithmetic", "native or emulated", lambda step: step.row.case.arithmetic),
-                detail("ladder.base", "text", "against", "what it is held against", lambda step: step.pair.base.case.dtype),
+                detail("ladder.arithmetic", "text", "arithmetic", "native or emulated", attrgetter("row.case.arithmetic")),
+                detail("ladder.base", "text", "against", "what it is held against", attrgetter("pair.base.case.dtype")),
                 RATIO,
                 shown("ladder.error", "fraction", "error", "largest distance from the result in fp64"),
                 shown("ladder.verdict", "text", "training", "whether trainings in it do", lambda step: convergence(step.trained)),

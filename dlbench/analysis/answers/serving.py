@@ -1,7 +1,8 @@
 """Serving: requests a second of a CPU and an accelerator within a bound of latency, their batch, and what limits them."""
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from itertools import chain
 from operator import mul
 from typing import NamedTuple
 
@@ -84,28 +85,33 @@ class Serving(NamedTuple):
 
 
 def servings(results: Results) -> list[Serving]:
-    """Return the requests served in closed loops, one network and bound after the other.
-
-    Accelerators come first, then settings that keep the bound, the highest rate first.
-    """
+    """Return the requests served in closed loops, one network and bound after the other, each on accelerators first."""
     rows = [row for row in results.rows if row.is_sound and row.declared.value("served") and row.paid_rate]
-    rows.sort(key=lambda row: row.batch or 0, reverse=True)
-    every: list[Serving] = []
-    for alike in grouped(rows, lambda row: row.differing_from((*MACHINE, *settings_named((*chosen(row), "copies", "seconds"))))).values():
-        larger: dict[Hashable, Serving] = {}  # the batch before, by all other settings
-        found = []
-        for row in alike:
-            setting = row.differing_from((BATCH, *settings_named(("seconds",))))  # a larger batch takes longer to measure
-            larger[setting] = Serving(row, results.prices, larger.get(setting))
-            found.append(larger[setting])
-        found.sort(key=lambda each: (each.row.is_on_cpu, not each.row.copies_within_calls, each.outcome == "missed", -each.row.paid_rate))
-        cpus = [each for each in found if each.row.is_on_cpu]
-        accelerators = [each for each in found if not each.row.is_on_cpu]
-        if cpus:
-            among = len(cpus) * len(accelerators)
-            accelerators = [each._replace(cpu=cpus[0], among=among) for each in accelerators]
-        every += [*accelerators, *cpus]
-    return every
+    largest_first = sorted(rows, key=lambda row: row.batch or 0, reverse=True)
+    by_bound = grouped(largest_first, lambda row: row.differing_from((*MACHINE, *settings_named((*chosen(row), "copies", "seconds")))))
+    return list(chain.from_iterable(_against_cpu(_with_larger(alike, results.prices)) for alike in by_bound.values()))
+
+
+def _with_larger(rows: Sequence[Row], prices: Prices) -> list[Serving]:
+    """Return rows, the largest batch first, as records that have that of the next larger batch in the same setting."""
+    last: dict[Hashable, Serving] = {}
+    found = []
+    for row in rows:
+        setting = row.differing_from((BATCH, *settings_named(("seconds",))))  # a larger batch takes longer to measure
+        last[setting] = Serving(row, prices, larger=last.get(setting))
+        found.append(last[setting])
+    return found
+
+
+def _against_cpu(found: Sequence[Serving]) -> list[Serving]:
+    """Return the accelerators, each with the best of the CPU, then the CPU; first settings that keep the bound, the highest rate first."""
+    best_first = sorted(found, key=lambda each: (not each.row.copies_within_calls, each.outcome == "missed", -each.row.paid_rate))
+    cpus = [each for each in best_first if each.row.is_on_cpu]
+    accelerators = [each for each in best_first if not each.row.is_on_cpu]
+    if cpus:
+        among = len(cpus) * len(accelerators)
+        accelerators = [each._replace(cpu=cpus[0], among=among) for each in accelerators]
+    return [*accelerators, *cpus]
 
 
 def rates(results: Results) -> list[Row]:

@@ -70,10 +70,7 @@ class MeasuredStep(NamedTuple):
 
     @property
     def counts(self) -> StepCounts | None:
-        """Operations and bytes of a sample; None if they are not known.
-
-        For networks of the user's they come from their row in fp32 with the largest batch.
-        """
+        """Operations and bytes of a sample, for a network of the user's by its row in fp32 with the largest batch; None if not known."""
         published: StepCounts | None = getattr(fitted(), self.kind).get(self.model)
         counted = [row for row in self.alike if row.case.dtype in _FLOAT32 and row.rate.flops_per_s and row.rate.bytes_per_s]
         if published or not counted:
@@ -84,32 +81,36 @@ class MeasuredStep(NamedTuple):
 
     def on(self, card: DevicePeak) -> Iterator["OnCard"]:
         """Yield the step on a card: scaled from another card here, or else in each usual precision by others' figures or an estimate."""
-        device, counts = self.row.case.device_name, self.counts
+        device = self.row.case.device_name
         if name_words(card.name) == name_words(device or ""):
             return
         if here := peak_of(device):
-            if counts and (scaled := self._scaled(counts, here, card)):
-                yield scaled
-            return
-        for dtype in _precisions(card):
-            figures = (each for each in published_figures() if self._is_of(each, card, dtype))
-            if figure := max(figures, key=attrgetter("value"), default=None):
-                yield OnCard(self, card, dtype, figure.batch, figure.value, figure.value, figure)
-            elif counts:
-                batch = self._batch(card)
-                if guess := fitted().guess(card, dtype, counts, batch):
-                    yield OnCard(self, card, dtype, batch, guess.low, guess.high, at_most=guess.at_most)
+            found = [self._scaled(here, card)]
+        else:
+            found = [self._published(card, dtype) or self._estimated(card, dtype) for dtype in _precisions(card)]
+        yield from filter(None, found)
 
-    def _is_of(self, figure: PublishedFigure, card: DevicePeak, dtype: str) -> bool:
-        is_of_step = figure.params.get("model") == self.model and self.kind in figure.tags
-        return is_of_step and figure.dtype == dtype and name_words(figure.device) == name_words(card.name)
+    def _published(self, card: DevicePeak, dtype: str) -> "OnCard | None":
+        """Return the step on a card by the fastest of others' figures; None if there is none."""
+        figures = [each for each in published_figures() if each.params.get("model") == self.model and self.kind in each.tags]
+        on_card = [each for each in figures if each.dtype == dtype and name_words(each.device) == name_words(card.name)]
+        best = max(on_card, key=attrgetter("value"), default=None)
+        return OnCard(self, card, dtype, best.batch, best.value, best.value, best) if best else None
 
-    def _scaled(self, counts: StepCounts, here: DevicePeak, card: DevicePeak) -> "OnCard | None":
+    def _estimated(self, card: DevicePeak, dtype: str) -> "OnCard | None":
+        """Return the step on a card by an estimate; None if its counts, or peaks of the card, are not known."""
+        batch = self._batch(card)
+        guess = self.counts and fitted().guess(card, dtype, self.counts, batch)
+        return OnCard(self, card, dtype, batch, guess.low, guess.high, at_most=guess.at_most) if guess else None
+
+    def _scaled(self, here: DevicePeak, card: DevicePeak) -> "OnCard | None":
         """Return the same case on another card: the measured rate, times the ratio of the estimates for both cards.
 
         Figures of others are no help: at another batch and on other software one made an H200 1.73 times an H100, measured as 0.99.
         """
-        row, factor = self.row, fitted().factor
+        row, counts, factor = self.row, self.counts, fitted().factor
+        if not counts:
+            return None
         dtype = row.case.dtype or ""
         guess_there, guess_here = (fitted().guess(each, dtype, counts, row.batch or 1) for each in (card, here))
         if not (guess_there and guess_here):
@@ -252,7 +253,7 @@ _CARDS: Section[OnCard] = Section(
         place,
         shown("card.name", "text", "card", "the card that is not here"),
         detail("card.choice", "text", "here at", "at what the step was the fastest here", lambda each: choice(each.row)),
-        detail("card.here", "items/s", "here", "samples a second here", lambda each: each.row.throughput),
+        detail("card.here", "items/s", "here", "samples a second here", attrgetter("row.throughput")),
         detail("card.dtype", "text", "in", "precision that it is computed in there"),
         detail("card.batch", "count", "batch", "samples of a step there; null where a source does not state it"),
         detail("card.low", "items/s", "there from", "samples a second there, at least"),
@@ -353,7 +354,7 @@ def _read(results: Results) -> SpeedUps:
     if {row.is_on_cpu for row in results.rows} != {True, False}:
         return SpeedUps((), (), (), cards)
     same, bests = match_rows(results, "device").rows, best_pairs(results)
-    return SpeedUps([*chain(*_families(results, [*bests, *same]))], same, bests, cards)
+    return SpeedUps(_families(results, [*bests, *same]), same, bests, cards)
 
 
 def _is_work(row: Row) -> bool:
@@ -361,21 +362,22 @@ def _is_work(row: Row) -> bool:
     return is_work and row.case.status is not Status.SKIPPED
 
 
-def _families(results: Results, pairs: Sequence[Match]) -> list[list[Family]]:
-    """Return the kinds of work of each accelerator and CPU: training and inference first, then those of most cases.
+def _families(results: Results, pairs: Sequence[Match]) -> list[Family]:
+    """Return the kinds of work of each accelerator and CPU: training and inference first, then those of most cases."""
+    by_machines = grouped(sorted(pairs, key=machines_of), machines_of)
+    found = list[list[Family]]()
+    for alike in by_machines.values():
+        found.append([_family(name, of_kind, results) for name, of_kind in by_kind(alike).items()])
+    found.sort(key=_order, reverse=True)
+    return list(chain.from_iterable(found))
 
-    There is none for all kinds together, as that would depend on the suites that ran.
-    """
-    found = []
-    for of_machines in grouped(sorted(pairs, key=machines_of), machines_of).values():
-        families = []
-        for name, of_kind in by_kind(of_machines).items():
-            bests = [each for each in of_kind if each.by is None]
-            same = [each for each in of_kind if each.by is not None]
-            pair = _most_familiar(bests or same)
-            families.append(Family(name, tuple(same), pair, is_untuned(pair.base, results.rows)))
-        found.append(families)
-    return sorted(found, key=_order, reverse=True)
+
+def _family(name: str, pairs: Sequence[Match], results: Results) -> Family:
+    """Return one kind of work from its pairs: those at the best of each side, and the same cases."""
+    bests = [each for each in pairs if each.by is None]
+    same = tuple(each for each in pairs if each.by is not None)
+    pair = _most_familiar(bests or same)
+    return Family(name, same, pair, is_untuned(pair.base, results.rows))
 
 
 def _most_familiar(found: Sequence[Match]) -> Match:
@@ -412,12 +414,7 @@ QUESTION = Question(
                 CASE.headed("of"),
                 detail("family.at", "text", "each at", "batch, precision and other settings of either at its best"),
                 RATIO.headed("each at its best"),
-                ratio_column(
-                    "family.alike",
-                    "of the case in the middle of those that ran on both",
-                    "same case",
-                    lambda family: family.same and family.same.ratio,
-                ),
+                ratio_column("family.alike", "of the case in the middle of those that ran on both", "same case", at("same.ratio")),
                 detail("family.cases", "count", "cases", "cases that ran on both", lambda family: len(family.pairs)),
                 shown("family.waiting", "count", "launch-bound", "cases that wait for launches"),
             ),
@@ -441,7 +438,7 @@ QUESTION = Question(
             title=OWN_BEST,
             columns=[best_columns],
             whole=pair_cells,
-            figures=[lambda found: [figure_of_pairs(OWN_BEST, found, WORK)]],
+            figures=lambda found: [figure_of_pairs(OWN_BEST, found, WORK)],
         ),
         _CARDS,
     ],

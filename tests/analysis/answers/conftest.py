@@ -1,9 +1,7 @@
 """Answers on made-up measurements: as the JSON document has them, as objects, and as text for a snapshot."""
 
 import json
-from dataclasses import replace
 
-import costs
 import front_door
 import made_up
 import pytest
@@ -53,28 +51,32 @@ def asked(answer_objects):
 
 @pytest.fixture
 def scenes(answer_objects, snapshot):
-    """Hold everything that the answers on a topic say against one snapshot; each scene is the measurements of a file, or of several."""
+    """Hold what the answers on a topic say against one snapshot: all of it, and of ``heads`` the first line.
 
-    def check(name, topic, found, **header):
+    Each scene is the measurements of a file, or of several.
+    """
+
+    def check(name, topic, found, heads=None, **header):
+        def answer(measured):
+            return answer_objects(*(measured if isinstance(measured, tuple) else (measured,)), **header)[topic]
+
         texts = []
-        for scene, measured in found.items():
-            answer = answer_objects(*(measured if isinstance(measured, tuple) else (measured,)), **header)[topic]
-            lines = [f"  on a screen: {answer.label}  {each[0]}\n" for each in getattr(answer, "lines", ())]
-            texts.append(f"== {scene}\n{plain(answer)}{''.join(lines)}")
+        for scene, made in ((scene, answer(measured)) for scene, measured in found.items()):
+            lines = [f"  on a screen: {made.label}  {each[0]}\n" for each in getattr(made, "lines", ())]
+            texts.append(f"== {scene}\n{plain(made)}{''.join(lines)}")
+        texts += [f"== {scene}\n{plain(answer(measured)).splitlines()[0]}\n" for scene, measured in (heads or {}).items()]
         snapshot(name, "\n".join(texts))
 
     return check
 
 
 @pytest.fixture
-def cost(tmp_path):
-    """The answer on cost, of a file with these measurements, at the prices of these options, where devices take so many watts."""
+def shown(tmp_path):
+    """The answer on a topic, of a file with these measurements, that ``dlbench show`` gives with these options."""
 
-    def ask(measured, *options, watts=None, **header):
-        if watts is not None:
-            measured = [replace(each, energy=costs.window(each, watts)) for each in measured]
+    def ask(topic, measured, *options, **header):
         path = made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", measured, **header)
-        done = front_door.in_process(tmp_path, "show", path.name, "--topic", "cost", "--format", "json", *options)
+        done = front_door.in_process(tmp_path, "show", path.name, "--topic", topic, "--format", "json", *options)
         assert done.code == 0, done.err
         return json.loads(done.out)["answers"][0]
 

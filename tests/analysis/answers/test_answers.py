@@ -14,22 +14,11 @@ from dlbench.analysis import answers
 from dlbench.analysis.answers.engine.question import Answer
 from dlbench.analysis.read.table import collect
 from dlbench.core import files
-from dlbench.core.measurement import SpotCheck
-from dlbench.core.model import Status
 
 EXAMPLE = re.search(r"## Adding an answer\n.*?```python\n(.*?)```", (front_door.ROOT / "docs" / "design.md").read_text(), re.DOTALL)
 REFERENCES = front_door.ROOT / "results" / "reference"
 RUNS = sorted(REFERENCES.glob("**/*.jsonl"))
 PRODUCT = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0] * 7))
-
-
-def everything():
-    """Rows that answer all questions but six."""
-    found = [replace(each, check=SpotCheck(True, 0.004, 0.02, 1e-7)) for each in made_up.both_kinds()]
-    for seconds, ranks in ((1.0, 1), (1.25, 2)):
-        case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks, scaling="weak")
-        found += made_up.rounds_of(case, made_up.flat([seconds * each for each in made_up.SEVEN]), items=ranks * 32)
-    return [*found, made_up.ended(made_up.case("train_step", "cuda:0", model="resnet18", batch=512, dtype="fp32"), Status.OOM, "full")]
 
 
 @pytest.fixture
@@ -41,26 +30,6 @@ def show(tmp_path):
         return front_door.in_process(tmp_path, "show", path.name, *options)
 
     return show
-
-
-def test_twelve_questions_in_order_and_what_is_missing(show):
-    found = json.loads(show(everything(), "--topic", "all", "--format", "json").out)["answers"]
-    outcomes = [(each["question"]["topic"], each["reason"] if each["kind"] == "missing" else each["headline"]) for each in found]
-    bare = [f"no ceiling of {device} was measured; give the file of dlbench run ceilings with this one" for device in ("cuda:0", "cpu")]
-    assert outcomes == [
-        ("speed-up", "training 100× (95.1…105)"),
-        ("crossover", "no work went well at several sizes on both a CPU and an accelerator"),
-        ("bottleneck", "; ".join(["no profile of 9 steps: dlbench run", *bare])),
-        ("precision", "bf16 2.00× fp32 (1.94…2.06), error 0.4 %"),
-        ("batch", "64 is enough for train resnet18"),
-        ("devices", "2 ranks 1.60× one (1.55…1.65)"),
-        ("concurrency", "nothing was measured at once"),
-        ("default", "no step was measured both with its plain defaults and with another tuning option than its precision"),
-        ("cores", "no work was measured at several numbers of threads or instances"),
-        ("serving", "no requests were served"),
-        ("cost", "12.5 s (12.1…12.9) for 50,000 images, resnet18"),
-        ("health", "usable; no trouble in 10 cases"),
-    ]
 
 
 def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(show, snapshot):
@@ -105,8 +74,7 @@ def with_launches(tmp_path_factory, monkeypatch):
 
 
 def test_an_answer_that_is_added_is_found_by_every_screen_page_and_document(with_launches, show, tmp_path):
-    times = [(made_up.case("start", n=n), [seconds * factor for factor in made_up.SEVEN]) for n, seconds in ((1, 2e-6), (2, 5e-6))]
-    measured = [each for case, seconds in times for each in made_up.rounds_of(case, made_up.flat(seconds), items=None)]
+    measured = [each for n, s in ((1, 2e-6), (2, 5e-6)) for each in made_up.around(made_up.case("start", n=n), s, items=None)]
     header = {"workloads": {"start": {"ceiling": "launch"}}}
     assert answers.topics().index("launches") == 3
     assert "launches   2.00 µs to start an operation" in show(measured, **header).out

@@ -11,16 +11,14 @@ from dlbench.harness.worker import registry
 registry.load_builtins()
 DECLARED = {"largest_batch": declaration_to_json(registry.get("largest_batch").signature.declared)}
 MIB = 1 << 20
-MORE = "is the largest measured; more may help"
 
 
 def sweep(device="cuda:0", model="resnet18", workload="train_step", **seconds):
     """Seven rounds of a step at each batch: ``b8=1.0`` takes a second at batch 8."""
     found = []
-    for name, each in seconds.items():
-        batch = int(name[1:])
+    for batch, each in ((int(name[1:]), each) for name, each in seconds.items()):
         case = made_up.case(workload, device, model=model, batch=batch, dtype="fp32")
-        found += made_up.rounds_of(case, made_up.flat([each * factor for factor in made_up.SEVEN]), items=batch, flops=None)
+        found += made_up.around(case, each, items=batch, flops=None)
     return found
 
 
@@ -56,31 +54,15 @@ def test_what_it_says(scenes):
             *sweep(b1=1.0, b8=1.0), *training(1, sample_s=5e-4, accuracy=0.9), *training(8, sample_s=1e-4, accuracy=0.9),
         ],
     }  # fmt: skip
-    scenes("batch", "batch", found)
-
-
-UNEVEN = [7 * each for each in (1.0, 2.0, 0.5, 1.9, 0.6, 1.8, 0.7)]
-PRODUCTS = {batch: made_up.case("matmul", batch=batch, dtype="fp32") for batch in (1, 8)}
-
-
-@pytest.mark.parametrize(
-    ("measured", "expected"),
-    [
-        ([each for each in sweep(b1=1.0, b8=2.0) if each.round < 3], (f"8 {MORE}", "train resnet18", ["few rounds"])),
-        (sweep(model="n" * 200, workload="infer_step", b1=1.0, b8=8.0), ("1 is enough", f"{'n' * 37}…", [])),
-        (
-            made_up.rounds_of(PRODUCTS[1], made_up.flat([1.0] * 7), items=1)
-            + made_up.rounds_of(PRODUCTS[8], made_up.flat(UNEVEN), items=8),
-            ("no gain shown from batch 1 to 8", "matmul", ["noisy"]),
-        ),
-        (
-            [*training(1, sample_s=1e-4, accuracy=0.9), *training(64, sample_s=1e-4, accuracy=0.9)],
-            ("batch 1 or 64: no difference shown", "small_batch batch learning_rate=0.1", ["noisy"]),
-        ),
-    ],
-)
-def test_the_headline(asked, measured, expected):
-    assert head_of(asked(measured)["batch"]) == expected
+    one, eight = (made_up.case("matmul", batch=batch, dtype="fp32") for batch in (1, 8))
+    uneven = made_up.around(eight, 7.0, (1.0, 2.0, 0.5, 1.9, 0.6, 1.8, 0.7), items=8)
+    heads = {
+        "few rounds": [each for each in sweep(b1=1.0, b8=2.0) if each.round < 3],
+        "a long name": sweep(model="n" * 200, workload="infer_step", b1=1.0, b8=8.0),
+        "perhaps no gain": [*made_up.around(one, 1.0, [1] * 7, items=1), *uneven],
+        "a small batch that costs nothing": [*training(1, sample_s=1e-4, accuracy=0.9), *training(64, sample_s=1e-4, accuracy=0.9)],
+    }
+    scenes("batch", "batch", found, heads)
 
 
 @pytest.mark.parametrize("odd", [0.0, -1.0, 1e308])
@@ -141,15 +123,12 @@ def test_a_search_says_what_fits_and_what_a_sample_takes(asked, outcomes, tries,
         assert answer["sentences"] == [f"largest_batch resnet18: {values}."]
 
 
-def peaks(*mib, rounds=((1.0,),) * 4):
+def peaks(*mib):
     """Steps at batches of 1, 2, 4 and so on with these peaks."""
     cases = [made_up.case("train_step", model="resnet18", batch=1 << at, dtype="fp32") for at in range(len(mib))]
     memories = [Memory(host_peak_bytes=int(each * MIB)) for each in mib]
-    return [
-        each
-        for case, memory in zip(cases, memories, strict=True)
-        for each in made_up.rounds_of(case, rounds, items=case.params["batch"], memory=memory)
-    ]
+    sizes = zip(cases, memories, strict=True)
+    return [each for case, memory in sizes for each in made_up.rounds_of(case, [[1.0]] * 4, items=case.params["batch"], memory=memory)]
 
 
 def test_a_sweep_has_the_memory_of_a_sample_and_a_wild_peak_does_not_carry_it_away(asked):

@@ -1,6 +1,5 @@
 """What a card would bring that is not here: figures of others, estimates, and what the answer makes of them."""
 
-import json
 from dataclasses import replace
 
 import front_door
@@ -41,19 +40,6 @@ def ends(low, high=None):
 def rate(peak, bandwidth, moved=1e8, flops=1e10):
     """Images a second by the formula."""
     return 1 / (flops / peak + moved / (0.5 * bandwidth))
-
-
-@pytest.fixture
-def shown(tmp_path):
-    """The answer on the speed-up to measurements, with these options."""
-
-    def ask(measured, *options):
-        path = made_up.write(tmp_path / "run.jsonl", measured)
-        done = front_door.in_process(tmp_path, "show", path.name, "--topic", "speed-up", "--format", "json", *options)
-        assert done.code == 0, done.err
-        return json.loads(done.out)["answers"][0]
-
-    return ask
 
 
 def test_a_step_has_others_figure_where_there_is_one_and_else_an_estimate(asked, answer_objects):
@@ -97,13 +83,13 @@ def test_a_batch_is_halved_until_it_fits_by_the_memory_that_it_took_here(asked):
 
 
 def test_the_cards_that_are_asked_for_stand_in_place_of_the_known_ones(shown):
-    found = shown(steps(10), "--on", "t4", "--on", "NVIDIA T4", "--on", "titan v")
+    found = shown("speed-up", steps(10), "--on", "t4", "--on", "NVIDIA T4", "--on", "titan v")
     pairs = [(card, dtype) for card in ("Tesla T4", "TITAN V") for dtype in ("fp32", "amp_fp16")]
     assert columns_of(cards(found), "card.name", "card.dtype") == pairs
 
 
 def test_samples_take_hours_and_a_price_is_what_an_hour_is_worth(shown):
-    found = shown(steps(10), "--samples", "50000", "--epochs", "30", "--price", "cpu=0.1/h")
+    found = shown("speed-up", steps(10), "--samples", "50000", "--epochs", "30", "--price", "cpu=0.1/h")
     first = columns_of(cards(found), "card.hours_least", "card.hours_most", "card.worth")[0]
     assert first == pytest.approx((1_500_000 / TITAN_X, 1_500_000 / TITAN_X, 0.01 * TITAN_X))
 
@@ -113,7 +99,7 @@ def test_with_an_accelerator_a_card_is_estimated_where_it_is_asked_for_and_never
     """A card here that waits for launches says the most that another brings."""
     measured = [made_up.timed_on_device(each, share) for each in steps(2000, "cuda:0", batch=64)]
     assert "tables" not in asked(measured)["speed-up"]
-    found = shown(measured, "--on", made_up.GPU, "--on", "rtx 3090")
+    found = shown("speed-up", measured, "--on", made_up.GPU, "--on", "rtx 3090")
     ratio = rate(35.58e12, 0.936e12) / rate(67e12, 4.8e12)
     assert columns_of(cards(found), *NAMES) == [
         ("RTX 3090", "fp32", 64, f"estimate from the card here{basis}", *ends(ratio / 2, ratio * 2))

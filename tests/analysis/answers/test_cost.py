@@ -22,6 +22,12 @@ def metered(measured, watts):
     return [replace(each, energy=window(each, watts)) for each in measured]
 
 
+@pytest.fixture
+def cost(shown):
+    """The answer at the prices of these options, where devices take so many watts."""
+    return lambda found, *options, watts=None, **header: shown("cost", metered(found, watts) if watts else found, *options, **header)
+
+
 def test_what_it_says(scenes):
     # 90 epochs of ImageNet in 19,200 s, and in 41 days.
     gpu, cpu = (IMAGES * 90 / total for total in (19_200, 41 * 86_400))
@@ -242,27 +248,14 @@ def test_buying_is_cheaper_where_it_was_in_a_simulation_of_the_planned_use(cost,
     assert max(len(each.split()) for each in (*answer["sentences"], *answer["weaknesses"])) <= 25
 
 
-@pytest.mark.parametrize(
-    ("options", "watts", "hours"),
-    [
-        ("--price 0 --price 0/h", None, None),
-        ("--price 1 --price 100/h", None, pytest.approx(0.01)),
-        ("--price 30 --price 20/h", None, pytest.approx(1.5)),
-        ("--price 0 --price 0/h --price kwh=1", 500, None),
-    ],
-)
-def test_what_costs_nothing_is_never_earned(cost, options, watts, hours):
-    assert columns_of(rows_of(cost(steps(100), *options.split(), watts=watts), "Rent or buy"), "buy.hours") == [(hours,)]
+def test_what_costs_nothing_is_never_earned(cost):
+    prices = {"0 0/h": None, "1 100/h": 0.01, "30 20/h": 1.5, "0 0/h kwh=1": None}
+    options = {price: [word for each in price.split() for word in ("--price", each)] for price in prices}
+    found = {price: rows_of(cost(steps(100), *each, watts=500), "Rent or buy")[0]["buy.hours"] for price, each in options.items()}
+    assert found == pytest.approx(prices)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        *((units.money(value), text) for value, text in ((0, "0.00"), (0.00123, "0.00123"), (0.0994, "0.0994"))),
-        *((units.money(value), text) for value, text in ((0.0996, "0.10"), (0.456, "0.46"), (1234.5, "1,234.50"))),
-        *((units.energy(joules), text) for joules, text in ((0.0123, "0.0123 J"), (312, "312 J"), (3.5e6, "3.50 MJ"))),
-        *((units.energy(joules), text) for joules, text in ((3.6e6, "1.00 kWh"), (1.3e10, "3610 kWh"))),
-    ],
-)
-def test_amounts_are_written_to_the_cent_or_in_three_digits_and_energy_in_kilowatt_hours_from_one_on(text, expected):
-    assert text == expected
+def test_amounts_are_written_to_the_cent_or_in_three_digits_and_energy_in_kilowatt_hours_from_one_on():
+    money = {0: "0.00", 0.00123: "0.00123", 0.0994: "0.0994", 0.0996: "0.10", 0.456: "0.46", 1234.5: "1,234.50"}
+    energy = {0.0123: "0.0123 J", 312: "312 J", 3.5e6: "3.50 MJ", 3.6e6: "1.00 kWh", 1.3e10: "3610 kWh"}
+    assert [{value: write(value) for value in texts} for write, texts in ((units.money, money), (units.energy, energy))] == [money, energy]

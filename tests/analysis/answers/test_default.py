@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import made_up
 import pytest
-from plain_answers import columns_of, head_of, rows_of
+from plain_answers import columns_of, rows_of
 
 from dlbench.core.model import Status
 
@@ -26,8 +26,7 @@ NOTHING = "no step was measured both with its plain defaults and with another tu
 
 
 def step(seconds, workload="step", device="cpu", found=None, values=None, items=8, **params):
-    case = made_up.case(workload, device, **params)
-    rounds = made_up.rounds_of(case, made_up.flat([seconds * factor for factor in made_up.SEVEN]), items=items)
+    rounds = made_up.around(made_up.case(workload, device, **params), seconds, items=items)
     return [replace(each, found=found or {}, values=values or {}) for each in rounds]
 
 
@@ -65,20 +64,8 @@ def test_what_it_says(scenes):
         "two machines": ([*plain(), *built(0.8)], [made_up.renamed(each, "Faster", 4) for each in (*plain(), *built(0.5))]),
         "a search cut short, and nothing beside": [*plain(), CUT],
     }  # fmt: skip
-    scenes("defaults", "default", found, workloads=DECLARED)
-
-
-@pytest.mark.parametrize(
-    ("measured", "expected"),
-    [
-        ([*plain()[:3], *built(0.5)[:3]], ("2.00× left on the table", "step b8: built", ["few rounds"])),
-        ([*plain(), *built(1.01)], ("no gain shown over the default", "step b8: built", ["noisy"])),
-        (SEARCH, ("8.00× left on the table (7.76…8.25)", "search: built, batch=64", [])),
-        ([*plain(), *built(0.5), CUT], ("2.00× left on the table (1.94…2.06)", "step b8: built", ["unfinished"])),
-    ],
-)
-def test_the_headline(found, measured, expected):
-    assert head_of(found(measured)) == expected
+    heads = {"few rounds": [*plain()[:3], *built(0.5)[:3]], "a search": SEARCH}
+    scenes("defaults", "default", found, heads, workloads=DECLARED)
 
 
 def test_a_switch_beside_others_is_not_said_to_be_alone(found):

@@ -20,7 +20,7 @@ def answered(tmp_path):
 
     def ask(factors=made_up.SEVEN, batches=(1,), **changes):
         cases = [(made_up.case("step", device, batch=n), s, n) for device, s in (("cpu", 2.0), ("cuda:0", 1.0)) for n in batches]
-        found = [each for case, s, n in cases for each in made_up.rounds_of(case, made_up.flat([s * f for f in factors]), items=n)]
+        found = [each for case, s, n in cases for each in made_up.around(case, s, factors, items=n)]
         results = collect([made_up.write(tmp_path / f"run{len(list(tmp_path.iterdir()))}.jsonl", found)])
         declared = {
             "records": lambda results: match_rows(results, "device").rows,

@@ -44,28 +44,17 @@ def test_what_it_says(scenes):
             *made_up.sustained("training", "cuda:0", KEPT, watts=300), *made_up.sustained("inference", "cpu", [1.0] * 6, batch=16),
         ],
     }  # fmt: skip
-    scenes("health", "health", found, workloads=made_up.SUSTAINED)
-
-
-NOISY = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0, 2.0] * 4))
-ON_CPU = products(1.0, device="cpu", flops=None)
-SLOWED = [replace(each, throttling=Throttling(reasons=("hw_thermal_slowdown",))) for each in made_up.sustained("training", "cuda:0", KEPT)]
-
-
-@pytest.mark.parametrize(
-    ("files", "headline", "qualifier"),
-    [
-        ([[*products(1.0, 2.0, throttling=LOST, flops=None), *ON_CPU]], "not usable: 2 of 3 disturbed", ""),
-        ([products(1.0, throttling=HOT, flops=None)], "not usable: 1 of 1 throttled", ""),
-        ([[*products(1.0, throttling=LOST, flops=None), *ON_CPU]], "usable; 1 of 2 cases disturbed", ""),
-        ([[*products(1.0, throttling=HOT, flops=None), *ON_CPU]], "1 of 2 cases throttled", "matmul n=0"),
-        ([NOISY], "usable, but 1 of 1 case noisy", ""),
-        ([products(1.0, 2.0, flops=None), products(1.0, throttling=LOST, flops=None)], "not usable: 1 of 3 cases", "run1"),
-        ([SLOWED], "1 of 1 case throttled", "sustained_training resnet18 b128"),  # what it measures makes it not unusable
-    ],
-)
-def test_the_headline_has_the_gravest_sign_and_says_usable_while_the_numbers_stand(asked, files, headline, qualifier):
-    assert head_of(asked(*files, workloads=made_up.SUSTAINED)["health"]) == (headline, qualifier, [])
+    on_cpu, slowed = products(1.0, device="cpu", flops=None), Throttling(reasons=("hw_thermal_slowdown",))
+    heads = {
+        "most cases disturbed": [*products(1.0, 2.0, throttling=LOST, flops=None), *on_cpu],
+        "all cases hot": products(1.0, throttling=HOT, flops=None),
+        "half of the cases disturbed": [*products(1.0, throttling=LOST, flops=None), *on_cpu],
+        "half of the cases hot": [*products(1.0, throttling=HOT, flops=None), *on_cpu],
+        "all cases noisy": made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0, 2.0] * 4)),
+        "the second of two files disturbed": (products(1.0, 2.0, flops=None), products(1.0, throttling=LOST, flops=None)),
+        "heat that a sustained step measures": [replace(each, throttling=slowed) for each in made_up.sustained("training", "cuda:0", KEPT)],
+    }
+    scenes("health", "health", found, heads, workloads=made_up.SUSTAINED)
 
 
 def test_the_curve_of_a_sustained_step_is_relative_to_its_beginning(asked):

@@ -2,7 +2,7 @@
 
 import made_up
 import pytest
-from plain_answers import columns_of, head_of, rows_of
+from plain_answers import columns_of, rows_of
 
 from dlbench.core.model import Status
 
@@ -25,8 +25,7 @@ TABLE = "Throughput by how a step gets its batch"
 
 
 def rows(workload, seconds, device="cpu", items=64, **params):
-    rounds = made_up.flat([seconds * factor for factor in made_up.SEVEN])
-    return made_up.rounds_of(made_up.case(workload, device, **params), rounds, items=items, flops=None, bytes=items * 1000)
+    return made_up.around(made_up.case(workload, device, **params), seconds, items=items, flops=None, bytes=items * 1000)
 
 
 def shelf(seconds, where="disk", **params):
@@ -54,11 +53,6 @@ ODD_STEPS, ODD_SHELVES = (
 ODD_STEPS.append(made_up.ended(made_up.case("fed", "cuda:0", way="there", helpers=0, batch=8), Status.OOM, "full"))
 ODD_SHELVES.append(made_up.ended(made_up.case("shelf", **{"from": "disk"}, way="crawls"), Status.FAILED, "gone"))
 SHELVES = [
-    made_up.ended(made_up.case("shelf", **{"from": "disk"}, way="crawls"), Status.FAILED, "gone"),
-    *made_up.rounds_of(made_up.case("shelf", **{"from": 3}, way="flies"), [[1.0]] * 2, items=1e12),
-    *made_up.rounds_of(made_up.case("shelf", **{"from": "disk"}, way="idles"), [[0.0]] * 2),
-]
-SHELVES = [
     *[each for seconds, way in ((1.0, "hops"), (0.5, "walks"), (0.25, "runs")) for each in shelf(seconds, way=way)],
     *shelf(0.001, "memory", way="runs"),
 ]
@@ -83,20 +77,12 @@ def test_what_it_says(scenes):
         "a step that waits for its loader five times as long as it computes": own(6.0, 5.0, 5.0),
         "a wait beside a card that computes costs what the call takes longer": own(1.25, 1.0, 1.0, device="cuda:0"),
     }  # fmt: skip
-    scenes("inputs", "bottleneck", found, workloads=DECLARED)
-
-
-@pytest.mark.parametrize(
-    ("measured", "expected"),
-    [
-        (step(1.0, "w" * 200) + step(1.02, "there"), ("64.0/s at best", "fed b64", [])),
-        # Where the interval holds 1, both rates stand in place of their ratio.
-        (shelf(1.0, way="hops") + rows("eat", 1.0, batch=64), ("storage feeds 64.0/s, the step needs 64.0/s", "eat b64", ["noisy"])),
-        ([each for each in shelf(0.5) + rows("eat", 1.0) if each.round < 3], ("storage feeds 2.00× the need", "eat", ["few rounds"])),
-    ],
-)
-def test_the_headline(asked, measured, expected):
-    assert head_of(asked(measured, workloads=DECLARED)["bottleneck"]) == expected
+    heads = {
+        "a long name": step(1.0, "w" * 200) + step(1.02, "there"),
+        "both rates in place of their ratio, whose interval holds 1": shelf(1.0, way="hops") + rows("eat", 1.0, batch=64),
+        "few rounds": [each for each in shelf(0.5) + rows("eat", 1.0) if each.round < 3],
+    }
+    scenes("inputs", "bottleneck", found, heads, workloads=DECLARED)
 
 
 def test_what_is_odd_or_did_not_go_well_takes_no_part_and_breaks_nothing(asked):

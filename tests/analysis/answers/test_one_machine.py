@@ -2,29 +2,26 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import front_door
 import made_up
 import pytest
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.engine.question import Answer, Table
+from dlbench.analysis.answers.engine.question import Answer
 from dlbench.analysis.presentation.columns import PLACE
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import collect
-from dlbench.core.measurement import Measurement, SpotCheck
+from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
 from dlbench.core.store import read_header
 
-REFERENCES = Path(__file__).parents[3] / "results" / "reference"
+REFERENCES = front_door.ROOT / "results" / "reference"
 CASE = made_up.case("matmul", "cpu", n=64, dtype="fp32")
 
 
-def place(day="2026-11-21", *, cpu={}, cards=(), stack={}, hashes={}, **versions: str) -> dict[str, Any]:  # noqa: B006  # read alone
+def place(day="2026-11-21", *, cpu={}, cards=(), stack={}, hashes={}, **versions):  # noqa: B006  # read alone
     """What a header says of where a file was measured."""
     known = {"name": made_up.CPU, "isa": "AVX512", "physical_cores": 2, "memory_gib": 24, **cpu}
     software = {"versions": {"python": "3.11.7", "torch": "2.13.0", **versions}, "kernel": "6.8.0-41-generic", "environ": {}, **stack}
@@ -35,7 +32,7 @@ def place(day="2026-11-21", *, cpu={}, cards=(), stack={}, hashes={}, **versions
     }
 
 
-def products(*seconds: float, device: str = "cpu", sizes: Sequence[int] = (64,), **fields: Any) -> list[Measurement]:
+def products(*seconds, device="cpu", sizes=(64,), **fields):
     """Products of some sizes, a round for each of these times."""
     cases = [made_up.case("matmul", device, n=n, dtype="fp32") for n in sizes]
     return [each for of in cases for each in made_up.rounds_of(of, made_up.flat(seconds), **fields)]
@@ -48,7 +45,7 @@ SEVEN = products(*made_up.SEVEN)
 def shown(tmp_path):
     """A function that writes files, by name their environment and measurements, and returns what ``dlbench show`` says of them."""
 
-    def show(files: Mapping[str, tuple[Mapping[str, Any], Sequence[Measurement]]], *arguments: str) -> str:
+    def show(files, *arguments):
         for name, (environment, measurements) in files.items():
             if not (tmp_path / f"{name}.jsonl").exists():
                 made_up.write(tmp_path / f"{name}.jsonl", measurements, environment=environment)
@@ -59,7 +56,7 @@ def shown(tmp_path):
     return show
 
 
-def lines_of(text: str, case: str) -> list[list[str]]:
+def lines_of(text, case):
     """The lines of the table of cases that are of one case, as words."""
     return [line.split() for line in text.splitlines() if line.startswith(f" {case} ")]
 
@@ -92,7 +89,7 @@ SKIPPED = {"status": Status.SKIPPED}
     ],
 )
 def test_the_sound_row_of_most_rounds_counts_and_then_the_newest(shown, one, other, counts):
-    def file(day: str = "2026-11-21", rounds: int = 7, status: Status | None = None, **fields: Any) -> Any:
+    def file(day="2026-11-21", rounds=7, status=None, **fields):
         ended = [replace(made_up.ended(CASE, status, "why"), **fields)] if status else []
         return place(day), [*(ended or products(*made_up.SEVEN[:rounds], **fields)), *products(1.0, sizes=(128,))]
 
@@ -101,7 +98,7 @@ def test_the_sound_row_of_most_rounds_counts_and_then_the_newest(shown, one, oth
     assert (file_shown, ", 2 cases" in text) == (counts, True)
 
 
-def other_cards(*days: str) -> list[dict[str, Any]]:
+def other_cards(*days):
     """Places with a card of one name each, but not the same card."""
     return [place(day, cards=["NVIDIA H200"], hashes={"cuda:0": str(number)}) for number, day in enumerate(days)]
 
@@ -186,13 +183,13 @@ QUANTITY = re.compile(
 """A number with its unit, as `core.units` writes it."""
 
 
-def missing(sentence: str, tables: Sequence[Table]) -> list[str]:
+def missing(sentence, tables):
     """The quantities of a sentence that are in no cell of its answer's tables."""
     cells = [text for table in tables for _, texts in table.cells() for text in texts]
     return [quantity for quantity in QUANTITY.findall(sentence) if not any(quantity in cell for cell in cells)]
 
 
-def assert_one_device_a_place(paths: Sequence[Path], devices: int, places: int) -> None:
+def assert_one_device_a_place(paths, devices, places):
     """Assert that answers on these files name so many devices at most, and that each headline stands in a table of its answer."""
     results = replace(collect(paths), references=False)
     assert len(merged(results).environments) == places
@@ -208,7 +205,7 @@ def assert_one_device_a_place(paths: Sequence[Path], devices: int, places: int) 
 
 
 def test_references_of_one_machine_are_one_device_and_each_headline_stands_in_its_table():
-    machines: dict[tuple[str, str], list[Path]] = {}
+    machines = {}
     headers = {path: read_header(path) for path in sorted(REFERENCES.glob("*/*.jsonl"))}
     for path, header in headers.items():
         machines.setdefault((path.parent.name, header["environment"]["stack"]["versions"]["torch"]), []).append(path)

@@ -1,11 +1,8 @@
 """More devices, more cores, several programs at once, and requests that are served."""
 
-import json
-
-import front_door
 import made_up
 import pytest
-from plain_answers import columns_of, head_of
+from plain_answers import columns_of
 
 from dlbench.core import model
 from dlbench.core.declarations import Declaration, Value
@@ -21,48 +18,36 @@ LOOPS = {name: model.declaration_to_json(registry.get(name).signature.declared) 
 
 def steps(seconds, ranks, device="cuda:0", form="ddp", threads=1):
     case = made_up.case("data_parallel", device, form=form, model="resnet18", batch=32, ranks=ranks, scaling="weak")
-    times = made_up.flat([seconds * each for each in made_up.SEVEN])
-    return made_up.rounds_of(case, times, items=ranks * 32, threads=threads)
+    return made_up.around(case, seconds, items=ranks * 32, threads=threads)
 
 
 DDP = [*steps(1.0, 1), *steps(1.25, 2), *steps(1.6, 4)]
-WORK = "data_parallel ddp resnet18 b32, weak"
+FSDP = [*steps(1.0, 1, form="fsdp"), *steps(2.5, 2, form="fsdp")]
 
 
 def test_what_devices_says(scenes):
     found = {
-        "two forms on up to four devices": [*DDP, *steps(1.0, 1, form="fsdp"), *steps(2.5, 2, form="fsdp")],
+        "two forms on up to four devices": [*DDP, *FSDP],
         "ranks that share a CPU, and replicas": [
             *steps(1.0, 1, "cpu", threads=2), *steps(1.6, 2, "cpu"), *steps(1.0, 2, "cpu", form="replicas"),
         ],
         "two machines": ([*steps(1.0, 1), *steps(1.6, 2)], [*steps(1.0, 1), *steps(1.25, 2)]),
         "no base": steps(1.0, 2),
     }  # fmt: skip
-    scenes("more-devices", "devices", found)
-
-
-@pytest.mark.parametrize(
-    ("measured", "expected"),
-    [
-        ([*steps(1.0, 1), *steps(2.5, 2)], ("no gain: 0.800× (0.776…0.825) with 2 ranks", WORK, [])),
-        ([*steps(1.0, 1), *steps(2.0, 2)], ("no gain shown with 2 ranks", WORK, ["noisy"])),
-        ([each for each in DDP[:14] if each.round < 3], ("2 ranks 1.60× one", WORK, ["few rounds"])),
-        (
-            [each for each in [*DDP, *steps(1.0, 1, form="fsdp"), *steps(2.5, 2, form="fsdp")] if each.round < 4],
-            ("2 ranks 1.60× one, 4 ranks 2.50×", WORK, ["few rounds", "estimate"]),
-        ),
-        ([*steps(1.0, 1, form="f" * 200), *steps(1.25, 2, form="f" * 200)], ("2 ranks 1.60× one (1.55…1.65)", f"{'f' * 37}…", [])),
-    ],
-)
-def test_the_headline_of_devices(asked, measured, expected):
-    assert head_of(asked(measured)["devices"]) == expected
+    heads = {
+        "a loss": [*steps(1.0, 1), *steps(2.5, 2)],
+        "perhaps no gain": [*steps(1.0, 1), *steps(2.0, 2)],
+        "few rounds": [each for each in DDP[:14] if each.round < 3],
+        "few rounds of two forms": [each for each in [*DDP, *FSDP] if each.round < 4],
+        "a long name": [*steps(1.0, 1, form="f" * 200), *steps(1.25, 2, form="f" * 200)],
+    }
+    scenes("more-devices", "devices", found, heads)
 
 
 def timed(seconds, used, **axes):
     """An inference step with so many threads, in as many instances as the axes say."""
-    times = made_up.flat([seconds * each for each in made_up.SEVEN])
     case = made_up.case("infer_step", "cpu", model="resnet18", batch=8, **axes)
-    return made_up.rounds_of(case, times, items=8 * axes.get("instances", 1), threads=used)
+    return made_up.around(case, seconds, items=8 * axes.get("instances", 1), threads=used)
 
 
 def of_threads(**seconds):
@@ -73,22 +58,17 @@ def of_instances(**seconds):
     return [each for name, took in seconds.items() for each in timed(took, 8 // int(name[1:]), instances=int(name[1:]))]
 
 
-@pytest.mark.parametrize(
-    ("measured", "headline"),
-    [
-        (of_threads(t1=8.0, t2=4.0, t4=2.0), "4 threads 4.00× the fewest; last step 2.00×"),
-        (of_threads(t1=8.0, t2=4.0, t4=4.0, t8=4.0), "2 of 8 threads are enough; last step 1.00×"),
-        (of_threads(t1=8.0, t2=9.0), "1 of 2 threads are enough; last step 0.889×"),
-        (of_instances(i1=1.0, i2=1.5, i4=4.0), "2 processes 1.33× one of all (1.29…1.37)"),
-        (of_instances(i1=1.0, i2=4.0), "one process of all cores; 2 0.500× (0.485…0.515)"),
-        (of_instances(i1=1.0, i2=2.0), "no gain shown with 2 processes"),
-        ([*timed(1.0, 2), *of_threads(t4=2.0), *of_instances(i2=1.0)], "–"),  # rows without the axis, or of one number alone
-    ],
-)
-def test_the_fewest_threads_that_are_enough_and_the_processes_that_do_most(asked, measured, headline):
-    answer = asked(measured)["cores"]
-    qualifier = "dlbench run cores" if headline == "–" else "infer resnet18 b8"
-    assert (answer["headline"], answer["qualifier"]) == (headline, qualifier)
+def test_the_fewest_threads_that_are_enough_and_the_processes_that_do_most(scenes):
+    heads = {
+        "all threads gain": of_threads(t1=8.0, t2=4.0, t4=2.0),
+        "two are enough": of_threads(t1=8.0, t2=4.0, t4=4.0, t8=4.0),
+        "one is enough": of_threads(t1=8.0, t2=9.0),
+        "two processes gain": of_instances(i1=1.0, i2=1.5, i4=4.0),
+        "two processes lose": of_instances(i1=1.0, i2=4.0),
+        "perhaps no gain": of_instances(i1=1.0, i2=2.0),
+        "rows without the axis, or with one number alone": [*timed(1.0, 2), *of_threads(t4=2.0), *of_instances(i2=1.0)],
+    }
+    scenes("cores", "cores", {}, heads)
 
 
 VALUES = (
@@ -109,23 +89,15 @@ def several(gain, number, device="cuda:0", rounds=7, **params):
     return [Measurement(case, at, Status.OK, values=each, **given) for at, each in enumerate(values)]
 
 
-@pytest.mark.parametrize(
-    ("measured", "headline", "tags"),
-    [
-        (
-            [*several(1.5, 2, networks=2), *several(1.8, 4, networks=4), *several(1.6, 4, instances=4)],
-            "4 at once 1.80× one after the other (1.75…1.85)",
-            [],
-        ),
-        (several(0.8, 2, networks=2), "one after the other; 2 at once 0.800×", []),
-        (several(1.0, 2, networks=2), "no gain shown with 2 at once", ["noisy"]),
-        ([*several(1.9, 2, "cpu", networks=2), *several(1.2, 2, networks=2)], "2 at once 1.20× one after the other (1.16…1.24)", []),
-        (several(1.5, 2, rounds=2, networks=2), "2 at once 1.51× one after the other", ["few rounds"]),
-    ],
-)
-def test_the_number_at_once_that_brings_the_most_is_of_an_accelerator_first(asked, measured, headline, tags):
-    answer = asked(measured, workloads=SEVERAL)["concurrency"]
-    assert (answer["headline"], answer["tags"]) == (headline, tags)
+def test_the_number_at_once_that_brings_the_most_is_of_an_accelerator_first(scenes):
+    heads = {
+        "a gain": [*several(1.5, 2, networks=2), *several(1.8, 4, networks=4), *several(1.6, 4, instances=4)],
+        "a loss": several(0.8, 2, networks=2),
+        "perhaps no gain": several(1.0, 2, networks=2),
+        "a CPU that gains more": [*several(1.9, 2, "cpu", networks=2), *several(1.2, 2, networks=2)],
+        "few rounds": several(1.5, 2, rounds=2, networks=2),
+    }
+    scenes("at-once", "concurrency", {}, heads, workloads=SEVERAL)
 
 
 def test_what_each_loses_and_the_memory_of_all_stand_in_the_table(asked):
@@ -133,8 +105,6 @@ def test_what_each_loses_and_the_memory_of_all_stand_in_the_table(asked):
     names = ("at_once.number", "value.all", "at_once.loses", "at_once.efficiency", "at_once.memory_bytes", "ratio.speedup")
     rows = columns_of(table["rows"], *names)
     assert rows == [pytest.approx((2, 150, 0.25, 0.5, 5 << 20, 1.5)), pytest.approx((3, 120, 0.6, 0.1, 15 << 20, 1.2))]
-    missing = asked(made_up.both_kinds())["concurrency"]
-    assert (missing["kind"], missing["command"]) == ("missing", "dlbench run concurrency")
 
 
 def served(call_s, batch, device="cpu", *, rounds=7, within=1.0, calls=662, bound_ms=100.0, **params):
@@ -201,10 +171,8 @@ def test_what_is_served_at_most_and_why_no_more(answer_objects, measured, headli
     assert ("few rounds" in answer.tags) is (len(measured) < 6)
 
 
-def test_with_prices_a_thousand_requests_cost_what_their_time_costs(tmp_path):
-    made_up.write(tmp_path / "run.jsonl", SERVED, workloads=LOOPS)
-    options = ["--topic", "serving", "--price", "cpu=0.36EUR/h", "--format", "json"]
-    answer = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", *options).out)["answers"][0]
+def test_with_prices_a_thousand_requests_cost_what_their_time_costs(shown):
+    answer = shown("serving", SERVED, "--price", "cpu=0.36EUR/h", workloads=LOOPS)
     rows = {(row["case.id"], row["place"]): row["serving.paid"] for table in answer["tables"] for row in table["rows"]}
     assert rows["closed_loop[model=resnet18,batch=1,dtype=fp32,bound_ms=100.0]", "cpu"] == "0.00250 EUR"  # 25 s of 3600 s at 0.36 EUR
     assert [place for (_, place), paid in rows.items() if paid] == ["cpu"] * 4

@@ -7,7 +7,7 @@ import made_up
 import pytest
 from plain_answers import columns_of, rows_of
 
-from dlbench.analysis.answers import answers
+from dlbench.analysis.answers import answer_to, bottleneck
 from dlbench.analysis.answers.bottleneck.steps import steps
 from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE
 from dlbench.analysis.read.table import collect
@@ -136,16 +136,22 @@ def test_no_ceiling_is_one_that_the_step_itself_reached(asked, flops, reached):
     assert alone["headline"] == "products 90 %, no ceiling measured"
 
 
-@pytest.mark.parametrize(("moved", "limit", "gain"), [(5e9, "memory bandwidth", 0.5), (2e10, "best product in fp32", 0.9)])
-def test_products_of_few_operations_are_bound_by_their_bytes_unless_caches_have_these(kinds_of, moved, limit, gain):
-    found = kinds_of([*rounds("step", "cpu", 1.0, (KindTime("products", 1.0, 40, moved),), flops=1e10), *CEILINGS])
-    assert columns_of(found.values(), "kind.limit", "kind.gain") == [(limit, pytest.approx(gain))]
+BEST, BANDWIDTH = "best product in fp32", "memory bandwidth"
+TWO_PRODUCTS = (KindTime("products", 0.5, 4, 1e3), KindTime("attention", 0.5, 2, 1e3, 30e9))
 
 
-def test_attention_has_its_own_products(kinds_of):
-    kinds = (KindTime("products", 0.5, 4, 1e3), KindTime("attention", 0.5, 2, 1e3, 30e9))
-    found = kinds_of([*rounds("step", "cpu", 1.0, kinds, flops=40e9), *CEILINGS])
-    assert columns_of(found.values(), "kind.limit_s") == [pytest.approx((0.1,)), pytest.approx((0.3,))]
+@pytest.mark.parametrize(
+    ("kinds", "flops", "expected"),
+    [
+        # Products of few operations are bound by their bytes, unless caches have these; attention has products of its own.
+        ((KindTime("products", 1.0, 40, 5e9),), 1e10, {"products and convolutions": (BANDWIDTH, 0.5)}),
+        ((KindTime("products", 1.0, 40, 2e10),), 1e10, {"products and convolutions": (BEST, 0.1)}),
+        (TWO_PRODUCTS, 40e9, {"products and convolutions": (BEST, 0.1), "attention": (BEST, 0.3)}),
+    ],
+)
+def test_products_are_bound_by_arithmetic_or_memory(kinds_of, kinds, flops, expected):
+    found = kinds_of([*rounds("step", "cpu", 1.0, kinds, flops=flops), *CEILINGS])
+    assert {name: (row["kind.limit"], pytest.approx(row["kind.limit_s"])) for name, row in found.items()} == expected
 
 
 def test_what_a_step_reports_of_its_batch_is_a_kind_of_its_own(kinds_of):
@@ -168,8 +174,7 @@ def test_the_shares_of_every_committed_step_add_up_and_its_lines_fit(path):
     for step in steps(results):
         assert not step.kinds or sum(each.share for each in step.kinds) == pytest.approx(1)
         assert all(0 <= each.gain <= each.share + 1e-9 for each in step.kinds)
-    (found,) = (each for each in answers(results) if each.question.topic == "bottleneck")
-    for line in getattr(found, "lines", ()):
+    for line in getattr(answer_to(bottleneck, results), "lines", ()):
         assert min(map(len, line)) <= MOST
         assert max(map(len, line)) <= MOST_OF_LINE + 40
 

@@ -1,10 +1,7 @@
-"""Bottleneck: what bounds each step, and what the machine can do at most. Every module of this folder is a part of the answer."""
+"""Bottleneck: what bounds each step, and what the machine can do at most."""
 
-from itertools import chain
-
-from dlbench.analysis.answers.bottleneck import steps
+from dlbench.analysis.answers.bottleneck import ceilings, steps
 from dlbench.analysis.answers.engine.question import Lack, Question
-from dlbench.core import files
 
 ORDER = 30
 QUESTION = Question(
@@ -14,5 +11,5 @@ QUESTION = Question(
     others=("dlbench run",),
     missing=[lambda results: Lack("; ".join(steps.doubts(results)) or "neither a step nor what the machine can do at most was measured")],
     cautions=steps.doubts,
-    sections=[*chain.from_iterable(part.SECTIONS for part in files.ordered(__name__))],
+    sections=[steps.STEPS, steps.KINDS_OF_STEPS, ceilings.TOPS, ceilings.INPUT],
 )

@@ -6,6 +6,7 @@ Rows and ceilings make the roofline of Williams and others (2009, https://doi.or
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple, get_args
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
@@ -47,6 +48,8 @@ class Top(NamedTuple):
     case: str
     ceiling: MeasuredCeiling | None = None
     """None for copies: each direction and kind of memory has its own limit."""
+    memory: MeasuredCeiling | None = None
+    """Ceiling of the memory of its device; None for copies."""
     rows: Sequence[Row] = ()
     """All rows of its device; of a copy those of all its sizes."""
     fit: Fit = Fit()
@@ -63,60 +66,61 @@ def fit_latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
     """Fit time = latency + bytes / bandwidth to copies of several sizes; each size is given as its bytes and its rounds.
 
     The model is Hockney's (The Communication Challenge for MPP, Parallel Computing 20(3), 1994). Each round has a line of its own, as the
-    state of the machine changes between rounds. The fit is empty if the lines are too far off the points (`lines.MOST_OFF`), and has no
-    latency if that is less than the lines are off at the smallest size.
+    state of the machine changes between rounds. The fit is empty if the points are too far off their lines (`lines.MOST_OFF`). It has no
+    latency if that is smaller than the deviation from the line at the smallest size.
     """
-    by_round: dict[int, list[tuple[float, float]]] = {}
+    points_by_round: dict[int, list[tuple[float, float]]] = {}
     for size, rounds in sizes:
         for number, seconds in zip(rounds.numbers, rounds.median_s, strict=False):
-            by_round.setdefault(number, []).append((size, seconds))
-    fitted = [(line, points) for points in by_round.values() if (line := fit(points))]
-    off = statistics.median(line.off(points) for line, points in fitted) if fitted else math.inf
-    if off >= MOST_OFF:
+            points_by_round.setdefault(number, []).append((size, seconds))
+    fitted = [(line, points) for points in points_by_round.values() if (line := fit(points))]
+    deviation = statistics.median(line.off(points) for line, points in fitted) if fitted else math.inf
+    if deviation >= MOST_OFF:
         return Fit()
-    fixed = [line.fixed for line, _ in fitted]
+    latencies = [line.fixed for line, _ in fitted]
     slopes = [line.slope for line, _ in fitted]
-    median_line = Line(statistics.median(fixed), statistics.median(slopes))
-    shows = median_line.shows_fixed(min(size for size, _ in sizes if size > 0), off)
-    return Fit(fixed if shows else (), [1 / slope for slope in slopes])
+    median_line = Line(statistics.median(latencies), statistics.median(slopes))
+    smallest = min(size for size, _ in sizes if size > 0)
+    shows_latency = median_line.shows_fixed(smallest, deviation)
+    return Fit(latencies if shows_latency else (), [1 / slope for slope in slopes])
 
 
 def tops(results: Results) -> list[Top]:
     """Return the ceilings of each device that has one of memory, then its copies; accelerators first, the fastest precision first."""
     rows = grouped((row for row in results.rows if row.is_sound), lambda row: machine(row, results.environments))
-    kinds, found = get_args(Ceiling), list[Top]()
+    kinds = get_args(Ceiling)
+    found = []
     for where, ceilings in results.ceilings.items():
-        if ("memory", "") in ceilings:
+        if memory := ceilings.get(("memory", "")):
             for ceiling in sorted(ceilings.values(), key=lambda each: (kinds.index(each.kind), -each.per_s)):
                 best = reached_by(ceiling, rows[where])
-                found.append(Top(best, best.key, ceiling, rows[where]))
+                found.append(Top(best, best.key, ceiling, memory, rows[where]))
     return sorted((*found, *_copies(results)), key=lambda top: top.row.is_on_cpu)
 
 
 def _copies(results: Results) -> Iterator[Top]:
-    """Yield a record for each copy that was measured at several sizes; on each device that with the largest share of its link first.
+    """Yield a record for each kind of copy; on each device that with the largest share of its link first, without a link the fastest."""
+    sized = [row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep")]
+    measured = (row for row in sized if row.is_sound and _bytes(row))
+    by_kind = grouped(measured, lambda row: row.differing_from(settings_named(row.declared.having("sweep"))))
+    for copies in by_device([_copy(rows) for rows in by_kind.values()]).values():
+        if any((each.link_share or 0.0) > 1 for each in copies):  # they went over another link
+            copies = [each._replace(link_share=None) for each in copies]
+        yield from sorted(copies, key=lambda each: (each.link_share or 0.0, _bytes_per_s(each.row)), reverse=True)
 
-    Copies whose link was not read are sorted by their rate.
-    """
-    found = list[Top]()
-    rows = (row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row))
-    for alike in grouped(rows, lambda row: row.differing_from(settings_named(row.declared.having("sweep")))).values():
-        by_size = sorted(alike, key=_bytes)
-        fastest = max(alike, key=_bytes_per_s)
-        link = fastest.bound(_BYTES)
-        found.append(
-            Top(
-                fastest,
-                label(fastest, fastest.declared.having("sweep")),
-                rows=by_size,
-                fit=fit_latency_and_bandwidth([(_bytes(row), row.rounds) for row in by_size]),
-                link_share=_bytes_per_s(fastest) / link if link else None,
-            )
-        )
-    for on_device in by_device(found).values():
-        if any((each.link_share or 0.0) > 1 for each in on_device):  # these copies went over another link
-            on_device = [each._replace(link_share=None) for each in on_device]
-        yield from sorted(on_device, key=lambda each: (each.link_share or 0.0, _bytes_per_s(each.row)), reverse=True)
+
+def _copy(rows: Sequence[Row]) -> Top:
+    """Return the record of one kind of copy from its rows, which differ in their size alone."""
+    by_size = sorted(rows, key=_bytes)
+    fastest = max(rows, key=_bytes_per_s)
+    link_per_s = fastest.bound(_BYTES)
+    return Top(
+        fastest,
+        label(fastest, fastest.declared.having("sweep")),
+        rows=by_size,
+        fit=fit_latency_and_bandwidth([(_bytes(row), row.rounds) for row in by_size]),
+        link_share=_bytes_per_s(fastest) / link_per_s if link_per_s else None,
+    )
 
 
 def _bytes_per_s(row: Row) -> float:
@@ -159,27 +163,24 @@ def _intensity(row: Row) -> float:
 
 
 def _rooflines(found: Sequence[Top]) -> Iterator[Figure]:
-    """Yield a roofline for each device and precision with both ceilings and rows below them.
-
-    Rows are of one rank, state both operations and bytes, and move those bytes from memory, not from caches.
-    """
-    memory_of = {id(top.rows): top.ceiling for top in found if top.ceiling and top.kind == "memory"}
+    """Yield a roofline for each device and precision that has rows below it."""
+    workload = of_row(lambda row: row.case.workload, "workload")
     for top in found:
-        roof, memory = top.ceiling, memory_of.get(id(top.rows))
-        if not (roof and memory and top.kind == "arithmetic"):
+        memory, arithmetic = top.memory, top.ceiling
+        if not (memory and arithmetic and top.kind == "arithmetic"):
             continue
-        rows = [row for row in top.rows if row.is_single_rank and _intensity(row) and computed_in(row) == roof.precision]
+        rows = [row for row in top.rows if row.is_single_rank and _intensity(row) and computed_in(row) == arithmetic.precision]
+        # A row whose bytes come from caches is not bounded by memory.
         below = [Top(row, row.key) for row in rows if not from_caches(row, memory)]
-        if not below:
-            continue
-        ridge = roof.per_s / memory.per_s
-        ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in below)]
-        line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * memory.per_s, roof.per_s)} for at in (min(ends), ridge, max(ends)))
-        title = f"Roofline in {roof.precision}: {place(found).value(top)}"
-        most = f"{byte_rate(memory.per_s)}, and {flop_rate(roof.per_s)} from {three_digits(ridge)}"
-        about = f"The line is the most that was measured: {most}."
-        workload = of_row(lambda row: row.case.workload, "workload")
-        yield figure(title, about, "dot", below, _INTENSITY, _FLOPS, workload, log="xy", bound=line)
+        if below:
+            ridge = arithmetic.per_s / memory.per_s
+            ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in below)]
+            corners = (min(ends), ridge, max(ends))
+            line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * memory.per_s, arithmetic.per_s)} for at in corners)
+            title = f"Roofline in {arithmetic.precision}: {place(found).value(top)}"
+            most = f"{byte_rate(memory.per_s)}, and {flop_rate(arithmetic.per_s)} from {three_digits(ridge)}"
+            about = f"The line is the most that was measured: {most}."
+            yield figure(title, about, "dot", below, _INTENSITY, _FLOPS, workload, log="xy", bound=line)
 
 
 def _bandwidths(found: Sequence[Top]) -> Iterator[Figure]:
@@ -210,11 +211,11 @@ TOPS = Section(
         _only_for(of_row(lambda row: row.rate.peak, "of"), *_SLOPE_AND_TOP),
         over_rounds(
             shown("copies.latency_s", "s", "latency", "what a copy takes however small it is; null where it does not show"),
-            lambda top: top.fit.latency_s,
+            attrgetter("fit.latency_s"),
         ),
         over_rounds(
             shown("copies.bandwidth", "bytes/s", "bandwidth", "bytes over the time beyond that; null where sizes follow no line"),
-            lambda top: top.fit.bytes_per_s,
+            attrgetter("fit.bytes_per_s"),
         ),
         shown("copies.link_share", "fraction", "of the link", "the fastest size over what the link carries"),
     ],
@@ -233,7 +234,7 @@ TOPS = Section(
         "{short}{where}: {link_share} of the link",
         "{peak_fraction} of the published peak{where}",
     ),
-    figures=[_rooflines, _bandwidths],
+    figures=lambda found: [*_rooflines(found), *_bandwidths(found)],
     cautions=_trained_down,
 )
 
@@ -308,13 +309,14 @@ def inputs(results: Results) -> list[Fed]:
 def _supplied(results: Results, readings: Sequence[Row]) -> Iterator[Fed]:
     """Yield each training step with its slowest and its fastest reading from storage; ``readings`` are sorted by throughput."""
     stored = [row for row in readings if not row.declared.having("supply") or row.declared.stands_out("supply", row.params)]
-    for step in (row for row in results.rows if row.has_throughput and "training" in row.declared.tags and row.is_single_rank):
+    steps = [row for row in results.rows if row.has_throughput and row.is_single_rank and "training" in row.declared.tags]
+    for step in steps:
         host, tags = machine(step, results.environments)[-1], set(step.declared.tags)
         usable = [row for row in stored if machine(row, results.environments)[-1] == host and not tags.isdisjoint(row.declared.tags)]
         # Readings of samples as large as the inputs of a network count for its steps alone, and before all others.
         own = [row for row in usable if row.setting(_NETWORK) == step.setting(_NETWORK)]
         found = own or [row for row in usable if row.setting(_NETWORK) is None]
-        for row in (*found[:1], *found[1:][-1:]):
+        for row in found if len(found) < 2 else (found[0], found[-1]):
             ratio = throughput_ratio(step, row, among=len(found))
             yield Fed(step, step.key, short(row.key), ratio, row)
 
@@ -334,7 +336,7 @@ def _sources(rows: Sequence[Row]) -> Iterator[Fed]:
         yield Fed(row, label(row, row.declared.having("feeding")), _feeding(row), ratio)
 
 
-_SOURCE = shown("feeding.way", "text", "batches", "how a step gets its batch, or how storage is read", lambda each: each.source)
+_SOURCE = shown("feeding.way", "text", "batches", "how a step gets its batch, or how storage is read", attrgetter("source"))
 INPUT = Section(
     records=inputs,
     title="Throughput by how a step gets its batch",
@@ -371,5 +373,3 @@ INPUT = Section(
     },
     tags={Tag.NOISY: lambda each: bool(each.reading and each.ratio and each.ratio.is_undecided)},
 )
-ORDER = 20
-SECTIONS = [TOPS, INPUT]

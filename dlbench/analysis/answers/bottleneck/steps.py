@@ -1,207 +1,23 @@
 """Steps: the time of each by kind of operation, how near each kind is to its ceiling, and what to change."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import takewhile
+from collections.abc import Iterator, Sequence
+from itertools import chain, takewhile
+from operator import attrgetter
 from typing import NamedTuple
 
+from dlbench.analysis.answers.bottleneck.kinds import KINDS, OF_PRODUCTS, TENTH, KindOf, TimedKind, timed_kinds, whole_percent
 from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE, Section, cut, detail, names_of, shown
 from dlbench.analysis.presentation.columns import KEY, TIME, Figure, figure, place
 from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
 from dlbench.analysis.presentation.wording import brief, plural
 from dlbench.analysis.ratios.matching import BATCH, grouped, settings_named
-from dlbench.analysis.read.ceilings import Ceilings, computed_in, machine
+from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
-from dlbench.core.declarations import Ceiling, Part
-from dlbench.core.measurement import KindTime, LayerTime, OperationKind
-from dlbench.core.precision import PRECISIONS
+from dlbench.core.measurement import LayerTime, OperationKind
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.units import Column
-
-TENTH = 0.1
-"""Least gain of a kind, as a share of its step, for which changes are named."""
-_NOTHING = 1e-9
-"""Share of a step that may be left by rounding alone."""
-_LARGER, _COMPILE, _LAUNCH, _MEMORY = "larger batch", "compile", "launch latency", "memory bandwidth"
-
-
-class KindOf(NamedTuple):
-    """Names of a kind of operation, and changes that may help it."""
-
-    name: str
-    short: str
-    """A shorter name."""
-    changes: Sequence[str] = ()
-    """Changes that may bring it nearer to its ceiling, the best first."""
-
-
-KINDS: Mapping[str, KindOf] = {
-    OperationKind.PRODUCTS: KindOf("products and convolutions", "products", (_LARGER, "another layout", _COMPILE)),
-    OperationKind.ATTENTION: KindOf("attention", "attention", (_LARGER, _COMPILE)),
-    OperationKind.NORMALISATION: KindOf("normalisation and elementwise", "elementwise", (_COMPILE,)),
-    OperationKind.POOLING: KindOf("pooling", "pooling", ("another layout", _COMPILE)),
-    OperationKind.UPDATE: KindOf("update of weights", "update", (_LARGER, "fused update")),
-    OperationKind.COPIES: KindOf("casts and copies", "casts", (_COMPILE,)),
-    OperationKind.DATA: KindOf("waiting for its batch", "input", ("prefetch", "more workers")),
-    "transfer": KindOf("copying its batch", "copies", ("pinned memory", "prefetch")),
-    OperationKind.WAITING: KindOf("waiting for launches", "idle", (_LARGER, "CUDA graphs")),
-    "host": KindOf("other code on the host", "host code"),
-    OperationKind.REST: KindOf("the rest", "the rest"),
-}
-_REPORTED: tuple[tuple[Part, str], ...] = (("input", OperationKind.DATA), ("transfer", "transfer"), ("host", "host"))
-"""Parts whose time workloads report, and their kinds."""
-OF_PRODUCTS = (OperationKind.PRODUCTS, OperationKind.ATTENTION)
-
-
-class TimedKind(NamedTuple):
-    """One kind of operation in a step."""
-
-    row: Row
-    kind: str
-    of: KindOf
-    """Its names and changes; a kind that this version does not know is called by its identifier."""
-    time_s: float
-    share: float
-    """Share of the step."""
-    limit: str | None = None
-    """Name of the ceiling that bounds it: ``best product in fp32``; None if it has no ceiling."""
-    limit_s: float | None = None
-    """Its time at that ceiling."""
-    balance: float | None = None
-    """For products: time of their operations at the ceiling of arithmetic, over the time of their bytes at that of memory."""
-    from_items: int | None = None
-    """Fewest items of a call from which on that is 1 or more in all larger calls; None if one size alone was measured."""
-
-    @property
-    def reached(self) -> float | None:
-        """Share of its ceiling that it reaches; some algorithms and caches exceed 1."""
-        return self.limit_s / self.time_s if self.limit_s is not None and self.time_s else None
-
-    @property
-    def gain(self) -> float:
-        """Share of the step that would be saved at its ceiling; zero without one."""
-        return 0.0 if self.reached is None else self.share * max(0.0, 1 - self.reached)
-
-    @property
-    def change(self) -> str | None:
-        """Changes that may bring it nearer to its ceiling; None if it has less than a tenth of the step to gain."""
-        return ", ".join(self.of.changes) if self.gain >= TENTH else None
-
-    @property
-    def nearness(self) -> str:
-        """Share of its ceiling in words."""
-        best = f"this {'CPU' if self.row.is_on_cpu else 'card'}'s best"
-        return "no ceiling measured" if self.reached is None else f"at {_percent(min(1.0, self.reached))} of {best}"
-
-
-def _percent(share: float) -> str:
-    """Return a share as whole percent: ``58 %``."""
-    return f"{100 * share:.0f} %"
-
-
-def timed_kinds(row: Row, ceilings: Ceilings) -> list[TimedKind]:
-    """Return the kinds of operations of a step, longest first; ``ceilings`` are those of its device.
-
-    Their shares add up to 1: idle time goes to the parts that a workload reports of its batch, unexplained time to the rest.
-    """
-    step_s = row.time.median_s or 0.0
-    found = {each.kind: each for each in (row.profile.kinds if row.profile else ()) if each.seconds > 0}
-    waiting = found.pop(OperationKind.WAITING, None)
-    idle_s = waiting.seconds if waiting else 0.0 if found else step_s
-    for part, kind in _REPORTED:
-        part_s = min(row.in_role(part) or 0.0, idle_s)
-        if part_s > 0 and kind not in found:
-            found[kind] = KindTime(kind, part_s)
-            idle_s -= part_s
-    if waiting:
-        found[OperationKind.WAITING] = replace(waiting, seconds=idle_s)
-    if not found:
-        return []
-    known_s = math.fsum(each.seconds for each in found.values())
-    if step_s - known_s > _NOTHING * step_s:
-        rest = found.get(OperationKind.REST, KindTime(OperationKind.REST, 0.0))
-        found[OperationKind.REST] = replace(rest, seconds=rest.seconds + step_s - known_s)
-    limits = _Limits(row, list(found.values()), ceilings, max(step_s, known_s))
-    return sorted(map(limits.with_ceiling, found.values()), key=lambda each: -each.time_s)
-
-
-class _Limits(NamedTuple):
-    """Least times of the kinds of a step at the ceilings of its device, except for a ceiling that this very step reached."""
-
-    row: Row
-    kinds: Sequence[KindTime]
-    ceilings: Ceilings
-    step_s: float
-
-    def with_ceiling(self, kind: KindTime) -> TimedKind:
-        """Return a kind with its ceiling."""
-        of = KINDS.get(kind.kind, KindOf(kind.kind, kind.kind))
-        if kind.kind in OF_PRODUCTS and (narrower := self._faster_precision()):
-            of = of._replace(changes=(narrower, *of.changes))
-        limit, limit_s = self._limit(kind) or (None, None)
-        return TimedKind(self.row, kind.kind, of, kind.seconds, kind.seconds / self.step_s, limit, limit_s, self._balance(kind))
-
-    def _balance(self, kind: KindTime) -> float | None:
-        """Return `TimedKind.balance`; None if a ceiling or the bytes are not known."""
-        arithmetic, memory = self._rate("arithmetic", computed_in(self.row) or ""), self._rate("memory")
-        if kind.kind in OF_PRODUCTS and arithmetic and memory and kind.bytes:
-            return self._flops(kind) * memory / (arithmetic * kind.bytes)
-        return None
-
-    def _limit(self, kind: KindTime) -> tuple[str, float] | None:
-        """Return the name of the ceiling of a kind, and its time there; None if it has no ceiling."""
-        others_s = self.step_s - kind.seconds
-        launch, memory = self._rate("launch"), self._rate("memory")
-        match kind.kind:
-            case OperationKind.REST | "host":
-                return None
-            # Batches are loaded and copied, and kernels launched, while the device works: only the time beyond that is lost.
-            case OperationKind.DATA:
-                return "input meanwhile", max(0.0, (self.row.in_role("input_alone") or kind.seconds) - others_s)
-            case "transfer":
-                return "copies meanwhile", max(0.0, kind.seconds - others_s)
-            case OperationKind.WAITING:
-                return (_LAUNCH, max(0.0, kind.operations / launch - others_s)) if launch else None
-        moved = kind.bytes or 0
-        memory_s = moved / memory if memory and moved >= self.ceilings["memory", ""].least_bytes else None
-        if kind.kind in OF_PRODUCTS:
-            return self._limit_of_product(kind, memory_s)
-        if self.row.is_on_cpu and launch and memory and kind.operations / launch > moved / memory:
-            return _LAUNCH, kind.operations / launch
-        return None if memory_s is None else (_MEMORY, memory_s)
-
-    def _limit_of_product(self, kind: KindTime, memory_s: float | None) -> tuple[str, float] | None:
-        """Return the ceiling of a product and its time there; ``memory_s`` is that of its bytes, if they are more than caches hold."""
-        precision = computed_in(self.row) or ""
-        rate, flops = self._rate("arithmetic", precision), self._flops(kind)
-        if not rate or not flops:
-            return None
-        best_s = flops / rate
-        # A product faster than memory is served by caches, so memory is no limit of it.
-        return (_MEMORY, memory_s) if memory_s and best_s < memory_s <= kind.seconds else (f"best product in {precision}", best_s)
-
-    def _rate(self, kind: Ceiling, precision: str = "") -> float | None:
-        found = self.ceilings.get((kind, precision))
-        return found.per_s if found and found.case != self.row.case.id else None
-
-    def _flops(self, kind: KindTime) -> float:
-        """Return the operations of a kind: those counted for it, or else those that the step states, less all that were counted."""
-        if kind.flops is not None:
-            return float(kind.flops)
-        stated = (self.row.rate.flops_per_s or 0.0) * (self.row.time.median_s or 0.0)
-        return max(0.0, stated - sum(each.flops or 0.0 for each in self.kinds))
-
-    def _faster_precision(self) -> str | None:
-        """Return the precision of the fastest product of the device, if it is narrower than that of the step, and faster."""
-        rates = {name: each.per_s for (kind, name), each in self.ceilings.items() if kind == "arithmetic" and name in PRECISIONS}
-        unscaled = [name for name in rates if not PRECISIONS[name].scaled]
-        own, best = computed_in(self.row), max(unscaled, key=rates.__getitem__, default=None)
-        if own not in unscaled or best is None or rates[own] >= rates[best]:
-            return None
-        return best if PRECISIONS[own].roundoff < PRECISIONS[best].roundoff else None
-
 
 _LARGE = 0.2
 """Least share of a step for which a kind is named without a gain."""
@@ -259,27 +75,34 @@ class ProfiledStep(NamedTuple):
         if not self.most:
             return None
         if not self.gaining:
-            return f"{self.most.of.short} {_percent(self.most.share)}, {'as long alone' if self.change else self.most.nearness}"
+            return f"{self.most.of.short} {whole_percent(self.most.share)}, {'as long alone' if self.change else self.most.nearness}"
         large = [each for each in self.kinds if each is self.most or each.share >= _LARGE or each.gain >= TENTH]
-        texts = [f"{each.of.short} {_percent(each.share)}" + f" ({100 * each.gain:.0f})" * (each.gain >= TENTH) for each in large]
+        texts = [f"{each.of.short} {whole_percent(each.share)}" + f" ({100 * each.gain:.0f})" * (each.gain >= TENTH) for each in large]
         return ", ".join(texts).replace(" (", " (gain ", 1)  # the first number names the others
 
     @property
     def lines(self) -> list[str]:
-        """Texts for its line, without its name; the longest first."""
+        """Texts for its line on a screen, without its name; the longest first."""
         if not self.most or not self.shares:
-            time = units.seconds(self.row.time.median_s or 0.0)
+            text = f"{units.seconds(self.row.time.median_s or 0.0)}, no profile"
             case = cut(brief(self.row.key), _MOST_OF_NAME[0])
-            return [f"{case}: {time}, no profile; {self.why}", f"{time}, no profile; {self.why}", f"{time}, no profile"]
-        first = f"{self.most.of.short} {_percent(self.most.share)}"
+            return [f"{case}: {text}; {self.why}", f"{text}; {self.why}", text]
+        shortest = f"{self.most.of.short} {whole_percent(self.most.share)}"
         if not self.gaining:
-            end = f" → {self.change}" if self.change else ": little left"
-            return [*([f"{self.shares}{end}"] if self.most.limit else []), self.shares, first]
-        most, *fewer = self.gaining
-        smaller = [f"{each.of.short} {100 * each.gain:.0f}" for each in fewer]
-        gains = ", ".join([f"gain: {most.of.short} {_percent(most.gain)}", *smaller])
-        ends = [f" → {end}" for end in dict.fromkeys((self.change, *self.changes)) if end]
-        return [*(f"{self.shares}{end}" for end in ends[:2]), *(f"{gains}{end}" for end in ends), self.shares, gains, first]
+            outlook = f" → {self.change}" if self.change else ": little left"
+            with_outlook = [f"{self.shares}{outlook}"] if self.most.limit else []
+            return [*with_outlook, self.shares, shortest]
+        advice = [f" → {change}" for change in dict.fromkeys((self.change, *self.changes)) if change]
+        shares_with_advice = [f"{self.shares}{each}" for each in advice[:2]]
+        gains_with_advice = [f"{self._gains}{each}" for each in advice]
+        return [*shares_with_advice, *gains_with_advice, self.shares, self._gains, shortest]
+
+    @property
+    def _gains(self) -> str:
+        """Its gains of a tenth or more as text: ``gain: products 26 %, update 12``."""
+        largest = self.gaining[0]
+        others = (f"{each.of.short} {100 * each.gain:.0f}" for each in self.gaining[1:])
+        return ", ".join([f"gain: {largest.of.short} {whole_percent(largest.gain)}", *others])
 
     def seconds(self) -> Cells:
         """Return the time of each kind, and that at its ceiling, for programs."""
@@ -324,15 +147,15 @@ def kinds(results: Results) -> list[TimedKind]:
 
 def _from_items(kind: TimedKind, every: Sequence[ProfiledStep]) -> int | None:
     """Return `TimedKind.from_items`; None if its step declares no size, or memory bounds the largest."""
-    names = kind.row.declared.having("sweep")
-    free = settings_named((BATCH.name, *names))
-    alike = [step for step in every if names and step.row.differing_from(free) == kind.row.differing_from(free)]
-    balances = {  # by items of a call
-        round(step.row.throughput * (step.row.time.median_s or 0.0)): each.balance
-        for step in alike
-        for each in step.kinds
-        if each.kind == kind.kind and each.balance
-    }
+    sizes = kind.row.declared.having("sweep")
+    if not sizes:
+        return None
+    free = settings_named((BATCH.name, *sizes))
+    alike = [step for step in every if step.row.differing_from(free) == kind.row.differing_from(free)]
+    balances = {}
+    for step in alike:
+        if balance := next((each.balance for each in step.kinds if each.kind == kind.kind), None):
+            balances[round(step.row.throughput * (step.row.time.median_s or 0.0))] = balance  # by items of a call
     bound = list(takewhile(lambda items: balances[items] >= 1, sorted(balances, reverse=True)))
     return bound[-1] if bound and len(balances) > 1 else None
 
@@ -370,27 +193,37 @@ def _share_column(kind: str, of: KindOf) -> Column:
     return detail(f"kinds.{kind}", "fraction", of.short, f"share of its time: {of.name}", share)
 
 
+class _Part(NamedTuple):
+    """Part of the time of a kind of operation."""
+
+    name: str
+    part: str
+    part_s: float
+
+
+def _parts(kind: TimedKind) -> list[_Part]:
+    """Return the two parts of the time of a kind: that at its ceiling, and what it has to gain; all of it as one without a ceiling."""
+    name = kind.of.name
+    if kind.limit_s is None:
+        return [_Part(name, "no ceiling", kind.time_s)]
+    bound_s = min(kind.time_s, kind.limit_s)
+    return [_Part(name, "at its ceiling", bound_s), _Part(name, "to gain", kind.time_s - bound_s)]
+
+
 def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
-    """Yield a figure for each of the foremost steps: a bar for each kind, in two parts: its time at the ceiling, and its gain."""
+    """Yield a figure for each of the foremost steps, with a bar for each kind of operation."""
     several = several_runs(found)
     about = "Each bar is the time of a kind of operation: first what its measured ceiling alone would take, then what is to gain."
     for step in foremost(found):
         where = f"{brief(step.row.key)} on {device_label(step, several)}, {units.seconds(step.row.time.median_s or 0.0)}"
-        parts = list[tuple[TimedKind, str, float]]()
-        for kind in step.kinds:
-            if kind.limit_s is None:
-                parts.append((kind, "no ceiling", kind.time_s))
-            else:
-                bound_s = min(kind.time_s, kind.limit_s)
-                parts += [(kind, "at its ceiling", bound_s), (kind, "to gain", kind.time_s - bound_s)]
         yield figure(
             f"Time of a step by kind of operation: {where}",
             about,
             "stack",
-            parts,
-            detail("kind.part_s", "s", "time", "as much of its time", lambda part: part[2]),
-            detail("kind.name", "text", "operations", "kind of operation", lambda part: part[0].of.name),
-            detail("kind.part", "text", "part", "which part of it", lambda part: part[1]),
+            list(chain.from_iterable(map(_parts, step.kinds))),
+            detail("kind.part_s", "s", "time", "as much of its time"),
+            detail("kind.name", "text", "operations", "kind of operation"),
+            detail("kind.part", "text", "part", "which part of it"),
         )
 
 
@@ -425,7 +258,7 @@ STEPS = Section(
     label="time goes",
     lines=2,
     headline=_headline,
-    figures=[_figures],
+    figures=_figures,
 )
 KINDS_OF_STEPS = Section(
     records=kinds,
@@ -433,7 +266,7 @@ KINDS_OF_STEPS = Section(
     columns=[
         KEY.headed("step", 1),
         place,
-        detail("kind.name", "text", "operations", "kind of operation", lambda kind: kind.of.name),
+        detail("kind.name", "text", "operations", "kind of operation", attrgetter("of.name")),
         detail("kind.time_s", "s", "time", "of the step"),
         detail("kind.share", "fraction", "share", "share of the time of the step"),
         detail("kind.limit_s", "s", "at its ceiling", "what it would take there"),
@@ -446,5 +279,3 @@ KINDS_OF_STEPS = Section(
         detail("kind.change", "text", "change", "what may bring it nearer to its ceiling, where it has a tenth of the step to gain"),
     ],
 )
-ORDER = 10
-SECTIONS = [STEPS, KINDS_OF_STEPS]

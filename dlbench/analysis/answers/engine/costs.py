@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.presentation import names
 from dlbench.analysis.presentation.wording import span
-from dlbench.analysis.ratios.matching import grouped
+from dlbench.analysis.ratios.matching import grouped, one_device
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.declarations import ValueRole
@@ -61,6 +61,22 @@ def series(row: Row, role: ValueRole) -> Sequence[float]:
     declared = row.declared.value(role)
     found = row.values.get(declared.name) if declared else None
     return found if isinstance(found, Sequence) else ()
+
+
+class CurvePoint(NamedTuple):
+    """A point of a curve over the course of a row's training or window, for a figure."""
+
+    row: Row
+    name: str
+    """Name of the curve."""
+    share: float
+    """Share of the course that had passed."""
+    value: float
+
+
+def curve(row: Row, name: str, values: Sequence[float]) -> list[CurvePoint]:
+    """Return the points of a curve that has these values at equal distances."""
+    return [CurvePoint(row, name, number / len(values), value) for number, value in enumerate(values, 1)]
 
 
 class Hour(NamedTuple):
@@ -252,10 +268,10 @@ def _best_steps(results: Results, kind: str) -> dict[str, list[Row]]:
     alone = [row for row in sound if row.is_single_rank and kind in row.declared.tags and items_of(row)]
     together = [row for row in sound if kind == "training" and _trains_together(row)]
     by_model = grouped([*alone, *together], lambda row: str(row.params["model"]))
-    found: dict[str, list[Row]] = {}
+    found = {}
     for model, rows in by_model.items():
-        for on_device in names.by_device(rows).values():
-            found.setdefault(model, []).extend(map(_best, grouped(on_device, _ranks).values()))
+        by_devices = grouped(names.flat(names.by_device(rows)), lambda row: (one_device(row), _ranks(row)))
+        found[model] = list(map(_best, by_devices.values()))
     return found
 
 

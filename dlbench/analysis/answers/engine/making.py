@@ -31,13 +31,13 @@ from dlbench.analysis.answers.engine.question import (
     texts,
     unique,
 )
-from dlbench.analysis.presentation.columns import PLACE, columns_of, others_than
+from dlbench.analysis.presentation.columns import PLACE, Figure, columns_of, others_than
 from dlbench.analysis.presentation.names import HasRow, several_runs
 from dlbench.analysis.presentation.wording import cell as cell_text
 from dlbench.analysis.presentation.wording import number, span
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
-from dlbench.core.rows.row import cell
+from dlbench.core.rows.row import Row, cell
 from dlbench.core.units import Column, Unit
 
 MOST_WORDS = 25
@@ -80,37 +80,54 @@ class _Found:
         """Records with a line of their own on a screen."""
         return self.foremost[: self.resolve(self.section.lines)]
 
+    @property
+    def rows(self) -> Iterator[Row]:
+        """Rows that its records rest on."""
+        return chain.from_iterable(map(self.section.rows, self.records))
+
+    @property
+    def figures(self) -> list[Figure]:
+        """Figures that show anything."""
+        return [figure for figure in self.section.figures(self.records) if figure.rows]
+
     def table(self) -> Table:
         """Return the table of all records."""
         section = self.section
         return table(self.resolve(section.title), self.columns, self.records, self.resolve(section.notes), whole=section.whole)
 
 
+def _found_by(question: Question, results: Results) -> Iterator[_Found]:
+    """Yield each section of a question that results have records for."""
+    source = question.read(results) if question.read else results
+    for section in question.sections:
+        records = getattr(source, section.records) if isinstance(section.records, str) else section.records(source)
+        if records:
+            yield _Found(section, records)
+
+
 def answer(question: Question, results: Results) -> Answer | Missing:
     """Return the answer to a question from the records of its sections; if there are none, the reason and the command to run."""
-    found = [_Found(*each) for each in question.found(results)]
+    found = list(_found_by(question, results))
     if not found:
         return _missing(question, results)
-    first = next(each for each in found if each.section.headline)
-    tags = _tags(first, {tag for tag, holds in question.tags.items() if holds(results)})
-    rows = unique(row for each in found for record in each.records for row in each.section.rows(record))
-    cautions = [*(each.resolve(each.section.cautions) or () for each in found), question.cautions(results) if question.cautions else ()]
+    main = next(each for each in found if each.section.headline)
+    tags = _tags(main, {tag for tag, holds in question.tags.items() if holds(results)})
+    rows = unique(chain.from_iterable(each.rows for each in found))
+    doubts = [] if question.tells_flags else doubts_of([row for row in rows if row.counts_time])
+    cautions = chain(*(each.section.cautions(each.records) for each in found), question.cautions(results))
+    left_out = [f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]]
     return Answer(
         question,
-        first_that_fits(*_headlines(first, first.foremost[0])),
-        _qualifier(first, first.foremost[0]),
+        first_that_fits(*_headlines(main, main.foremost[0])),
+        _qualifier(main, main.foremost[0]),
         tags[:MOST_TAGS],
         sentences=tuple(map(units.one_line, _sentences(found))),
         cases=tuple(dict.fromkeys(row.case.id for row in rows)),
-        weaknesses=(
-            *(() if question.tells_flags else doubts_of([row for row in rows if row.counts_time])),
-            *dict.fromkeys(chain(*cautions)),
-            *(f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]),
-        ),
+        weaknesses=(*doubts, *dict.fromkeys(cautions), *left_out),
         tables=tuple(each.table() for each in found),
-        figures=tuple(figure for each in found for draw in each.section.figures for figure in draw(each.records) if figure.rows),
-        label=first.resolve(first.section.label) or question.topic,
-        lines=tuple(filter(None, map(tuple, _lines(first)))),
+        figures=tuple(chain.from_iterable(each.figures for each in found)),
+        label=main.resolve(main.section.label) or question.topic,
+        lines=tuple(filter(None, map(tuple, _lines(main)))),
     )
 
 
@@ -162,21 +179,23 @@ def _fill(declared: Texts, names: _Names) -> Iterator[str]:
 
 
 def _headlines(found: _Found, record: Any) -> list[str]:
-    """Return the texts for a record, the longest first.
-
-    Each text comes with ``more``, the addition of the second record, and then without, unless that record has a line of its own. All of
-    them come with the interval first, then without.
-    """
+    """Return the texts for a record: all with its interval and then all without, each with what the second record adds, then without."""
     section = found.section
     if callable(section.headline):
         return [*texts(section.headline(record))] or [MISSING]
-    second = found.foremost[1:2] if len(found.in_lines) < 2 else ()
-    additions = [text for each in second for text in _fill(section.more.get(section.outcome(each), ()), _Names(found, each))]
-    spans = dict.fromkeys((_span(record), ""))
-    filled = list[str]()
-    for around, text, more in product(spans, texts(section.headline[section.outcome(record)]), (*additions, "")):
-        filled += _fill(text, _Names(found, record, span=around, more=more))
-    return filled or [MISSING]
+    intervals = dict.fromkeys((_span(record), ""))
+    declared = texts(section.headline[section.outcome(record)])
+    choices = product(intervals, declared, (*_additions(found), ""))
+    filled = (_fill(text, _Names(found, record, span=interval, more=addition)) for interval, text, addition in choices)
+    return [*chain.from_iterable(filled)] or [MISSING]
+
+
+def _additions(found: _Found) -> list[str]:
+    """Return the texts that the second record adds to the headline; none if it has a line of its own."""
+    if len(found.foremost) < 2 or len(found.in_lines) > 1:
+        return []
+    second = found.foremost[1]
+    return list(_fill(found.section.more.get(found.section.outcome(second), ()), _Names(found, second)))
 
 
 def _lines(found: _Found) -> Iterator[Iterator[str]]:
@@ -247,16 +266,16 @@ def sentences(columns: Sequence[Column], record: Any, found: Sequence[Any] = ())
     named = [each for each in leading if each.name != PLACE.name or len({each.value(one) for one in found}) > 1]
     subject = ", ".join(filter(None, (cell_text(cell(each.value(record)), each) for each in named)))
     start = f"{subject}: " if subject else ""
-    line = ""
-    for column in main[len(leading) :]:
-        if text := _with_interval(column, record):
-            fact = f"{column.heading.removesuffix('/s')} {text}"
-            if line and len(f"{subject} {line} {fact}".split()) > MOST_WORDS:
-                yield f"{start}{line}."
-                line = ""
-            line = f"{line}, {fact}" if line else fact
-    if line:
-        yield f"{start}{line}."
+    facts = [(column.heading.removesuffix("/s"), _with_interval(column, record)) for column in main[len(leading) :]]
+    sentence = ""
+    for fact in (f"{heading} {text}" for heading, text in facts if text):
+        longer = f"{sentence}, {fact}" if sentence else f"{start}{fact}"
+        if sentence and len(longer.split()) > MOST_WORDS:
+            yield f"{sentence}."
+            longer = f"{start}{fact}"
+        sentence = longer
+    if sentence:
+        yield f"{sentence}."
 
 
 def _with_interval(column: Column, record: Any) -> str:

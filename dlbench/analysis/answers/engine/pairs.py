@@ -1,11 +1,11 @@
 """Matched pairs of rows in answers: the choice of those for a headline, each side at its own best, their tables and figures."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from operator import attrgetter, methodcaller
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from dlbench.analysis.answers.engine.question import Lack, Section, Table, detail, table
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, Mark, figure, of_side, pair_cells, place, value_columns
@@ -23,6 +23,7 @@ from dlbench.analysis.ratios.matching import (
     settings_named,
 )
 from dlbench.analysis.ratios.ratio import HasRatio, median_by_ratio, speedup_of
+from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.rows.row import MACHINE, Row
@@ -38,7 +39,7 @@ _STEPS = ("training", "inference")
 def kind_of_work(row: Row) -> str:
     """Return the kind of work of a row: ``training`` or ``inference`` by its tags, else the name of its workload.
 
-    A workload that feeds its steps in several ways measures the feeding, so it is a kind of its own.
+    A workload that varies how its steps are fed measures the feeding, so it is a kind of its own.
     """
     step = next((tag for tag in _STEPS if tag in row.declared.tags), None)
     return step if step and not row.declared.having("feeding") else row.case.workload
@@ -89,8 +90,7 @@ def median_cases(found: Sequence[M], preferred: Callable[[Sequence[M]], Sequence
 
 def no_accelerator(results: Results) -> Lack | None:
     """Return the lack of an accelerator; None if a row was measured on one, or a file lists one."""
-    identities = [environment.get("identity") for environment in results.environments.values()]
-    is_listed = any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
+    is_listed = any(part(environment, "identity", "accelerators") for environment in results.environments.values())
     if is_listed or not all(row.is_on_cpu or row.case.status is Status.SKIPPED for row in results.rows):
         return None
     return Lack(_NO_ACCELERATOR, "no accelerator in these files")
@@ -103,16 +103,16 @@ def same_case(pairs: Matches) -> Table:
 
 
 def same_title(found: Sequence[Match]) -> str:
-    """Return the title of that table."""
+    """Return the title of the table of such pairs."""
     by = found[0].by if found else None
     differ = "on both sides" if by == DEVICE else f"with another {by.name if by else ''}"
     return f"The same case {differ}: {'how many times as fast' if any(each.speeds for each in found) else 'what it reports'}"
 
 
 def same_columns(found: Sequence[Match], *more: Column) -> list[Column]:
-    """Return the columns of that table; at its end, for both sides, ``more`` and the values that workloads declare.
+    """Return the columns of the table of pairs that differ in one setting.
 
-    A value is headed ``p99 (bf16)`` where all pairs share the label of that side, else ``p99 (other)``.
+    At its end are, for both sides, ``more`` and the values that workloads declare.
     """
     by = found[0].by if found else None
     timed = any(each.speeds for each in found)
@@ -123,8 +123,9 @@ def same_columns(found: Sequence[Match], *more: Column) -> list[Column]:
     if timed:
         columns.append(RATIO)
     for column, side in product((*more, *value_columns(sides_of(found))), SIDES):
-        of_side = replace(column.on(attrgetter(side)), name=f"{side}.{column.name}")
-        columns.append(of_side.headed(f"{value_words(column)} ({_labels(found, side)[1] or side})", int(timed)))
+        named = replace(column.on(attrgetter(side)), name=f"{side}.{column.name}")
+        heading = f"{value_words(column)} ({_shared_label(found, side) or side})"  # "p99 (bf16)"
+        columns.append(named.headed(heading, priority=int(timed)))
     return columns
 
 
@@ -159,9 +160,9 @@ def best_columns(found: Sequence[Match]) -> list[Column]:
     for side in SIDES:
         items = of_side(side, lambda row: row.rate.items_per_s)
         flops = of_side(side, lambda row: row.rate.flops_per_s, "FLOP/s")
-        lacks_items = {items.value(each) is None for each in found}  # some workloads count operations only
-        columns += _labelled(found, side, (items if False in lacks_items else flops).headed("throughput"))
-        if len(lacks_items) > 1:
+        with_items = sum(items.value(each) is not None for each in found)
+        columns += _labelled(found, side, (items if with_items else flops).headed("throughput"))
+        if 0 < with_items < len(found):  # the others count operations only
             columns.append(flops)
         columns.append(detail(f"{side}.choice", "text", "at", f"{side}: what it chose", choice).on(attrgetter(side)))
     return [*columns, RATIO]
@@ -174,17 +175,20 @@ def figure_of_pairs(title: str, pairs: Sequence[Match], named: Column = CASE) ->
     """
     found = with_own_base([each for each in pairs if each.speeds])
     by = (found[0].by if found else None) or DEVICE
-    base_label, shared_base = _labels(found, "base")
-    other_label, _ = _labels(found, "other")
-    other = detail("other.label", "text", by.name, "the side that is compared with the base", other_label)
-    if not shared_base:
-        other = other.by(lambda pair: other_label(pair) if has_own_base(pair) else f"{other_label(pair)} against {base_label(pair)}")
-    base = shared_base or ("the CPU" if by == DEVICE else "the base")
-    about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
-    mark: Mark = "dot" if len(found) > len({str(named.value(each)) for each in found}) else "bar"
+    base, other = _label(found, "base"), _label(found, "other")
+    shared_base = _shared_label(found, "base")
+
+    def compared(pair: Match) -> str:
+        return other(pair) if shared_base or has_own_base(pair) else f"{other(pair)} against {base(pair)}"
+
+    base_name = shared_base or ("the CPU" if by == DEVICE else "the base")
+    about = f"A value above 1 is faster than {base_name}; the lines are 95 % intervals over rounds."
+    names = {str(named.value(each)) for each in found}
+    mark: Mark = "dot" if len(names) < len(found) else "bar"
+    series = detail("other.label", "text", by.name, "the side that is compared with the base", compared)
     places = [] if by == DEVICE else [place(found)]
-    x, y = RATIO.headed(f"times as fast as {base}"), named.headed("case")
-    return figure(title, about, mark, found, x, y, other, *places, log="x", reference=1.0)
+    x, y = RATIO.headed(f"times as fast as {base_name}"), named.headed("case")
+    return figure(title, about, mark, found, x, y, series, *places, log="x", reference=1.0)
 
 
 def with_own_base(pairs: Sequence[Match]) -> list[Match]:
@@ -198,22 +202,28 @@ def has_own_base(pair: Match) -> bool:
     return pair.base.case.run == pair.other.case.run
 
 
-def _labels(pairs: Sequence[Match], name: Side) -> tuple[Callable[[Match], str], str | None]:
-    """Return a function that labels one side of a pair, and the label that all pairs share, if they do."""
-    several, side = several_runs(sides_of(pairs)), attrgetter(name)
+def _label(pairs: Sequence[Match], side: Side) -> Callable[[Match], str]:
+    """Return a function that labels one side of any of these pairs: with its device, or its value of the setting in which they differ."""
+    several = several_runs(sides_of(pairs))
 
     def label(pair: Match) -> str:
-        return device_label(side(pair), several) if pair.by in (None, DEVICE) else str(pair.value(side(pair)))
+        row: Row = getattr(pair, side)
+        return device_label(row, several) if pair.by in (None, DEVICE) else str(pair.value(row))
 
-    labels = set(map(label, pairs))
-    return label, labels.pop() if len(labels) == 1 else None
+    return label
 
 
-def _labelled(pairs: Sequence[Match], name: Side, value: Column) -> list[Column]:
+def _shared_label(pairs: Sequence[Match], side: Side) -> str | None:
+    """Return the label of one side that all pairs share; None if they share none."""
+    labels = set(map(_label(pairs, side), pairs))
+    return labels.pop() if len(labels) == 1 else None
+
+
+def _labelled(pairs: Sequence[Match], side: Side, value: Column) -> list[Column]:
     """Return a column headed by the side's label where all pairs share it, else a column of labels in front of it."""
-    label, shared = _labels(pairs, name)
-    labels = detail(f"{name}.label", "text", name, f"{name}: which it is", label)
-    return [value.headed(shared)] if shared else [labels, value]
+    if shared := _shared_label(pairs, side):
+        return [value.headed(shared)]
+    return [detail(f"{side}.label", "text", side, f"{side}: which it is", _label(pairs, side)), value]
 
 
 SAME: Section[Match] = Section(
@@ -221,16 +231,21 @@ SAME: Section[Match] = Section(
     title=same_title,
     columns=[same_columns],
     whole=pair_cells,
-    figures=[lambda found: [figure_of_pairs(same_title(found), found)]],
+    figures=lambda found: [figure_of_pairs(same_title(found), found)],
 )
 """Section of pairs that differ in one setting."""
 
 
-Speeds = tuple[Callable[[Row], Sequence[float]], Callable[[Row], float | None]]
-"""A measure to choose the best by: its value in each round, and over all rounds."""
-_THROUGHPUTS: tuple[Speeds, ...] = (
-    (lambda row: row.rounds.items_per_s, lambda row: row.rate.items_per_s),
-    (lambda row: row.rounds.flops_per_s, lambda row: row.rate.flops_per_s),
+class SpeedMeasure(NamedTuple):
+    """A measure of speed that the best row is chosen by."""
+
+    of_rounds: Callable[[Row], Sequence[float]]
+    overall: Callable[[Row], float | None]
+
+
+_THROUGHPUTS = (
+    SpeedMeasure(lambda row: row.rounds.items_per_s, lambda row: row.rate.items_per_s),
+    SpeedMeasure(lambda row: row.rounds.flops_per_s, lambda row: row.rate.flops_per_s),
 )
 
 
@@ -248,22 +263,28 @@ def is_untuned(row: Row, rows: Iterable[Row]) -> bool:
     return len(settings) == 1 and not any(each.is_tuned and step(each) == step(row) for each in here)
 
 
-def best_pairs(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> list[Match]:
+def best_pairs(results: Results, measures: Sequence[SpeedMeasure] = _THROUGHPUTS) -> list[Match]:
     """Compare each accelerator at its best with each CPU at its best, once for each workload, model and shape.
 
     Each side has its own best batch, precision, layout, mode and other switches; what a search found takes part. The best is the sound
-    row of highest throughput by the first measure in ``by`` that all rows have. As both sides were chosen for being fast, the interval
-    allows for the best of all pairs of a row here and a row there.
+    row of highest speed, by the first measure that all rows have.
     """
-    pairs = list[Match]()
     sound = (row for row in results.rows if row.is_sound and row.is_single_rank)
-    for group in grouped(sound, lambda row: row.differing_from((*MACHINE, *settings_named(chosen(row))))).values():
-        measures = (each for each in by if all(min(each[0](row), default=0) > 0 for row in group))
-        speeds, rate = next(measures, (None, None))
-        if speeds is None or rate is None:
-            continue
-        best = [(max(rows, key=lambda row: rate(row) or 0), len(rows)) for rows in grouped(group, one_device).values()]
-        for (cpu, cpu_rows), (other, other_rows) in product(best, best):
-            if cpu.is_on_cpu and not other.is_on_cpu:
-                pairs.append(Match(cpu, other, None, chosen(cpu), (speeds(cpu), speeds(other)), among=cpu_rows * other_rows))
-    return pairs
+    by_work = grouped(sound, lambda row: row.differing_from((*MACHINE, *settings_named(chosen(row)))))
+    return list(chain.from_iterable(_best_pairs(rows, measures) for rows in by_work.values()))
+
+
+def _best_pairs(rows: Sequence[Row], measures: Sequence[SpeedMeasure]) -> Iterator[Match]:
+    """Yield the pairs of `best_pairs` for one work; none if its rows have no measure in common."""
+    known = (each for each in measures if all(min(each.of_rounds(row), default=0) > 0 for row in rows))
+    measure = next(known, None)
+    if measure is None:
+        return
+    by_device = grouped(rows, one_device).values()
+    cpus = [alike for alike in by_device if alike[0].is_on_cpu]
+    accelerators = [alike for alike in by_device if not alike[0].is_on_cpu]
+    for on_cpu, on_accelerator in product(cpus, accelerators):
+        cpu, accelerator = (max(side, key=lambda row: measure.overall(row) or 0) for side in (on_cpu, on_accelerator))
+        speeds = measure.of_rounds(cpu), measure.of_rounds(accelerator)
+        # Both sides were chosen for their speed, so the interval allows for the best of all pairs of their rows.
+        yield Match(cpu, accelerator, None, chosen(cpu), speeds, among=len(on_cpu) * len(on_accelerator))

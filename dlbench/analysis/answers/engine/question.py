@@ -1,7 +1,7 @@
 """Declaration of a question, and its answer: sections, tables and limits, or what is missing."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from enum import StrEnum
 from functools import partial
@@ -179,8 +179,8 @@ class Section(Generic[R]):
     """Texts in place of case and device, where there is room."""
     tags: Mapping[Tag, Callable[[R], bool]] = field(default_factory=dict)
     """Tags and their conditions, in addition to those of rows; a condition here for few rounds replaces that of rows."""
-    figures: Sequence[Callable[[Sequence[R]], Iterable[Figure]]] = ()
-    cautions: Callable[[Sequence[R]], Iterable[str]] | None = None
+    figures: Callable[[Sequence[R]], Iterable[Figure]] = lambda _: ()
+    cautions: Callable[[Sequence[R]], Iterable[str]] = lambda _: ()
 
     @property
     def is_of_ratio(self) -> bool:
@@ -216,19 +216,11 @@ class Question:
     """Commands whose rows answer it too, and other questions with it."""
     missing: Sequence[str | Lack | Callable[[Results], Lack | None]] = ()
     """Reasons why no section has a record: the first that applies counts; a function returns None if its own does not."""
-    cautions: Callable[[Results], Iterable[str]] | None = None
+    cautions: Callable[[Results], Iterable[str]] = lambda _: ()
     tags: Mapping[Tag, Callable[[Results], bool]] = field(default_factory=dict)
     """Tags of any answer to it, and their conditions."""
     tells_flags: bool = False
     """Whether its answer is about the flags of rows, so that they don't make it doubtful."""
-
-    def found(self, results: Results) -> Iterator[tuple[Section[Any], Sequence[Any]]]:
-        """Yield each section that results have records for, with its records."""
-        source = self.read(results) if self.read else results
-        for section in self.sections:
-            records = getattr(source, section.records) if isinstance(section.records, str) else section.records(source)
-            if records:
-                yield section, records
 
 
 @dataclass(frozen=True, slots=True)
