@@ -4,6 +4,7 @@ The last three search for settings: for the most throughput, or the largest batc
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -63,6 +64,7 @@ OWN = "own"
 Optimizer = Literal["sgd", "adamw"]
 """Optimizers that a case can name; a user's network may bring one of its own, `OWN`."""
 Implementation = Literal["default", "foreach", "fused"]
+ReadLoss = Literal["never", "each"]
 
 UPDATE_PASSES: dict[str, int] = {"sgd": 5, "adamw": 7}
 """How often an update reads or writes as many numbers as there are weights, at least: it reads weights, gradients and its one or two
@@ -81,15 +83,18 @@ def train_step(
     implementation: Switch[Implementation] = "default",
     mode: Switch[Mode] = "eager",
     kernels: Kernels = "vendor",
+    read_loss: ReadLoss = "never",
 ) -> Work:
     """Train a network by one step: forward, the loss (of a classifier cross-entropy), backward and the optimizer's update."""
+    if read_loss == "each" and device.type == "cpu":
+        raise NotImplementedError("read_loss=each is what waiting for an accelerator costs, and a CPU has the loss as the step returns")
     take_kernels(kernels, device, dtype)
     case = f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation} {kernels}"
     execution = training_execution(mode, device, dtype, case)
     network = build_on(device, model, dtype, layout)
     inputs, targets = draw_batch(device, model, batch, dtype, layout)
     update = optimizer_of(network, model, optimizer, implementation, in_graph=mode == "graph")
-    return training_work(
+    work = training_work(
         execution,
         network,
         partial(loss_of, model=model, inputs=inputs),
@@ -100,6 +105,18 @@ def train_step(
         passes=UPDATE_PASSES.get(optimizer if optimizer in OPTIMIZERS else usual_optimizer(model)),
         labels=targets if is_classifier(model) else None,
     )
+    return replace(work, call=and_read_loss(work.call)) if read_loss == "each" and work.call else work
+
+
+def and_read_loss(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Return a step whose loss the host reads each time, as loops do that print it; so the host waits until the device is done."""
+
+    def step_and_read() -> Tensor:
+        loss = step()
+        loss.item()
+        return loss
+
+    return step_and_read
 
 
 def training_execution(mode: Mode, device: torch.device, dtype: Dtype, case: str) -> Execution:

@@ -1,6 +1,7 @@
 """Training and inference steps: real steps, in every precision, that stay finite."""
 
 from functools import partial
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -93,6 +94,12 @@ def test_a_step_is_the_step_written_out(tiny: list[nn.Module]) -> None:
         assert work.call().item() == pytest.approx(loss.item(), rel=1e-12)
     for ours, theirs in zip(tiny[0].parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_a_step_whose_loss_is_read_returns_it() -> None:
+    reads = []
+    loss = SimpleNamespace(item=lambda: reads.append(1))
+    assert (cnn.and_read_loss(lambda: loss)(), reads) == (loss, [1])
 
 
 def test_channels_last_is_channels_last_in_images_and_weights() -> None:

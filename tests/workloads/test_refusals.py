@@ -37,6 +37,7 @@ transfer bytes=17179869184 direction=d2d
 transfer bytes=25769803776 direction=h2d device=cuda
 pin bytes=8
 overlap
+train_step model=resnet18 batch=2 read_loss=each
 train_step model=resnet18 batch=2 mode=graph
 train_step model=resnet18 batch=2 mode=autotune
 train_step model=resnet18 batch=2 dtype=bf16 kernels=native
