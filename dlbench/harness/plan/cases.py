@@ -44,6 +44,8 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
         wanted.setdefault(axis, []).extend(texts.split(","))
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in wanted:
+        if axis not in valid and axis in CPU_AXES:
+            raise UsageError(f"--set {axis}: ranks share the cores among themselves; leave it out for workloads with ranks")
         if axis not in valid:
             raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
 
@@ -53,7 +55,7 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
             if parameter := signatures[bench.workload].parameter(axis):
                 where = f"--set {axis}={','.join(texts)} ({bench.workload})"
                 values = axis_values(map(parameter.parse, texts), where)
-                axes[axis] = tuple(_checked(parameter, value, where) for value in values)
+                axes[axis] = tuple(_checked(parameter, value, where, signatures) for value in values)
         return replace(bench, axes=axes)
 
     return _with_benches(suites, changed)
@@ -145,7 +147,7 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
                 near = nearest(axis, [each.name for each in signature.parameters])
                 raise SuiteError(f"{where}: no parameter is called '{axis}'{near}")
             for value in values:
-                _checked(parameter, value, where)
+                _checked(parameter, value, where, signatures)
         for parameter in signature.parameters:
             if parameter.required and parameter.name not in bench.axes:
                 raise SuiteError(f"{where}: '{parameter.name}' has no default; add axes.{parameter.name}, {parameter.wanted()}")
@@ -196,7 +198,7 @@ def plan(
             signature = signatures[bench.workload]
             # Checking once more makes an integer a float if the parameter is a number.
             axes = {
-                name: [_checked(parameter, value, name) for value in values]
+                name: [_checked(parameter, value, name, signatures) for value in values]
                 for name, values in bench.axes.items()
                 if (parameter := signature.parameter(name))
             }
@@ -265,16 +267,20 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
             yield f"{where} ({workload})", bench, signatures[workload]
 
 
-def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
-    """Return a valid value of a parameter. Raises SuiteError that names the nearest valid value."""
+def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
+    """Return a valid value of a parameter. Raises SuiteError that names the workloads that take the value, or the nearest valid one."""
     if (value == OWN and parameter.user is not None) or (value in (ALL, CORES) and parameter.name in CPU_AXES):
         return value  # for `with_user_names`, or `with_core_counts`, to replace
     try:
         checked = parameter.check(value)
     except ValueError as error:
         if parameter.choices and isinstance(value, str):
-            near = nearest(value, list(parameter.choices), least=_LIKE)
-            raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{near}") from error
+            others = [each.name for each in signatures.values() if (same := each.parameter(parameter.name)) and value in same.choices]
+            hint = nearest(value, list(parameter.choices), least=_LIKE)
+            if others:
+                more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+                hint = f" here, only in {others[0]}{more}; valid: {', '.join(parameter.choices)}"
+            raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{hint}") from error
         raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
     return value if checked is None else checked
 

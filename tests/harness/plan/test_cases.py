@@ -115,7 +115,7 @@ def test_settings_replace_an_axis_where_it_stands_and_add_it_behind():
     assert before.benches[0].axes == {"dtype": ("fp32",), "n": (64,)}
 
 
-WRONG_SETTINGS = ("n", "n=", "=3", "bacth=1", "x=1", "n=-4", "n=4,four", "dtype=fp31", "dtype=x", "seconds=1", "threads=1")
+WRONG_SETTINGS = ("n", "n=", "=3", "bacth=1", "x=1", "n=-4", "n=4,four", "dtype=fp31", "dtype=x", "seconds=1")
 N1 = {"n": (1,)}
 WRONG_BENCHES = (
     *(("matmull", {}), ("x", {}), ("train_step", {"modl": ("alexnet",)}), ("noop", N1), ("matmul", {"m": (1,)}), ("train_step", {})),
@@ -136,6 +136,8 @@ def sentence(function, *arguments, **options):
 def test_a_mistake_is_one_sentence(snapshot):
     one = [suite(Bench("matmul", {"n": (64,)}))]
     scenes = [(f"--set {each}", sentence(planning.with_settings, one, [each], SIGNATURES)) for each in WRONG_SETTINGS]
+    ranks = [suite(Bench("together", {"ranks": (2,)}))]
+    scenes += [("--set threads=1", sentence(planning.with_settings, ranks, ["threads=1"], SIGNATURES))]
     scenes += [(f"{name} {axes}", sentence(planning.check, [suite(NOOP, Bench(name, axes))], SIGNATURES)) for name, axes in WRONG_BENCHES]
     scenes += [
         (f"devices of the suite: {each}", sentence(planning.check, [suite(devices=(each,))], SIGNATURES, KINDS)) for each in WRONG_DEVICES
