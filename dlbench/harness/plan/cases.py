@@ -110,20 +110,20 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
     first_lack = ""
     any_left = False
     for each in benches:
-        bench, axes = each.bench, each.axes
+        bench = each.bench
         if not each.has_own and bench.workload in with_all_defined:
             continue
         if undefined := each.undefined_axis():
             lack = f"{each.where}: {undefined} = {OWN} means one of your own, and there is none"
-            defines_another = any(values and values != bench.axes[axis] for axis, values in axes.items())
+            defines_another = any(values and values != bench.axes[axis] for axis, values in each.axes.items())
             if bench.workload not in with_others:
                 first_lack = first_lack or lack
             elif defines_another:
                 raise SuiteError(f"{lack}; put @dlbench.data above a function that returns batches (docs/feeding.md shows one)")
             continue
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
-        any_left |= each.has_own or any(parameter.user for parameter in each.signature.parameters if parameter.name in axes)
-        yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
+        any_left |= each.has_own or any(parameter.user for parameter in each.signature.parameters if parameter.name in each.axes)
+        yield replace(bench, axes={axis: values for axis, values in each.axes.items() if values})
     if not first_lack or any_left:
         return
     if files:
