@@ -211,7 +211,9 @@ class Runner:
         except BudgetSpent as spent:
             if not tries:
                 raise
-            when = f"after {len(tries)} {'try' if len(tries) == 1 else 'tries'}" if case else "before that was measured"
+            when = "before that was measured"
+            if search.next(tries):
+                when = "after 1 try" if len(tries) == 1 else f"after {len(tries)} tries"
             reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
             spent.so_far = search.unfinished(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), tries)
             raise
@@ -246,7 +248,8 @@ class Runner:
             measurement = reply.measurement or unmeasured(Status.FAILED, str(reply.error))
         else:
             status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills_before)
-            measurement = (timed and timed.cut_off(reason)) or unmeasured(status, reason)
+            kept = timed.cut_off(reason) if timed else None
+            measurement = kept or unmeasured(status, reason)
         fault = outcome.unkillable or bool(reply and reply.fault)
         self.quarantine.note(here, fault, measurement.reason)
         return replace(window.add_samples(measurement), side=task.side.name), fault
@@ -305,14 +308,15 @@ class Runner:
             self.save(measurement_to_json(_with_tries(measurement, tries), "discarded"))
 
     def _keep_best(self, attempt: Attempt, measured: Try = ()) -> None:
-        """Save ``measured``, the last try at a case, if there is one, and the best of all as the one that counts.
+        """Save the best of all tries at a case as the one that counts; ``measured``, the last one, is saved as discarded where it is not.
 
-        If that was discarded earlier, the file has it twice.
+        If the best was discarded earlier, the file has it twice.
         """
-        # A last try that is not ok counts: earlier ones do not.
-        tries = attempt.made if all(each.status is Status.OK for each in measured) else []
-        if len(measured) == len(attempt.tasks) or not tries:
-            tries = [*tries, measured]
+        failed = any(each.status is not Status.OK for each in measured)
+        is_whole = len(measured) == len(attempt.tasks)
+        tries = [] if failed else [*attempt.made]  # a last try that is not ok counts whatever came before
+        if is_whole or not tries:
+            tries.append(measured)
         best = best_try(tries)
         if best is not measured:
             self._discard(measured, len(attempt.made) + 1)
