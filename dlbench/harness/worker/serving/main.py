@@ -193,7 +193,8 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None) ->
 
 def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: RankProcess | None) -> Reply:
     """Set a case up, time it, and add the other groups of columns. Raises whatever torch or the workload raises, or Unmeasurable."""
-    case, policy, rank = request.case, request.policy, rank_process.rank if rank_process else 0
+    case, policy = request.case, request.policy
+    rank = rank_process.rank if rank_process else 0
     backend, device = find(request.devices[rank])
     dtype = str(case.params.get("dtype", "fp32"))
     if reason := backend.unsupported(device, dtype):
@@ -223,14 +224,20 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
         result = replace(begun, status=Status.OK, **work.counts(case))
-        lost_time, waits = LostTime(), thread_waits() if backend.is_host and not rank_process else None
+        lost_time = LostTime()
         if work.observe:
-            result.values = to_numbers(timed_part()(work.observe)(clock))
+            with timed_part():
+                observed = work.observe(clock)
+            result.values = to_numbers(observed)
         else:
-            result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0, waits)
+            waits = thread_waits() if backend.is_host and not rank_process else None
+            least_block_s = BLOCK_S if rank_process else 0.0
+            result.samples = take_samples(work, clock, backend, policy, deadline, least_block_s, waits)
         # Read before the report, which may take more memory than a call.
-        result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
-        result.values = to_numbers(work.report(clock)) if work.report else result.values
+        result.memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
+        if work.report:
+            result.values = to_numbers(work.report(clock))
+        result.math = math_flags()
         if rank_process or declared.value("at_once"):
             of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
@@ -239,15 +246,16 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         for group, unknown in (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED)):
             if group in work.unknown:
                 result = result.with_reasons(group, unknown.reason(text=work.unknown[group]))
-        result.math = math_flags()
-        result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
+        result = result.with_reasons("memory", *_memory_reasons(result.memory, backend, device_memory.left_bytes))
         if rank == 0 and (wrong := find_undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
             return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
         groups = [*_groups_to_add(result, declared)]
         if rank_process:  # the others would wait for what a rank does alone
-            unknowns = {"transfer": Unknown.ON_HOST if backend.is_host else Unknown.SEVERAL_DEVICES}
             for group in groups:
-                result = result.with_reasons(group, unknowns.get(group, Unknown.TOGETHER).reason())
+                unknown = Unknown.TOGETHER
+                if group == "transfer":
+                    unknown = Unknown.ON_HOST if backend.is_host else Unknown.SEVERAL_DEVICES
+                result = result.with_reasons(group, unknown.reason())
             return Reply(measurement=result)
         subject = Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=0.0)
         return _with_extras(subject, groups, clock, deadline)
@@ -266,7 +274,8 @@ def _groups_to_add(timed: Measurement, declared: Declaration) -> Iterator[str]:
 
 def _with_extras(subject: Subject, groups: Sequence[str], clock: Clock, deadline: float) -> Reply:
     """Add groups of columns to a timed measurement. The parent keeps it as it is before each, in case this process dies."""
-    timed, missing = subject.result, list(groups)
+    timed = subject.result
+    missing = list(groups)
     for group in groups:
         keep_timed(Reply(measurement=timed, missing=tuple(missing)).to_json())
         try:
