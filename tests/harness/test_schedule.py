@@ -1,4 +1,4 @@
-"""Cases that come again: those that were held back, as long as that helps and fits, and those that a budget buys a round."""
+"""Cases that come again, as long as that helps, fits or is paid for; and the start of processes: none of them is a real one."""
 
 import math
 import random
@@ -6,7 +6,9 @@ import statistics
 from collections import namedtuple
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
+import made_up
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +17,12 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Policy, Status
 from dlbench.core.stats import median_interval
+from dlbench.harness import pool
+from dlbench.harness.process.launch import Interruption
+from dlbench.harness.process.worker_process import RequestOutcome
 from dlbench.harness.progress import LOOK_S, MOST_BLOCKS, MOST_S, Progress, SeriesRounds, allocate_rounds
-from dlbench.harness.schedule import DeviceQuarantine, Retries, Side, Task, in_order
+from dlbench.harness.ranks.placement import place_ranks
+from dlbench.harness.schedule import DeviceQuarantine, Retries, RunSettings, Side, Task, in_order
 
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 
@@ -322,3 +328,67 @@ def test_longer_rounds_leave_time_for_all_that_the_policy_plans_and_their_cost_i
             assert spent[-1] == pytest.approx(expected_s)
     assert spent[0] == pytest.approx(2.0 + 17 * 0.9)
     assert 0 < left_s < 0.1 * BUDGET_OF_QUICK.budget_s
+
+
+ROUNDS, SIDE = 7, Side({"cpu": None})
+
+
+class Process:
+    """In place of a real one, or of a group of them."""
+
+    mode = "fork"
+    usable = True
+
+    def __init__(self, *_):
+        """Start none."""
+
+    def send(self, request):
+        """Take anything."""
+
+    def answer(self, run_ends):
+        return RequestOutcome("replied")
+
+    def ask(self, *_):
+        return RequestOutcome("replied")
+
+    def end(self):
+        self.usable = False
+
+
+Group = type("Group", (Process,), {})
+
+
+def pool_of(threads, first):
+    return pool.WorkerPool(RunSettings(Policy(), 0, "fork", threads), Interruption(), {None: first}, {})
+
+
+@pytest.mark.parametrize(
+    ("cpus", "there"),
+    [
+        (1, [1, 1, 1, 1, 1, 1, 1]),
+        (2, [1, 2, 1, 2, 1, 2, 1]),
+        (3, [1, 3, 2, 1, 3, 2, 1]),
+        (64, [1, 4, 3, 2, 1, 2, 1]),  # the first goes on in the one that said which devices there are; then four at once, and what is left
+    ],
+)
+def test_as_many_processes_of_later_rounds_start_beside_that_of_a_round_as_there_are_cpus(monkeypatch, cpus, there):
+    made = [Process()]
+    monkeypatch.setattr(pool, "WorkerProcess", lambda *_: made.append(Process()) or made[-1])
+    counted = []
+    with pool_of(cpus, made[0]) as workers:
+        for number in range(ROUNDS):
+            with workers.processes_of_round(number, [Task(made_up.case(), SIDE)], ROUNDS - number, training=False):
+                counted.append(sum(process.usable for process in made))
+    assert (counted, [process.usable for process in made]) == (there, [False] * ROUNDS)
+
+
+def test_instances_of_a_try_end_before_the_next_one_of_the_search_is_measured(monkeypatch):
+    monkeypatch.setattr(pool, "RankGroup", Group)
+    there = []
+    with pool_of(4, Process()) as workers:
+        for settings in ({"instances": 2}, {"instances": 2}, {}, {"instances": 4}):
+            case = made_up.case("told", **settings)
+            workers.ask(SimpleNamespace(case=case, policy=Policy()), SIDE, place_ranks(case, SIDE.capacities(4)), None, math.inf)
+            there.append([key[2] for key, each in workers._workers.items() if each.usable])
+    two, four = "2 instances on cpu, threads None", "4 instances on cpu, threads None"
+    assert there == [[two], [two], ["cpu"], ["cpu", four]]
