@@ -46,8 +46,9 @@ def measured(folder):
 def test_a_step_of_one_kind_is_named_so(measured, name, kind):
     found = measured[name]["profile"]
     kinds = {each["kind"]: each for each in found["kinds"]}
-    assert kinds[kind]["seconds"] >= 0.8 * found["step_s"]
-    assert sum(each["seconds"] for each in kinds.values()) == pytest.approx(found["step_s"], rel=0.05)
+    total_s = sum(each["seconds"] for each in kinds.values())
+    assert kinds[kind]["seconds"] >= 0.8 * (total_s - kinds["rest"]["seconds"])  # the rest grows with what else this machine does
+    assert total_s == pytest.approx(found["step_s"], rel=0.05)
     assert name != "products" or (kinds[kind]["operations"], kinds[kind]["bytes"]) == (16, 16 * 3 * 4 * 256**2)
 
 
