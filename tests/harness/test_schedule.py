@@ -10,8 +10,6 @@ from types import SimpleNamespace
 
 import made_up
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Samples
@@ -122,19 +120,6 @@ Rounds = namedtuple("Rounds", "variance count took_s")  # as much of `SeriesRoun
 )
 def test_time_left_buys_rounds_where_they_take_most_variance_off_for_a_second(spreads, left_s, more):
     assert allocate_rounds([Rounds(*each) for each in spreads], 99, left_s) == more
-
-
-some_rounds = st.lists(st.builds(Rounds, st.floats(0, 1), st.integers(6, 9), st.just(1.0)), min_size=1, max_size=3)
-
-
-@settings(max_examples=30)
-@given(some_rounds, st.integers(0, 4))
-def test_no_other_way_to_spend_the_same_rounds_leaves_less_variance(shown, rounds):
-    def left(more):
-        return sum(each.variance / (each.count + extra) for each, extra in zip(shown, more, strict=True))
-
-    others = [more for more in product(range(rounds + 1), repeat=len(shown)) if sum(more) == rounds]
-    assert left(allocate_rounds(shown, 99, float(rounds))) == pytest.approx(min(map(left, others)))
 
 
 def test_a_device_that_fails_twice_in_a_row_is_given_up_on_its_side():
