@@ -20,7 +20,7 @@ from dlbench.harness.process.launch import Interruption
 from dlbench.harness.process.worker_process import RequestOutcome
 from dlbench.harness.progress import LOOK_S, MOST_BLOCKS, MOST_S, Progress, SeriesRounds, allocate_rounds
 from dlbench.harness.ranks.placement import place_ranks
-from dlbench.harness.schedule import DeviceQuarantine, Retries, RunSettings, Side, Task, in_order
+from dlbench.harness.schedule import DeviceQuarantine, Retries, RunSettings, Side, Task, best_try, in_order
 
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 
@@ -377,3 +377,66 @@ def test_instances_of_a_try_end_before_the_next_one_of_the_search_is_measured(mo
             there.append([key[2] for key, each in workers._workers.items() if each.usable])
     two, four = "2 instances on cpu, threads None", "4 instances on cpu, threads None"
     assert there == [[two], [two], ["cpu"], ["cpu", four]]
+
+
+@pytest.mark.parametrize(
+    ("policy", "medians", "rounds"),
+    [
+        pytest.param(Policy(rounds=7), [1.0, 2.0] * 20, 7, id="without a budget all have the same"),
+        pytest.param(Policy(rounds=7, budget_s=60), [1.0] * 40, 7, id="a narrow interval"),
+        pytest.param(Policy(rounds=7, budget_s=60, max_rounds=20), [1.0, 2.0] * 40, 20, id="a wide interval"),
+        pytest.param(Policy(rounds=7, budget_s=60), [1.0, 1.5, *[1.0] * 8], 9, id="until it is narrow"),
+        pytest.param(Policy(rounds=7, budget_s=60), [None] * 40, 7, id="an experiment has no medians"),
+    ],
+)
+def test_a_budget_buys_more_rounds_only_where_the_interval_is_wide(policy, medians, rounds):
+    rule = SeriesRounds(policy)
+    for count, median in enumerate(medians):
+        if rule.done():
+            assert count == rounds
+            return
+        rule.add([median] if median else ())
+    assert (rule.done(), len(medians)) == (True, rounds)
+
+
+def simulated_run(noise, sd, policy):
+    """Round medians around one, as many as the rule takes."""
+    rule, medians = SeriesRounds(policy), []
+    while not rule.done():
+        medians.append(noise.lognormvariate(0, sd))
+        rule.add(medians[-1:])
+    return medians
+
+
+@pytest.mark.parametrize(
+    ("policy", "covered"),
+    [
+        pytest.param(Policy(), 0.984, id="seven rounds"),
+        pytest.param(Policy(rounds=20), 0.959, id="twenty rounds"),
+        pytest.param(Policy(budget_s=60), 0.94, id="a budget"),
+    ],
+)
+def test_stopping_on_precision_costs_a_percent_of_coverage(policy, covered):
+    """Where rounds differ by 3.5 %, the worst for it; docs/protocol.md tells the share."""
+    noise, runs = random.Random(1), 2000
+    intervals = [median_interval(simulated_run(noise, 0.035, policy)) for _ in range(runs)]
+    assert sum(each.low <= 1 <= each.high for each in intervals) / runs == pytest.approx(covered, abs=0.008)
+
+
+HEATED = {"waiting": 0.2, "thermal": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("tries", "kept"),
+    [
+        pytest.param([{"waiting": 0.067}, {"waiting": 0.669}, {"waiting": 0.3}], 0, id="least lost"),
+        pytest.param([{"waiting": 0.2, "stolen": 0.2}, {"waiting": 0.3}, {"waiting": 0.1, "stolen": 0.3}], 1, id="stolen counts"),
+        pytest.param([HEATED, {"waiting": 0.6}, HEATED], 1, id="not throttled"),
+        pytest.param([HEATED, {**HEATED, "waiting": 0.1}, HEATED], 1, id="all hot"),
+        pytest.param([{"waiting": 0.3}, {"waiting": 0.2}, {"waiting": 0.2}], 2, id="the last of equal ones"),
+        pytest.param([{"waiting": 0.2}, {"stolen": 0.1}, {"waiting": 0.3}], 2, id="not known"),
+    ],
+)
+def test_of_several_tries_the_one_that_lost_least_counts(tries, kept):
+    made = [sides(Throttling(**each)) for each in tries]
+    assert best_try(made) is made[kept]

@@ -368,22 +368,15 @@ def test_what_a_search_that_is_cut_short_has_found(whole):
     assert cut == [row, replace(row, found={"rate": 250.0}, unfinished=True, reason=reason)]
 
 
-def fails_at_354(case):
-    return replace(queue(case), status=Status.OOM, reason="out of memory") if case.params.get("rate") == 354.0 else queue(case)
+def beyond(rate, status=Status.OK, reason=None, **values):
+    """Measure the queue, but beyond a rate with this status and these values."""
 
+    def measure(case):
+        tried = queue(case)
+        is_beyond = case.params.get("rate", 0.0) > rate
+        return replace(tried, status=status, reason=reason, values={**tried.values, **values}) if is_beyond else tried
 
-def unsupported(case):
-    return Measurement(case, 0, Status.UNSUPPORTED, "one request alone takes 2 ms")
-
-
-def late_beyond_300(case):
-    tried = queue(case)
-    return replace(tried, values={**tried.values, "late": 0.06}) if float(case.params.get("rate", 0.0)) > 300 else tried
-
-
-def misses_half(case):
-    tried = queue(case)
-    return replace(tried, values={**tried.values, "missed": (0.5,) * 7} if "rate" in case.params else tried.values)
+    return measure
 
 
 CLIENT_BOUND = "the client is bound: it was late by more than 5% of the bound; leave it a core, or raise the bound"
@@ -394,10 +387,10 @@ LOWEST = "not even 7.8 requests a second keep the bound, where a closed loop doe
 @pytest.mark.parametrize(
     ("measure", "rates", "status", "reason", "found"),
     [
-        (fails_at_354, [None, 125.0, 250.0, 354.0], Status.OOM, f"{SO_FAR}out of memory", {"rate": 250.0}),
-        (unsupported, [None], Status.UNSUPPORTED, "one request alone takes 2 ms", {}),
-        (late_beyond_300, [354.0] * 3, Status.UNSUPPORTED, f"{SO_FAR}{CLIENT_BOUND}", {"rate": 250.0}),
-        (misses_half, [None, 125.0, 62.5, 31.2, 15.6, 7.8], Status.UNSUPPORTED, LOWEST, {}),
+        (beyond(300, Status.OOM, "out of memory"), [None, 125.0, 250.0, 354.0], Status.OOM, f"{SO_FAR}out of memory", {"rate": 250.0}),
+        (beyond(-1, Status.UNSUPPORTED, "one request alone takes 2 ms"), [None], Status.UNSUPPORTED, "one request alone takes 2 ms", {}),
+        (beyond(300, late=0.06), [354.0] * 3, Status.UNSUPPORTED, f"{SO_FAR}{CLIENT_BOUND}", {"rate": 250.0}),
+        (beyond(0, missed=(0.5,) * 7), [None, 125.0, 62.5, 31.2, 15.6, 7.8], Status.UNSUPPORTED, LOWEST, {}),
         (lambda case: Measurement(case, 0, Status.OK), [None], Status.FAILED, "its closed loop reports no requests a second", {}),
     ],
 )
