@@ -158,6 +158,7 @@ def unfinished(name, found, when):
 
 TRIES = [ok("fastest", kind="try")] * 3
 DISCARDED, FIRST_ROUND = ok("a", kind="discarded"), [ok("a"), ok("b"), ok("c")]
+WITHOUT_B = [*FIRST_ROUND, ok("a", 1), ok("c", 1)]
 NO_CPU = ("measurement", "a", 0, "skipped", "this machine has no cpu; it has xpu:0")
 
 
@@ -178,13 +179,7 @@ NO_CPU = ("measurement", "a", 0, "skipped", "this machine has no cpu; it has xpu
         # So does a case of a later round.
         ({"a": [5.0] * 2, "b": [5.0, 500.0], "c": [5.0] * 2}, {"rounds": 3}, [*FIRST_ROUND, ok("a", 1)], 70.0, ["b", "c"]),
         # The second round fits by the first; then "a" takes longer than it did, so "b" would not be done in time, and "c" is.
-        (
-            {"a": [5.0, 45.0], "b": [15.0, 1.0], "c": [8.0, 8.0]},
-            {"rounds": 3, "budget_s": 75},
-            [*FIRST_ROUND, ok("a", 1), ok("c", 1)],
-            81.0,
-            ["b"],
-        ),
+        ({"a": [5.0, 45.0], "b": [15.0, 1.0], "c": [8.0, 8.0]}, {"rounds": 3, "budget_s": 75}, WITHOUT_B, 81.0, ["b"]),
         # The same, and of "b" one side would be done in time, but not both.
         (
             {"a": [5.0, 5.0, 25.0, 25.0], "b": [10.0] * 4},

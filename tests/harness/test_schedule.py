@@ -325,16 +325,7 @@ class Process:
     usable = True
 
     def __init__(self, *_):
-        """Start none."""
-
-    def send(self, request):
-        """Take anything."""
-
-    def answer(self, run_ends):
-        return RequestOutcome("replied")
-
-    def ask(self, *_):
-        return RequestOutcome("replied")
+        self.answer = self.ask = self.send = lambda *_, **__: RequestOutcome("replied")
 
     def end(self):
         self.usable = False

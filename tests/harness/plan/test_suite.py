@@ -102,11 +102,13 @@ def test_a_mistake_is_one_sentence(snapshot, tmp_path, monkeypatch):
         assert sentence(compile_expression, text) == f"-k '{text}': {RULE}"
 
 
-def test_a_path_is_read_and_a_name_is_looked_up(tmp_path, monkeypatch):
+def test_a_path_is_read_a_name_is_looked_up_and_included_benches_follow_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_bytes(b"\xef\xbb\xbf" + BENCH.encode())
     assert load("mine.toml") == Suite("mine", "", (Bench("matmul", {}),))
     assert [suite.name for suite in suites.load_all(["self", "mine.toml", "self"])] == ["self", "mine"]
+    including = parse(f'include = "*"\n{NOOP}', "mine.toml")
+    assert (including.benches, including.policy) == ((Bench("noop", {}), *load("full").benches), Policy())
 
 
 def test_a_wheel_holds_its_suites_and_a_star_stands_for_those_that_have_a_place_by_that(tmp_path, monkeypatch):
@@ -119,12 +121,6 @@ def test_a_wheel_holds_its_suites_and_a_star_stands_for_those_that_have_a_place_
     monkeypatch.setattr("dlbench.core.files.PACKAGE", package)
     assert suites.builtin_names() == ["another", "apart", "every", "first"]
     assert [bench.workload for bench in load("every").benches] == ["first", "another"]
-
-
-def test_included_benches_follow_its_own():
-    mine = parse(f'include = "*"\n{NOOP}', "mine.toml")
-    assert mine.benches == (Bench("noop", {}), *load("full").benches)
-    assert mine.policy == Policy()
 
 
 SELECTING = ("resnet18", "RESNET", "not vgg", "batch=8,dtype=bf16]@cuda:0", "(vgg or resnet)and(cuda)", "not vgg and not cpu", "  cuda  ")

@@ -183,18 +183,16 @@ def threads_of_a_process(monkeypatch):
 
 
 def test_a_case_has_the_cpus_of_its_process_whatever_the_case_before_it_asked_for(threads_of_a_process):
+    threads_of_a_process[21] = {2}
+    torch_build.set_threads(1, None)
+    assert threads_of_a_process == {0: {0, 2}, 11: {0, 2}, 21: {2}}  # where a user has placed them
+    del threads_of_a_process[21]
     torch_build.set_threads(1, (0,))
     assert threads_of_a_process == {0: {0}, 11: {0}}
     torch_build.set_threads(3, (0, 1, 2))
     assert threads_of_a_process == {each: {0, 1, 2} for each in (0, 11, 21, 22)}
     torch_build.set_threads(2, None)
     assert threads_of_a_process == {each: {0, 2} for each in (0, 11, 21, 22)}
-
-
-def test_where_no_case_asked_for_cpus_threads_stay_where_a_user_has_placed_them(threads_of_a_process):
-    threads_of_a_process[21] = {2}
-    torch_build.set_threads(1, None)
-    assert threads_of_a_process == {0: {0, 2}, 11: {0, 2}, 21: {2}}
 
 
 NOT_QUEUED = "the call itself waits for the device, or launches more kernels than a stream queues"
