@@ -197,7 +197,8 @@ class Progress:
         seconds = 0.0
         for task, each in self._tasks:
             if task.has_device and not each.ended:
-                seconds += max(each.lacking, task.series in self._pending) * (each.took_s or case_s(self._policy))
+                rounds = each.lacking or int(task.series in self._pending)
+                seconds += rounds * (each.took_s or case_s(self._policy))
         return seconds
 
     def left(self) -> int:

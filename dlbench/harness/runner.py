@@ -128,7 +128,7 @@ class Runner:
         self.observer.round_started(number, [task.series for task in tasks])
         training = any("training" in self._declared(task.case).tags for task in tasks)
         tasks = sorted(tasks, key=lambda task: not self._is_base(task.case))  # which all others are compared with
-        served = tasks if self._left_s() > 0 else ()
+        served = tasks if self._left_s() > 0 else ()  # once the budget is spent no process is needed
         workers = self._pool.processes_of_round(number, served, self.progress.certain, training=training)
         with workers, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
             self.progress.start_s = self._pool.start_s
@@ -137,8 +137,9 @@ class Runner:
                     measured = self._measure_attempt(attempt, number)
                 except BudgetSpent:
                     self._keep_best(attempt)
-                    for task in () if attempt.made else attempt.tasks:
-                        self.observer.case_left_out(task.series)
+                    if not attempt.made:
+                        for task in attempt.tasks:
+                            self.observer.case_left_out(task.series)
                     continue
                 if len(measured) < len(attempt.tasks) or self.interruption.requested is not None:
                     self._keep_best(attempt, measured)
@@ -282,9 +283,11 @@ class Runner:
         """
         case, side = task
         declared = self._declared(case)
-        named = declared.parameter("scratch")
-        place = case.params.get(named or "")
-        folder = self._scratch.of(case.workload, Path(str(place)) if place else None) if named or declared.writes_files else None
+        folder = None
+        scratch = declared.parameter("scratch")
+        if scratch or declared.writes_files:
+            place = case.params.get(scratch or "")
+            folder = self._scratch.of(case.workload, Path(str(place)) if place else None)
         available = available_memory()
         return MeasureRequest(
             plugins=side.plugins,

@@ -299,11 +299,11 @@ class SizeSearch(Search):
         limit = self._limit_bytes
         if not known or limit is None:
             return None
-        largest, most = known[-1]
+        largest, its_peak = known[-1]
         for size, peak in reversed(known):
-            if peak < most:
-                slope = (most - peak) / (largest - size)
-                return int(largest + (limit - most) / slope)
+            if peak < its_peak:
+                bytes_each = (its_peak - peak) / (largest - size)
+                return int(largest + (limit - its_peak) / bytes_each)
         return None
 
     def outcome(self, tries: Tries, number: int) -> Measurement:
@@ -312,6 +312,7 @@ class SizeSearch(Search):
         fits, high, stopped = self._sizes(tries)
         largest = max(fits, default=0)
         best = next((each for each in tries if self._size(each) == largest), tries[-1])
+        # Its times are those of a brief try, so they are left out.
         kept = ("side", "device_name", "threads", "memory", "limit_bytes", "math", "missing_reasons", "throttling")
         outcome = Measurement(self.case, number, Status.OK, **{name: getattr(best, name) for name in kept})
         if stopped:
