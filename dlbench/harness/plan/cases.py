@@ -86,7 +86,7 @@ class _Filled(NamedTuple):
 
     @property
     def has_own(self) -> bool:
-        """Whether the user's names replaced anything."""
+        """Whether any axis had ``own``."""
         return self.axes != self.bench.axes
 
     def undefined_axis(self) -> str | None:
@@ -112,13 +112,12 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
     for each in benches:
         bench = each.bench
         if not each.has_own and bench.workload in with_all_defined:
-            continue
+            continue  # the user's own take its place
         if undefined := each.undefined_axis():
             lack = f"{each.where}: {undefined} = {OWN} means one of your own, and there is none"
-            defines_another = any(values and values != bench.axes[axis] for axis, values in each.axes.items())
             if bench.workload not in with_others:
                 first_lack = first_lack or lack
-            elif defines_another:
+            elif any(values and values != bench.axes[axis] for axis, values in each.axes.items()):  # the user defines another one
                 raise SuiteError(f"{lack}; put @dlbench.data above a function that returns batches (docs/feeding.md shows one)")
             continue
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
@@ -324,8 +323,10 @@ def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Seq
     signature = signatures.get(bench.workload)
     if signature is None or signature.parameter("ranks") is None:
         return found
-    kinds = [kind_of(device) for device in found]
-    return tuple(device for number, device in enumerate(found) if kinds.index(kinds[number]) == number)
+    first_of_kind: dict[str, str] = {}
+    for device in found:
+        first_of_kind.setdefault(kind_of(device), device)
+    return tuple(first_of_kind.values())
 
 
 def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
@@ -339,9 +340,7 @@ def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent
             named = [device for device in present if kind_of(device) != "cpu"]
         else:
             named = [device for device in present if word in (device, kind_of(device))]
-        if not named and include_absent:
-            named = [word]
-        found += named
+        found += named or ([word] if include_absent else [])
     return tuple(dict.fromkeys(found))
 
 

@@ -245,8 +245,8 @@ def _compare_output(subject: Subject, precision: Precision) -> Deviation:
     # Twice the bytes, so twice the time to set up.
     in_fp64 = _subject_in_fp64(subject, precision, 3 * subject.setup_s + subject.call_s)
     flops = subject.work.flops or 0.0
-    # A compiled call would be compiled once more because of the tally.
-    case, tally = _FirstCall(subject, nullcontext()), _Tally()
+    tally = _Tally()
+    case = _FirstCall(subject, nullcontext())  # without the tally, as a compiled call would be compiled once more because of it
     exact = _FirstCall(in_fp64, tally)
     _refuse_unlike(precision, case, exact, tally)
     usual = [rounding(precision.name, tally.results, tally.numbers, each.numel(), flops) for each in exact.output]

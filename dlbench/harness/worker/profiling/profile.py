@@ -350,8 +350,9 @@ def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) 
     for kind, seconds in kinds_in(timed):
         if seconds:
             kinds[kind] += seconds / steps
-    if device.type == "cpu":
-        kinds[OperationKind.REST] = max(0.0, step_s - sum(kinds.values()) + kinds[OperationKind.REST])
+    if device.type == "cpu":  # time of the host in no operation, as of Python, is rest
+        named_s = sum(kinds.values()) - kinds[OperationKind.REST]
+        kinds[OperationKind.REST] = max(0.0, step_s - named_s)
     else:
         kinds[OperationKind.WAITING] = max(0.0, step_s - busy_s(events) / steps)
         # The device waits for launches, and each operation of the step is one that it may wait for.
