@@ -22,7 +22,7 @@ import torch
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import DlbenchError, Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, Memory
-from dlbench.core.model import Clock, Status, signature_to_json
+from dlbench.core.model import Clock, Status, Work, signature_to_json
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import parent, registry, user
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, take_device_time, tensors_in
@@ -243,20 +243,12 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
             _note_lost_time(result, lost_time, work.own_threads)
-        for group, unknown in (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED)):
-            if group in work.unknown:
-                result = result.with_reasons(group, unknown.reason(text=work.unknown[group]))
-        result = result.with_reasons("memory", *_memory_reasons(result.memory, backend, device_memory.left_bytes))
+        result = _with_gaps(result, work, backend, device_memory.left_bytes)
         if rank == 0 and (wrong := find_undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
             return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
         groups = [*_groups_to_add(result, declared)]
-        if rank_process:  # the others would wait for what a rank does alone
-            for group in groups:
-                unknown = Unknown.TOGETHER
-                if group == "transfer":
-                    unknown = Unknown.ON_HOST if backend.is_host else Unknown.SEVERAL_DEVICES
-                result = result.with_reasons(group, unknown.reason())
-            return Reply(measurement=result)
+        if rank_process:
+            return Reply(measurement=_without_extras(result, groups, backend))
         subject = Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=0.0)
         return _with_extras(subject, groups, clock, deadline)
 
@@ -270,6 +262,16 @@ def _groups_to_add(timed: Measurement, declared: Declaration) -> Iterator[str]:
         yield "profile"
     if not timed.round:
         yield "check"
+
+
+def _without_extras(timed: Measurement, groups: Sequence[str], backend: Backend) -> Measurement:
+    """Return the measurement of a rank with the reason why it lacks these groups: the others would wait for what a rank does alone."""
+    for group in groups:
+        unknown = Unknown.TOGETHER
+        if group == "transfer":
+            unknown = Unknown.ON_HOST if backend.is_host else Unknown.SEVERAL_DEVICES
+        timed = timed.with_reasons(group, unknown.reason())
+    return timed
 
 
 def _with_extras(subject: Subject, groups: Sequence[str], clock: Clock, deadline: float) -> Reply:
@@ -347,6 +349,14 @@ _EXTRAS: dict[str, Callable[[Measurement, Subject, Clock, float], Measurement]] 
     "check": _with_check,
 }
 """Functions that add a group of columns to a timed case, by the group."""
+
+
+def _with_gaps(result: Measurement, work: Work, backend: Backend, left_bytes: int) -> Measurement:
+    """Return the measurement with the reasons for unknown counts of operations and bytes, and for unknown or inexact memory."""
+    for group, unknown in (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED)):
+        if group in work.unknown:
+            result = result.with_reasons(group, unknown.reason(text=work.unknown[group]))
+    return result.with_reasons("memory", *_memory_reasons(result.memory, backend, left_bytes))
 
 
 def _memory_reasons(memory: Memory, backend: Backend, left_bytes: int) -> Iterator[Reason]:
