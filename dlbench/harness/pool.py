@@ -130,9 +130,8 @@ class WorkerPool:
         key = self._number, side.name, process
         # End processes that hold a device which takes only one, and ranks of another number, which would hold memory while they wait.
         for other, waiting in self._workers.items():
-            _, _, its_process = other
-            holds_device = side.one_process and "cpu" not in (process, its_process) and other != key
-            other_ranks = isinstance(waiting, RankGroup) and its_process != process
+            holds_device = side.one_process and "cpu" not in (process, other[2]) and other != key
+            other_ranks = isinstance(waiting, RankGroup) and process != other[2]
             if holds_device or other_ranks:
                 waiting.end()
         worker = self._workers.get(key)

@@ -373,15 +373,15 @@ SLOWER = 10
 
 def selftest_cases(signatures: Signatures) -> list[Case]:
     """Return the cases of the self-test, all on the CPU; all of one program are copies, so each round measures them in a row."""
-    spins = (Case.of("self", signatures["spin"], {"seconds": seconds}, "cpu") for seconds in SPINS_S)
-    return [Case.of("self", signatures["noop"], {}, "cpu"), *spins, *_programs(signatures["slowed"])]
-
-
-def _programs(slowed: Signature) -> Iterator[Case]:
+    cases = [Case.of("self", signatures["noop"], {}, "cpu")]
+    cases += [Case.of("self", signatures["spin"], {"seconds": seconds}, "cpu") for seconds in SPINS_S]
+    slowed = signatures["slowed"]
     program = slowed.parameter("program")
     for name in program.choices if program else ():
         copy = Case.of("self", slowed, {"program": name}, "cpu")
         # The same work under another name is another case: a process and inputs of its own.
-        yield from (replace(copy, id=f"{copy.key}#{number}@{copy.device}") for number in range(1, COPIES + 1))
+        cases += [replace(copy, id=f"{copy.key}#{number}@cpu") for number in range(1, COPIES + 1)]
         for variant, changed in (("slower", {"percent": SLOWER}), ("tail", {"tail": True})):
-            yield replace(Case.of("self", slowed, {"program": name, **changed}, "cpu"), id=f"{copy.key}#{variant}@{copy.device}")
+            case = Case.of("self", slowed, {"program": name, **changed}, "cpu")
+            cases.append(replace(case, id=f"{copy.key}#{variant}@cpu"))
+    return cases

@@ -23,7 +23,6 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 from torch.utils._pytree import tree_leaves
 
-from dlbench.core.declarations import Declaration
 from dlbench.core.errors import Unavailable, Unknown
 from dlbench.core.measurement import KindTime, LayerTime, Measurement, OperationKind, StepProfile
 from dlbench.core.model import Clock, Work
@@ -309,11 +308,6 @@ _SPARE = 3
 _DETACHES_FROM = (12, 6)
 """First version of CUDA whose profiler detaches from the process, which otherwise stays slower by 10 to 20 %
 (https://github.com/pytorch/pytorch/pull/146604); kineto 1264 made that its default there."""
-
-
-def is_profiled(result: Measurement, declared: Declaration) -> bool:
-    """Return whether a measurement gets a profile: a step does in its first round, as a budget may end before another one."""
-    return not result.round and result.samples is not None and declared.is_step
 
 
 def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:

@@ -40,7 +40,7 @@ from dlbench.harness.worker.measuring.measure import (
     take_transfer,
 )
 from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent, timed_part
-from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
+from dlbench.harness.worker.profiling.profile import with_profile
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock
 from dlbench.harness.worker.signatures import find_undeclared, to_numbers
 from dlbench.harness.worker.usage import HostMemory, LostTime, thread_waits
@@ -258,9 +258,9 @@ def _groups_to_add(timed: Measurement, declared: Declaration) -> Iterator[str]:
     if "device_s" not in timed.missing_reasons:
         yield "device_s"
     yield "transfer"
-    if is_profiled(timed, declared):
-        yield "profile"
-    if not timed.round:
+    if not timed.round:  # a budget may end before another one
+        if timed.samples and declared.is_step:
+            yield "profile"
         yield "check"
 
 
