@@ -239,7 +239,7 @@ def take_samples(
     With ``waits`` a round goes on for undisturbed blocks while it has time. Raises Unmeasurable, a timeout, as soon as the blocks can't end
     before the deadline, which is on the clock's own scale.
     """
-    block = BlockTimer(work, clock, waits)
+    time_block = BlockTimer(work, clock, waits)
 
     def refuse_behind_deadline(call_s: float, more: int) -> None:
         if clock.now() + call_s * more > deadline:
@@ -248,14 +248,14 @@ def take_samples(
 
     with without_collection():
         begun = clock.now()
-        first_call_s = block(1)
-        blocks = [block(1)]
-        calls = 1
+        first_call_s = time_block(1)
+        blocks = [time_block(1)]
+        calls = 1  # in a block, and for a slow call it stays so
         settled: bool | None = None
         if blocks[0] > SLOW_CALL_S:
             # The second call may still wait for a cold disk or a compiler, so a third one decides.
             refuse_behind_deadline(blocks[0], 1)
-            blocks.append(block(1))
+            blocks.append(time_block(1))
         fastest_s = min(blocks)
         is_slow = fastest_s > SLOW_CALL_S
         if is_slow:
@@ -264,22 +264,23 @@ def take_samples(
             refuse_behind_deadline(fastest_s, policy.min_blocks - len(blocks))
         else:
             least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
-            calls, blocks, settled = _warm_up(block, blocks, least_s, backend, policy, clock)
+            calls, blocks, settled = _warm_up(time_block, blocks, least_s, backend, policy, clock)
+        # The blocks so far count as timed ones.
         warmup_s = clock.now() - begun - calls * sum(blocks)
         if work.before is not None:  # it takes as long as its call for each block, so a longer round would take twice its time
             policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         with timed_part():
-            while not (blocks and has_enough_blocks(blocks, block.last_waits(len(blocks)), calls, policy)):
+            while not (blocks and has_enough_blocks(blocks, time_block.last_waits(len(blocks)), calls, policy)):
                 if is_slow and len(blocks) >= policy.min_blocks and clock.now() + fastest_s > deadline:
                     break
-                blocks.append(block(calls))
-    wait_s = block.last_waits(len(blocks))
+                blocks.append(time_block(calls))
+    wait_s = time_block.last_waits(len(blocks))
     min_blocks = policy.min_blocks if is_slow and wait_s else None
     return Samples(calls, tuple(blocks), first_call_s, warmup_s, settled, wait_s=wait_s, min_blocks=min_blocks)
 
 
 def _warm_up(
-    block: BlockTimer, warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
+    time_block: BlockTimer, warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
 ) -> tuple[int, list[float], bool]:
     """Run blocks until the warm-up has its time and calls, and the last blocks, or the undisturbed ones among them, are steady.
 
@@ -294,7 +295,7 @@ def _warm_up(
     blocks: list[float] = []
     window = SHORT_WINDOW if calls * fastest_s > LONG_BLOCK_S else WINDOW
     while True:
-        seconds = block(calls)
+        seconds = time_block(calls)
         called += calls
         if seconds * calls < _SHORT * least_s and calls < MOST_CALLS:
             # The calls were cold when they were counted. In a block as short as this the clock's own time would show.
@@ -302,7 +303,7 @@ def _warm_up(
             window, blocks = WINDOW, []
         else:
             blocks = [*blocks, seconds][-_LOOKED_AT * window :]
-        undisturbed_at = undisturbed(blocks, block.last_waits(len(blocks)), calls)[-2 * window :] if blocks else ()
+        undisturbed_at = undisturbed(blocks, time_block.last_waits(len(blocks)), calls)[-2 * window :] if blocks else ()
         spent_s = clock.now() - begun
         settled = is_steady(blocks, window)
         if settled:
