@@ -177,7 +177,9 @@ def load_plugin(plugin: str) -> None:
             if isinstance(error, SyntaxError) and error.filename == str(path):
                 lines.append(error.lineno)
             place = f", line {lines[-1]}" if lines else ""
-            text = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {getattr(error, 'msg', error)}"
+            text = str(getattr(error, "msg", error))  # a SyntaxError's own text has its place, too
+            if not isinstance(error, UsageError):
+                text = f"{type(error).__name__}: {text}"
             raise UsageError(f"{plugin}{place}: {text}") from error
         raise
 

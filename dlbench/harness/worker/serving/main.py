@@ -117,7 +117,7 @@ def serve(
         elif fork and (not stays or (isinstance(request, HelloRequest) and sys.platform == "linux")):
             code = fork(request)
         else:
-            fork = None
+            fork = None  # once this process has computed, its forks would hang
             is_fit = _answer(request, replies, rank_process)
             if is_fit and isinstance(request, MeasureRequest):
                 _free_memory(request.devices[rank_process.rank if rank_process else 0])
