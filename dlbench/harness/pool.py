@@ -88,16 +88,17 @@ class WorkerPool:
     def _missing(self, tasks: Sequence[Task], rounds_ahead: int) -> list[tuple[_Key, Side]]:
         """Return the processes to start now, with their sides: those that this round lacks, then those of later rounds that fork."""
         number = self._number
-        needed = {
-            (task.side.name, process_for(task.case, self.settings.isolation, self.signatures)): task.side
-            for task in filter(self._sure_to_use, tasks)
-        }
+        needed: dict[tuple[str | None, str], Side] = {}
+        for task in filter(self._sure_to_use, tasks):
+            needed[task.side.name, process_for(task.case, self.settings.isolation, self.signatures)] = task.side
         missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
         if not missing or self.first_workers:  # the processes of the handshake are ready, and nothing waits for others meanwhile
             return missing
-        later_rounds = range(number + 1, number + rounds_ahead)
-        ahead = [((later, *key), side) for later in later_rounds for key, side in needed.items() if key[1] == "cpu"]
-        return missing + ahead[: max(0, min(self.settings.threads, MOST_AT_ONCE) - len(missing))]
+        ahead: list[tuple[_Key, Side]] = []
+        for later in range(number + 1, number + rounds_ahead):
+            ahead += [((later, name, process), side) for (name, process), side in needed.items() if process == "cpu"]
+        room = max(0, min(self.settings.threads, MOST_AT_ONCE) - len(missing))
+        return missing + ahead[:room]
 
     def _sure_to_use(self, task: Task) -> bool:
         """Whether a task will use a process that was started for the round."""
@@ -130,7 +131,8 @@ class WorkerPool:
         # End processes that hold a device which takes only one, and ranks of another number, which would hold memory while they wait.
         for other, waiting in self._workers.items():
             holds_device = side.one_process and "cpu" not in (process, other[2]) and other != key
-            if holds_device or (isinstance(waiting, RankGroup) and other[2] != process):
+            other_ranks = isinstance(waiting, RankGroup) and process != other[2]
+            if holds_device or other_ranks:
                 waiting.end()
         worker = self._workers.get(key)
         if worker is None or not worker.usable:

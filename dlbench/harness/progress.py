@@ -58,17 +58,19 @@ class SeriesRounds:
     def best_length_s(self) -> float:
         """Return the best length of the blocks of the next round, at least that of the policy.
 
-        At this length the variance of a round's time, which is the one between processes plus the one within over its seconds, times the
-        seconds that the round takes is least (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6). Long
-        rounds weigh more in the variance within, as they see long bursts. Processes differ by a quarter of the target at least.
+        A round of t seconds has the variance v = between + within / t and costs t plus its set-up; the best t makes v times the cost
+        least: sqrt(set-up * within / between) (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6). Longer
+        rounds weigh more in ``within``, as they see long bursts. Processes are taken to differ by a quarter of the target at least.
         """
-        length_s = LOOK_S if self._times else 0.0
+        best_s = LOOK_S if self._times else 0.0
         freedom = len(self._times) - 1
         if freedom > 0:
-            within = self._within / sum(self._spent_s)
-            between = (self.variance - within / statistics.harmonic_mean(self._spent_s)) * freedom / (freedom + _DOUBT)
-            length_s = math.sqrt(self.set_up_s * within / max(between, (self.policy.target / 4) ** 2))
-        return max(self.policy.round_s, min(length_s, MOST_S, (self.policy.timeout_s - self.set_up_s) / 2))
+            within = self._within / sum(self._spent_s)  # for a round of one second
+            between = self.variance - within / statistics.harmonic_mean(self._spent_s)
+            between *= freedom / (freedom + _DOUBT)
+            best_s = math.sqrt(self.set_up_s * within / max(between, (self.policy.target / 4) ** 2))
+        most_s = min(MOST_S, (self.policy.timeout_s - self.set_up_s) / 2)
+        return max(self.policy.round_s, min(best_s, most_s))
 
     @property
     def lacking(self) -> int:
@@ -151,14 +153,14 @@ class Progress:
 
     def pending(self, number: int, left_s: float) -> list[Task]:
         """Return the tasks to measure in a round: those that lack a round of the policy, else the ones that best use the time left."""
-        needed = [(task, each) for task, each in self._tasks if not each.done() and number not in each.measured]
-        rounds = [each for _, each in needed]
+        unfinished = [(task, series) for task, series in self._tasks if not series.done() and number not in series.measured]
+        rounds = [series for _, series in unfinished]
         self.certain = max([1, *(each.lacking for each in rounds)])
         self._set_lengths(rounds, left_s)
-        pending = [task for task, each in needed if each.lacking]
+        pending = [task for task, series in unfinished if series.lacking]
         if not pending:
             more = allocate_rounds(rounds, self._policy.max_rounds, left_s - self.start_s)
-            pending = [task for (task, _), count in zip(needed, more, strict=True) if count]
+            pending = [task for (task, _), count in zip(unfinished, more, strict=True) if count]
         self._pending = {task.series for task in pending}
         return pending
 
@@ -168,9 +170,11 @@ class Progress:
         if not series or policy.budget_s is None or policy.min_blocks == policy.max_blocks:
             return
         best_s = [each.best_length_s() for each in series]
-        room_s = _PLANNED * left_s / self.certain - self.start_s - sum(each.took_s - each.length_s for each in series)
-        for each, length_s in zip(series, best_s, strict=True):
-            length_s = max(policy.round_s, length_s * min(1.0, room_s / sum(best_s)))
+        set_ups_s = sum(each.took_s - each.length_s for each in series)
+        room_s = _PLANNED * left_s / self.certain - self.start_s - set_ups_s
+        share = min(1.0, room_s / sum(best_s))
+        for each, its_best_s in zip(series, best_s, strict=True):
+            length_s = max(policy.round_s, share * its_best_s)
             each.took_s += length_s - each.length_s
             each.length_s = length_s
 
@@ -193,7 +197,8 @@ class Progress:
         seconds = 0.0
         for task, each in self._tasks:
             if task.has_device and not each.ended:
-                seconds += max(each.lacking, task.series in self._pending) * (each.took_s or case_s(self._policy))
+                rounds = each.lacking or int(task.series in self._pending)
+                seconds += rounds * (each.took_s or case_s(self._policy))
         return seconds
 
     def left(self) -> int:

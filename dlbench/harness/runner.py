@@ -128,7 +128,7 @@ class Runner:
         self.observer.round_started(number, [task.series for task in tasks])
         training = any("training" in self._declared(task.case).tags for task in tasks)
         tasks = sorted(tasks, key=lambda task: not self._is_base(task.case))  # which all others are compared with
-        served = tasks if self._left_s() > 0 else ()
+        served = tasks if self._left_s() > 0 else ()  # once the budget is spent no process is needed
         workers = self._pool.processes_of_round(number, served, self.progress.certain, training=training)
         with workers, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
             self.progress.start_s = self._pool.start_s
@@ -137,8 +137,9 @@ class Runner:
                     measured = self._measure_attempt(attempt, number)
                 except BudgetSpent:
                     self._keep_best(attempt)
-                    for task in () if attempt.made else attempt.tasks:
-                        self.observer.case_left_out(task.series)
+                    if not attempt.made:
+                        for task in attempt.tasks:
+                            self.observer.case_left_out(task.series)
                     continue
                 if len(measured) < len(attempt.tasks) or self.interruption.requested is not None:
                     self._keep_best(attempt, measured)
@@ -211,7 +212,9 @@ class Runner:
         except BudgetSpent as spent:
             if not tries:
                 raise
-            when = f"after {len(tries)} {'try' if len(tries) == 1 else 'tries'}" if case else "before that was measured"
+            when = "before that was measured"
+            if search.next(tries):
+                when = "after 1 try" if len(tries) == 1 else f"after {len(tries)} tries"
             reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
             spent.so_far = search.unfinished(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), tries)
             raise
@@ -246,7 +249,8 @@ class Runner:
             measurement = reply.measurement or unmeasured(Status.FAILED, str(reply.error))
         else:
             status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills_before)
-            measurement = (timed and timed.cut_off(reason)) or unmeasured(status, reason)
+            kept = timed.cut_off(reason) if timed else None
+            measurement = kept or unmeasured(status, reason)
         fault = outcome.unkillable or bool(reply and reply.fault)
         self.quarantine.note(here, fault, measurement.reason)
         return replace(window.add_samples(measurement), side=task.side.name), fault
@@ -279,9 +283,11 @@ class Runner:
         """
         case, side = task
         declared = self._declared(case)
-        named = declared.parameter("scratch")
-        place = case.params.get(named or "")
-        folder = self._scratch.of(case.workload, Path(str(place)) if place else None) if named or declared.writes_files else None
+        folder = None
+        scratch = declared.parameter("scratch")
+        if scratch or declared.writes_files:
+            place = case.params.get(scratch or "")
+            folder = self._scratch.of(case.workload, Path(str(place)) if place else None)
         available = available_memory()
         return MeasureRequest(
             plugins=side.plugins,
@@ -305,14 +311,15 @@ class Runner:
             self.save(measurement_to_json(_with_tries(measurement, tries), "discarded"))
 
     def _keep_best(self, attempt: Attempt, measured: Try = ()) -> None:
-        """Save ``measured``, the last try at a case, if there is one, and the best of all as the one that counts.
+        """Save the best of all tries at a case as the one that counts; ``measured``, the last one, is saved as discarded where it is not.
 
-        If that was discarded earlier, the file has it twice.
+        If the best was discarded earlier, the file has it twice.
         """
-        # A last try that is not ok counts: earlier ones do not.
-        tries = attempt.made if all(each.status is Status.OK for each in measured) else []
-        if len(measured) == len(attempt.tasks) or not tries:
-            tries = [*tries, measured]
+        failed = any(each.status is not Status.OK for each in measured)
+        is_whole = len(measured) == len(attempt.tasks)
+        tries = [] if failed else [*attempt.made]  # a last try that is not ok counts whatever came before
+        if is_whole or not tries:
+            tries.append(measured)
         best = best_try(tries)
         if best is not measured:
             self._discard(measured, len(attempt.made) + 1)

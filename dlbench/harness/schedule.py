@@ -200,22 +200,26 @@ class Retries:
     def grant(self, attempt: Attempt, measured: Try, left_s: float) -> bool:
         """Grant another try at a case in this round, if there is reason to; return whether it was granted.
 
-        ``measured`` is the latest try. There is reason to if a side of it was held back, and hope that the next one is not; the pause
-        before it has to fit in ``left_s``. A case that failed would only fail again, and a search is made once.
+        The latest try, ``measured``, has to be held back on a side, and the pause before the next one has to fit into ``left_s``. A case
+        that failed would only fail again, and a search is made once.
         """
-        if any(each.status is not Status.OK or (each.found and not each.samples) for each in measured):
-            return False
-        device = attempt.tasks[0].case.device
+        for each in measured:
+            is_search = each.found and not each.samples
+            if each.status is not Status.OK or is_search:
+                return False
         conditions = known(each.conditions for each in measured)
         held_back = any(each.held_back for each in conditions)
-        first_tries = self._first_tries.setdefault(device, [])
         retries = len(attempt.made)
+        first_tries = self._first_tries.setdefault(attempt.tasks[0].case.device, [])
         if not retries:
             first_tries.append(held_back)
-        hopeless = sum(first_tries) > max(FEW_CASES, len(first_tries) / 2)
+        if not held_back or retries + 1 >= self._most:
+            return False
+        if sum(first_tries) > max(FEW_CASES, len(first_tries) / 2):  # whatever holds most cases back is there to stay
+            return False
         throttled = any(each.throttled for each in conditions)
         pause_s = PAUSES_S[min(retries, len(PAUSES_S) - 1)] if throttled else 0.0
-        if not held_back or hopeless or retries + 1 >= self._most or pause_s > left_s:
+        if pause_s > left_s:
             return False
         attempt.made.append(measured)
         self.waiting.append(replace(attempt, pause_s=pause_s))
@@ -245,9 +249,10 @@ class DeviceQuarantine:
 
     def why_skipped(self, task: Task, devices: tuple[str, ...]) -> str | None:
         """Return why a case, which would compute on these devices, is not measured; None if it is."""
-        suspects = (_suspect(task), *((task.side.name, device) for device in devices))
-        found = next(filter(None, map(self._quarantined.get, suspects)), None)
-        return found and f"{found}; check it, then measure again"
+        for suspect in (_suspect(task), *((task.side.name, device) for device in devices)):
+            if why := self._quarantined.get(suspect):
+                return f"{why}; check it, then measure again"
+        return None
 
     def faults(self) -> tuple[str, ...]:
         """Return a sentence for each device in quarantine."""

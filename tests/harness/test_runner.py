@@ -1,4 +1,4 @@
-"""Runs on a clock that their cases move: what a budget starts and ends, what is measured again, and what the file then holds."""
+"""Runs on a clock that their cases move: what a budget starts and ends, what is measured again or searched, and what the file holds."""
 
 import json
 import os
@@ -14,11 +14,12 @@ import pytest
 import shared_hosts
 
 from dlbench.analysis.read.table import collect
+from dlbench.core import errors
 from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.errors import DeviceFault
-from dlbench.core.measurement import measurement_to_json
-from dlbench.core.model import Case, Parameter, Policy, Signature
+from dlbench.core.measurement import Measurement, measurement_to_json
+from dlbench.core.model import Case, Parameter, Policy, Signature, Status
 from dlbench.core.store import load
 from dlbench.core.units import Unit
 from dlbench.harness import runner, schedule
@@ -157,6 +158,7 @@ def unfinished(name, found, when):
 
 TRIES = [ok("fastest", kind="try")] * 3
 DISCARDED, FIRST_ROUND = ok("a", kind="discarded"), [ok("a"), ok("b"), ok("c")]
+WITHOUT_B = [*FIRST_ROUND, ok("a", 1), ok("c", 1)]
 NO_CPU = ("measurement", "a", 0, "skipped", "this machine has no cpu; it has xpu:0")
 
 
@@ -177,13 +179,7 @@ NO_CPU = ("measurement", "a", 0, "skipped", "this machine has no cpu; it has xpu
         # So does a case of a later round.
         ({"a": [5.0] * 2, "b": [5.0, 500.0], "c": [5.0] * 2}, {"rounds": 3}, [*FIRST_ROUND, ok("a", 1)], 70.0, ["b", "c"]),
         # The second round fits by the first; then "a" takes longer than it did, so "b" would not be done in time, and "c" is.
-        (
-            {"a": [5.0, 45.0], "b": [15.0, 1.0], "c": [8.0, 8.0]},
-            {"rounds": 3, "budget_s": 75},
-            [*FIRST_ROUND, ok("a", 1), ok("c", 1)],
-            81.0,
-            ["b"],
-        ),
+        ({"a": [5.0, 45.0], "b": [15.0, 1.0], "c": [8.0, 8.0]}, {"rounds": 3, "budget_s": 75}, WITHOUT_B, 81.0, ["b"]),
         # The same, and of "b" one side would be done in time, but not both.
         (
             {"a": [5.0, 5.0, 25.0, 25.0], "b": [10.0] * 4},
@@ -352,26 +348,6 @@ def test_a_signal_in_the_pause_ends_the_run_and_what_was_shown_is_kept(monkeypat
     assert lines[0] == lines[1]
 
 
-@pytest.mark.parametrize(
-    ("told", "kept"),
-    [
-        pytest.param([{"waiting": 0.067}, {"waiting": 0.669}, {"waiting": 0.3}], 0, id="least lost"),
-        pytest.param([{"waiting": 0.2, "stolen": 0.2}, {"waiting": 0.3}, {"waiting": 0.1, "stolen": 0.3}], 1, id="stolen counts"),
-        pytest.param([{"waiting": 0.1, "thermal": 0.5}, {"waiting": 0.6}, {"waiting": 0.2, "thermal": 0.5}], 1, id="not throttled"),
-        pytest.param([{"waiting": share, "thermal": 0.5} for share in (0.2, 0.1, 0.3)], 1, id="all hot"),
-        pytest.param([{"waiting": 0.3}, {"waiting": 0.2}, {"waiting": 0.2}], 2, id="the last of equal ones"),
-        pytest.param([{"waiting": 0.2}, {"stolen": 0.1}, {"waiting": 0.3}], 2, id="not known"),
-    ],
-)
-def test_of_several_tries_the_one_that_lost_least_counts(monkeypatch, told, kept):
-    _, _, (*tries, measurement) = measured(monkeypatch, planned("a"), TRIES_OF_THREE, [Throttling(**each) for each in told])
-    assert [line.pop("kind") for line in tries] == ["discarded"] * (3 if kept < 2 else 2)  # the last is no discarded one where it counts
-    assert [line["throttling"].pop("tries") for line in tries] == list(range(1, len(tries) + 1))
-    assert (measurement.pop("kind"), measurement["throttling"].pop("tries")) == ("measurement", 3)
-    assert measurement["throttling"] == told[kept]
-    assert kept == 2 or measurement == tries[kept]
-
-
 def as_saved(measurements):
     """As a file has them, with lists for every kind of sequence."""
     return [json.loads(json.dumps(measurement_to_json(each))) for each in measurements]
@@ -392,3 +368,77 @@ def test_a_kept_try_counts_once_and_is_no_discarded_one(tmp_path):
     # Killed before the last line, the round is measured again.
     killed = load(made_up.write(tmp_path / "killed.jsonl", [], discarded=tries, finished=False))
     assert (as_saved(killed.measurements), as_saved(killed.discarded)) == ([], as_saved(tries))
+
+
+SEARCHING = Policy(round_s=5.0)
+
+
+class Run:
+    """A run of one search, whose cases go as ``ends`` says by their batch."""
+
+    def __init__(self, signature, ends, tries=()):
+        self.saved, self.policies = [], []
+        self.task = Task(Case.of("mine", signature, {}, "cpu"), Side({"cpu": None}))
+        settings, signatures = RunSettings(SEARCHING, 1, "fork", 1), {signature.name: signature}
+        self.runner = Runner([self.task], settings, None, self.saved.append, Observer(), None, tried=list(tries), signatures=signatures)
+        self.runner._measure_case = lambda task, case, number, policy: self.policies.append(policy) or ends(case, case.params["batch"])
+
+    def measured(self, number=0):
+        return self.runner._measure_or_search(self.task, number)
+
+    @property
+    def tried(self):
+        return [(each["case"]["params"]["batch"], each["round"]) for each in self.saved]
+
+
+def throughput(case, batch):
+    """Up to a batch of 16 each one takes as long."""
+    return made_up.rounds_of(case, [[batch / min(batch, 16)]], items=batch)[0], False
+
+
+def up_to(most):
+    return lambda case, batch: (Measurement(case, 0, *((Status.OK,) if batch <= most else (Status.OOM, "full"))), False)
+
+
+def test_work_without_items_has_no_fastest():
+    ended, _ = Run(FASTEST, lambda case, batch: (replace(throughput(case, batch)[0], items=None), False)).measured()
+    assert (ended.status, ended.reason) == (Status.FAILED, "its work states no items, so no try can be the fastest")
+
+
+def test_a_search_is_made_once_briefly_and_what_it_found_comes_from_its_tries_again():
+    run = Run(GROWS, up_to(5))
+    assert [run.measured(number)[0].found for number in range(2)] == [{"batch": 5}] * 2
+    assert run.tried == [(batch, 0) for batch in (1, 2, 4, 8, 6, 5)]
+    assert all(policy.round_s < SEARCHING.round_s for policy in run.policies)
+    for made in range(7):
+        again = Run(GROWS, up_to(5), tries=run.runner.tried[:made])
+        assert (again.measured()[0].found, again.saved) == ({"batch": 5}, run.saved[made:])
+
+
+@pytest.mark.parametrize(("status", "fault"), [(Status.FAILED, True), (Status.SKIPPED, False)])
+def test_a_fault_of_the_device_and_a_case_that_had_to_be_skipped_are_no_tries(status, fault):
+    """On the device's next case a fault counts towards giving it up; a resumed run can try the same again."""
+    run = Run(GROWS, lambda case, batch: up_to(9)(case, batch) if batch < 4 else (Measurement(case, 0, status, "gone"), fault))
+    row, at_fault = run.measured()
+    assert (row.case, row.status, row.reason, at_fault) == (run.task.case, status, "unfinished: batch=2 fits so far; gone", fault)
+    assert run.tried == [(1, 0), (2, 0)]
+
+
+def test_an_interruption_keeps_the_tries_that_were_made():
+    def ends(case, batch):
+        if batch == 4:
+            raise errors.Interrupted
+        return up_to(9)(case, batch)
+
+    run = Run(GROWS, ends)
+    with pytest.raises(errors.Interrupted):
+        run.measured()
+    assert run.tried == [(1, 0), (2, 0)]
+
+
+def test_what_is_fastest_is_measured_in_each_round_as_any_case_under_the_id_that_searched():
+    run = Run(FASTEST, throughput)
+    for number in range(2):
+        row, _ = run.measured(number)
+        assert (row.case, row.round, row.found, run.policies[-1]) == (run.task.case, number, {"batch": 16}, SEARCHING)
+    assert run.tried == [(8, 0), (16, 0), (32, 0)]

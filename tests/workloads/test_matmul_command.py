@@ -59,7 +59,7 @@ OTHERS = "valid: fp64, fp32, tf32, bf16, fp16, amp_bf16, amp_fp16"
 @pytest.mark.parametrize(
     ("suite_name", "dtype", "sentence"),
     [
-        ("cnn", "int8", f"no dtype is called 'int8'; {OTHERS}"),
+        ("cnn", "int8", f"no dtype is called 'int8' here, only in matmul; {OTHERS}"),
         ("conv", "fp8", f"no dtype is called 'fp8'; {OTHERS}"),
         ("matmul", "fp8", "no dtype is called 'fp8'; did you mean 'fp8_e4m3' or 'fp8_e5m2'?"),
         ("matmul", "fp8_e4m", "no dtype is called 'fp8_e4m'; did you mean 'fp8_e4m3'?"),

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
 from dlbench.core.model import ACCELERATOR, CPU_AXES, DEVICE_KINDS, OWN, Case, Parameter, ParamValue, Policy, Signature, kind_of
@@ -36,7 +37,7 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
 
     Raises UsageError for a setting that can't be read or that no workload has, SuiteError for a value that is not valid.
     """
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[str, list[str]] = {}  # the texts of each axis: two settings of one axis add up
     for setting in settings:
         axis, _, texts = setting.partition("=")
         if not axis or not texts:
@@ -44,6 +45,8 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
         wanted.setdefault(axis, []).extend(texts.split(","))
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in wanted:
+        if axis not in valid and axis in CPU_AXES:
+            raise UsageError(f"--set {axis}: ranks share the cores among themselves; leave it out for workloads with ranks")
         if axis not in valid:
             raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
 
@@ -53,7 +56,7 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
             if parameter := signatures[bench.workload].parameter(axis):
                 where = f"--set {axis}={','.join(texts)} ({bench.workload})"
                 values = axis_values(map(parameter.parse, texts), where)
-                axes[axis] = tuple(_checked(parameter, value, where) for value in values)
+                axes[axis] = tuple(_checked(parameter, value, where, signatures) for value in values)
         return replace(bench, axes=axes)
 
     return _with_benches(suites, changed)
@@ -73,37 +76,59 @@ def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str]
     return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures, files))) for suite in suites)
 
 
+class _Filled(NamedTuple):
+    """A bench, and its axes with the user's names in place of ``own``."""
+
+    where: str
+    bench: Bench
+    signature: Signature
+    axes: Mapping[str, tuple[ParamValue, ...]]
+
+    @property
+    def has_own(self) -> bool:
+        """Whether any axis had ``own``."""
+        return self.axes != self.bench.axes
+
+    def undefined_axis(self) -> str | None:
+        """Return the first axis that is left without values and whose parameter has no default; None if there is none."""
+        for axis, values in self.axes.items():
+            parameter = self.signature.parameter(axis)
+            if not values and parameter and parameter.default is None:
+                return axis
+        return None
+
+
 def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
     """Yield the benches of a suite that stay, as `with_user_names` says, with the user's names in them."""
-    benches = []
+    benches: list[_Filled] = []
     for where, bench, signature in _benches([suite], signatures):
         own: dict[str, _Meant] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
         axes = {axis: _expanded(values, own.get(axis, {})) for axis, values in bench.axes.items()}
-        benches.append((where, bench, signature, axes, axes != bench.axes))
-    with_others = {bench.workload for _, bench, _, _, has_own in benches if not has_own}
-    with_all_defined = {bench.workload for _, bench, _, axes, has_own in benches if has_own and all(axes.values())}
+        benches.append(_Filled(where, bench, signature, axes))
+    with_others = {each.bench.workload for each in benches if not each.has_own}
+    with_all_defined = {each.bench.workload for each in benches if each.has_own and all(each.axes.values())}
     first_lack = ""
     any_left = False
-    for where, bench, signature, axes, has_own in benches:
-        if not has_own and bench.workload in with_all_defined:
-            continue
-        parameters = {axis: parameter for axis in axes if (parameter := signature.parameter(axis))}
-        undefined = [axis for axis, parameter in parameters.items() if not axes[axis] and parameter.default is None]
-        if undefined:
-            lack = f"{where}: {undefined[0]} = {OWN} means one of your own, and there is none"
+    for each in benches:
+        bench = each.bench
+        if not each.has_own and bench.workload in with_all_defined:
+            continue  # the user's own take its place
+        if undefined := each.undefined_axis():
+            lack = f"{each.where}: {undefined} = {OWN} means one of your own, and there is none"
             if bench.workload not in with_others:
                 first_lack = first_lack or lack
-            elif any(values and values != bench.axes[axis] for axis, values in axes.items()):
+            elif any(values and values != bench.axes[axis] for axis, values in each.axes.items()):  # the user defines another one
                 raise SuiteError(f"{lack}; put @dlbench.data above a function that returns batches (docs/feeding.md shows one)")
             continue
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
-        any_left |= has_own or any(parameter.user for parameter in parameters.values())
-        yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
-    if first_lack and not any_left:
+        any_left |= each.has_own or any(parameter.user for parameter in each.signature.parameters if parameter.name in each.axes)
+        yield replace(bench, axes={axis: values for axis, values in each.axes.items() if values})
+    if not first_lack or any_left:
+        return
+    if files:
         right = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
-        if files:
-            raise SuiteError(f"{', '.join(files)}: no network is registered there; {right}")
-        raise SuiteError(f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
+        raise SuiteError(f"{', '.join(files)}: no network is registered there; {right}")
+    raise SuiteError(f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
 
 
 def _expanded(values: Iterable[ParamValue], meant: _Meant) -> tuple[ParamValue, ...]:
@@ -145,7 +170,7 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
                 near = nearest(axis, [each.name for each in signature.parameters])
                 raise SuiteError(f"{where}: no parameter is called '{axis}'{near}")
             for value in values:
-                _checked(parameter, value, where)
+                _checked(parameter, value, where, signatures)
         for parameter in signature.parameters:
             if parameter.required and parameter.name not in bench.axes:
                 raise SuiteError(f"{where}: '{parameter.name}' has no default; add axes.{parameter.name}, {parameter.wanted()}")
@@ -194,16 +219,16 @@ def plan(
     for suite in suites:
         for bench in suite.benches:
             signature = signatures[bench.workload]
-            # Checking once more makes an integer a float if the parameter is a number.
-            axes = {
-                name: [_checked(parameter, value, name) for value in values]
-                for name, values in bench.axes.items()
-                if (parameter := signature.parameter(name))
-            }
+            axes: dict[str, list[ParamValue]] = {}
+            for name, values in bench.axes.items():
+                if parameter := signature.parameter(name):
+                    # Checking once more makes an integer a float if the parameter is a number.
+                    axes[name] = [_checked(parameter, value, name, signatures) for value in values]
             for device in _devices_of(suite, bench, signatures, devices, include_absent):
+                # Threads are of the CPU alone.
                 varied = {name: values for name, values in axes.items() if device == "cpu" or name != "threads"}
-                for values in itertools.product(*varied.values()):
-                    case = Case.of(suite.name, signature, dict(zip(varied, values, strict=True)), device)
+                for combination in itertools.product(*varied.values()):
+                    case = Case.of(suite.name, signature, dict(zip(varied, combination, strict=True)), device)
                     if case.id not in planned and (only is None or only(case.id)):
                         planned.add(case.id)
                         yield case
@@ -223,7 +248,10 @@ def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) ->
     policy = policies.pop() if len(policies) == 1 else Policy()
     if policy.budget_s is None:
         return policy
-    measured = {device for suite in suites for bench in suite.benches for device in _devices_of(suite, bench, signatures, devices, False)}
+    measured: set[str] = set()
+    for suite in suites:
+        for bench in suite.benches:
+            measured.update(_devices_of(suite, bench, signatures, devices, include_absent=False))
     return replace(policy, budget_s=policy.budget_s * len(measured))
 
 
@@ -251,7 +279,9 @@ def estimate(policy: Policy, cases: int, tries: int = 0) -> float:
     """
     round_s = cases * case_s(policy)
     whole_s = policy.rounds * round_s + tries * case_s(policy_of_tries(policy))
-    return whole_s if policy.budget_s is None else max(round_s, min(whole_s, policy.budget_s))
+    if policy.budget_s is None:
+        return whole_s
+    return max(round_s, min(whole_s, policy.budget_s))
 
 
 def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Bench, Signature]]:
@@ -265,16 +295,20 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
             yield f"{where} ({workload})", bench, signatures[workload]
 
 
-def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
-    """Return a valid value of a parameter. Raises SuiteError that names the nearest valid value."""
+def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
+    """Return a valid value of a parameter. Raises SuiteError that names the workloads that take the value, or the nearest valid one."""
     if (value == OWN and parameter.user is not None) or (value in (ALL, CORES) and parameter.name in CPU_AXES):
         return value  # for `with_user_names`, or `with_core_counts`, to replace
     try:
         checked = parameter.check(value)
     except ValueError as error:
         if parameter.choices and isinstance(value, str):
-            near = nearest(value, list(parameter.choices), least=_LIKE)
-            raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{near}") from error
+            others = [each.name for each in signatures.values() if (same := each.parameter(parameter.name)) and value in same.choices]
+            hint = nearest(value, list(parameter.choices), least=_LIKE)
+            if others:
+                more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+                hint = f" here, only in {others[0]}{more}; valid: {', '.join(parameter.choices)}"
+            raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{hint}") from error
         raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
     return value if checked is None else checked
 
@@ -289,8 +323,10 @@ def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Seq
     signature = signatures.get(bench.workload)
     if signature is None or signature.parameter("ranks") is None:
         return found
-    first_of_kind = {kind_of(device): device for device in reversed(found)}
-    return tuple(first_of_kind.values())[::-1]
+    first_of_kind: dict[str, str] = {}
+    for device in found:
+        first_of_kind.setdefault(kind_of(device), device)
+    return tuple(first_of_kind.values())
 
 
 def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
@@ -300,8 +336,11 @@ def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent
         return tuple(present)
     found: list[str] = []
     for word in wanted:
-        named = [device for device in present if word in (device, kind_of(device)) or (word == ACCELERATOR and kind_of(device) != "cpu")]
-        found += named or [word] * include_absent
+        if word == ACCELERATOR:
+            named = [device for device in present if kind_of(device) != "cpu"]
+        else:
+            named = [device for device in present if word in (device, kind_of(device))]
+        found += named or ([word] if include_absent else [])
     return tuple(dict.fromkeys(found))
 
 
@@ -334,15 +373,15 @@ SLOWER = 10
 
 def selftest_cases(signatures: Signatures) -> list[Case]:
     """Return the cases of the self-test, all on the CPU; all of one program are copies, so each round measures them in a row."""
-    spins = (Case.of("self", signatures["spin"], {"seconds": seconds}, "cpu") for seconds in SPINS_S)
-    return [Case.of("self", signatures["noop"], {}, "cpu"), *spins, *_programs(signatures["slowed"])]
-
-
-def _programs(slowed: Signature) -> Iterator[Case]:
+    cases = [Case.of("self", signatures["noop"], {}, "cpu")]
+    cases += [Case.of("self", signatures["spin"], {"seconds": seconds}, "cpu") for seconds in SPINS_S]
+    slowed = signatures["slowed"]
     program = slowed.parameter("program")
     for name in program.choices if program else ():
         copy = Case.of("self", slowed, {"program": name}, "cpu")
         # The same work under another name is another case: a process and inputs of its own.
-        yield from (replace(copy, id=f"{copy.key}#{number}@{copy.device}") for number in range(1, COPIES + 1))
+        cases += [replace(copy, id=f"{copy.key}#{number}@cpu") for number in range(1, COPIES + 1)]
         for variant, changed in (("slower", {"percent": SLOWER}), ("tail", {"tail": True})):
-            yield replace(Case.of("self", slowed, {"program": name, **changed}, "cpu"), id=f"{copy.key}#{variant}@{copy.device}")
+            case = Case.of("self", slowed, {"program": name, **changed}, "cpu")
+            cases.append(replace(case, id=f"{copy.key}#{variant}@cpu"))
+    return cases

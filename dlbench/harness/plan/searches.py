@@ -94,13 +94,13 @@ class RateSearch(Search):
         if not highest:
             reason = f"not even {min(state.verdicts):g} requests a second keep the bound, where a closed loop does {state.saturation:.3g}"
             return replace(outcome, status=Status.UNSUPPORTED, reason=reason)
-        by_role: dict[Any, Any] = {
+        results: dict[Any, Any] = {
             "saturation": state.saturation,
             "highest_rate": highest,
             "failing_rate": state.failing,
-            "rate_curve": state.curve,
+            "rate_curve": state.curve,  # None where a rate of it was an overload
         }
-        values = {value.name: each for value in self.signature.declared.values if (each := by_role.get(value.role))}
+        values = {value.name: result for value in self.signature.declared.values if (result := results.get(value.role))}
         return replace(outcome, found={self.names[0]: highest}, values=values)
 
     def _so_far(self, tries: Tries) -> tuple[Params, str]:
@@ -144,8 +144,11 @@ class RateSearch(Search):
         while state.highest and (between := state.between(state.highest, resolution)):
             holds(rounded(between))
         if highest := state.highest:
-            curve = [self._reported(known, f"at {share:.0%} of that: ", rounded(share * highest), 1)[percentile] for share in CURVE]
-            state.curve = None if None in curve else tuple(curve)  # an overload has no latencies
+            latencies = []
+            for share in CURVE:
+                reported = self._reported(known, f"at {share:.0%} of that: ", rounded(share * highest), 1)
+                latencies.append(reported[percentile])
+            state.curve = None if None in latencies else tuple(latencies)  # an overload has no latencies
 
     def _verdict_on(self, rate: float, known: Mapping[str, Measurement], allowed: float) -> RateVerdict:
         """Return the verdict on one rate, by as few runs as decide it. Raises _Stop where the client is too slow for any."""
@@ -223,8 +226,8 @@ class SizeSearch(Search):
     def _next_size(self, tries: Tries) -> int | None:
         """Return the size to try next; None where the search has ended.
 
-        It is the size that fills the memory by a line through the peaks so far (`_predicted`). Without such a line, double the largest
-        that fits until one does not, then bisect.
+        By a line through the peaks so far (`_predicted`) it is the size that fills the memory. Without such a line the search doubles the
+        largest size that fits until one does not fit, and then bisects.
         """
         fits, high, stopped = self._sizes(tries)
         if stopped:
@@ -232,12 +235,14 @@ class SizeSearch(Search):
         if tries and self._is_doubtful(tries, fits):
             return self._size(tries[-1])
         low = max(fits, default=0)
-        least = low + max(1, int(low * SEARCH_RESOLUTION))
         predicted = self._predicted(fits) if len(tries) < _BY_LINE else None
         if high is None:
+            if predicted is None:
+                return max(1, 2 * low)
             # There may be room left beyond the line, as the pages of libraries are in peaks and not in a limit.
             beyond = low + max(1, int(2 * low * SEARCH_RESOLUTION))
-            return max(1, 2 * low if predicted is None else min(max(predicted, beyond), _GROWTH * low))
+            return min(max(predicted, beyond), _GROWTH * low)
+        least = low + max(1, int(low * SEARCH_RESOLUTION))
         if high <= least:
             return None
         # A second try by the line in a row may only confirm it: after one that did not fit, bisect.
@@ -265,8 +270,11 @@ class SizeSearch(Search):
 
         Sizes that fit do not count if a smaller one did not fit: they had memory by chance.
         """
-        peaks = ((self._size(each), each.memory) for each in tries if each.status is Status.OK)
-        fitting = {size: memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes for size, memory in peaks}
+        fitting: dict[int, int | None] = {}
+        for each in tries:
+            if each.status is Status.OK:
+                memory = each.memory
+                fitting[self._size(each)] = memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes
         failed = [each for each in tries if self._size(each) not in fitting]  # the size fitted in none of its tries
         too_large = [each for each in failed if self._does_not_fit(each, fitting)]
         high = min((self._size(each) for each in too_large), default=None)
@@ -291,11 +299,11 @@ class SizeSearch(Search):
         limit = self._limit_bytes
         if not known or limit is None:
             return None
-        largest, most = known[-1]
+        largest, its_peak = known[-1]
         for size, peak in reversed(known):
-            if peak < most:
-                slope = (most - peak) / (largest - size)
-                return int(largest + (limit - most) / slope)
+            if peak < its_peak:
+                bytes_each = (its_peak - peak) / (largest - size)
+                return int(largest + (limit - its_peak) / bytes_each)
         return None
 
     def outcome(self, tries: Tries, number: int) -> Measurement:
@@ -304,6 +312,7 @@ class SizeSearch(Search):
         fits, high, stopped = self._sizes(tries)
         largest = max(fits, default=0)
         best = next((each for each in tries if self._size(each) == largest), tries[-1])
+        # Its times are those of a brief try, so they are left out.
         kept = ("side", "device_name", "threads", "memory", "limit_bytes", "math", "missing_reasons", "throttling")
         outcome = Measurement(self.case, number, Status.OK, **{name: getattr(best, name) for name in kept})
         if stopped:
@@ -330,7 +339,7 @@ class SpeedSearch(Search):
         return [each.name for each in self._open]
 
     def usual_tries(self) -> int:
-        """Return about how many tries the search makes: each change of its start once, and then of what was faster."""
+        """Return about how many tries the search makes: each change of its start, and as many changes of what was faster."""
         around_start: list[Measurement] = []
         while (case := self.next(around_start)) is not None:
             around_start.append(Measurement(case, 0, Status.OK, threads=2))  # none is faster than the first
@@ -346,11 +355,14 @@ class SpeedSearch(Search):
         start = {each.name: _candidates(each, None)[0] for each in self._open if each.name not in self._cores}
         if start not in tried:
             return start
-        last = start.keys() & self.signature.declared.having("searched_last")
-        fastest = self.fastest([each for each in tries if all(self.values(each.case)[name] == start[name] for name in last)])
+        kept = {name: start[name] for name in self.signature.declared.having("searched_last") if name in start}
+        fastest = self.fastest([each for each, values in zip(tries, tried, strict=True) if kept.items() <= values.items()])
         around = self.values(fastest.case) if fastest else start
-        changes = (values for parameter in self._open for values in self._changes(parameter, around, tries))
-        return next((values for values in changes if values not in tried), None)
+        for parameter in self._open:
+            for values in self._changes(parameter, around, tries):
+                if values not in tried:
+                    return values
+        return None
 
     def _changes(self, parameter: Parameter, around: Params, tries: Tries) -> Iterator[Params]:
         """Yield the values of a try with each neighbouring value of one parameter.
@@ -359,7 +371,8 @@ class SpeedSearch(Search):
         """
         name = parameter.name
         usual = self._usual(name, around, tries) if name in self._cores else None
-        rest = {other: value for other, value in around.items() if other != name and (name, other) != ("instances", "threads")}
+        replaced = ("instances", "threads") if name == "instances" else (name,)
+        rest = {other: value for other, value in around.items() if other not in replaced}
         for value in _candidates(parameter, around.get(name, usual)):
             yield rest if value == usual else {**rest, name: value}
 

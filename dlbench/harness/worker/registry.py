@@ -39,23 +39,27 @@ class Workload:
     @property
     def signature(self) -> Signature:
         """The signature, whose choices include the names that users have defined by now."""
-        found = {name: names(kind) for name, kind in self.takes.items()}
-        parameters = (
-            replace(each, choices=(*each.choices, *user), user=user) if (user := found.get(each.name)) is not None else each
-            for each in self._signature.parameters
-        )
-        return replace(self._signature, parameters=tuple(parameters)) if found else self._signature
+        if not self.takes:
+            return self._signature
+        parameters: list[Parameter] = []
+        for each in self._signature.parameters:
+            if kind := self.takes.get(each.name):
+                defined = names(kind)
+                each = replace(each, choices=(*each.choices, *defined), user=defined)
+            parameters.append(each)
+        return replace(self._signature, parameters=tuple(parameters))
 
     def resident(self, params: Params) -> dict[str, ParamValue]:
         """Return the parameters of the same case with its data on the device from the start, so that its calls copy nothing."""
         roles = self._signature.declared.parameters
-        plain = {name: text for name, own in roles.items() if (text := own.get("copies") or own.get("feeding"))}
-        if any(params.get(name) in names(kind) for name, kind in self.takes.items() if name in plain):
+        plain: dict[str, ParamValue] = {name: text for name, own in roles.items() if (text := own.get("copies") or own.get("feeding"))}
+        if not plain or any(params.get(name) in names(kind) for name, kind in self.takes.items() if name in plain):
             return dict(params)  # data of a user's own has no plain form
-        # Other parameters of feeding return to their defaults, too.
-        defaults = {each.name: each.default for each in self._signature.parameters if plain and "feeding" in roles.get(each.name, {})}
-        replaced = {name: value for name, value in {**defaults, **plain}.items() if name in params and value is not None}
-        return {**params, **replaced}
+        # Other parameters of feeding return to their defaults.
+        for each in self._signature.parameters:
+            if "feeding" in roles.get(each.name, {}) and each.default is not None:
+                plain.setdefault(each.name, each.default)
+        return {**params, **{name: value for name, value in plain.items() if name in params}}
 
     def set_up(self, device: Any, params: Params) -> Work:
         """Call the function, which allocates and initialises, and return its work to be timed.
@@ -173,7 +177,9 @@ def load_plugin(plugin: str) -> None:
             if isinstance(error, SyntaxError) and error.filename == str(path):
                 lines.append(error.lineno)
             place = f", line {lines[-1]}" if lines else ""
-            text = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {getattr(error, 'msg', error)}"
+            text = str(getattr(error, "msg", error))  # a SyntaxError's own text has its place, too
+            if not isinstance(error, UsageError):
+                text = f"{type(error).__name__}: {text}"
             raise UsageError(f"{plugin}{place}: {text}") from error
         raise
 
@@ -182,10 +188,11 @@ def refuse_imports_from(folder: str | None) -> None:
     """Raise UsageError if a module of the user's was imported from a folder, as another commit of it is to be measured."""
     if folder is None:
         return
-    own = (sys.prefix, sys.base_prefix)  # an environment may lie in the folder, and is no part of its state
+    environments = (sys.prefix, sys.base_prefix)  # one may lie in the folder, and is no part of its state
     for name, module in list(sys.modules.items()):
         path = Path(getattr(module, "__file__", None) or "/")
-        if name.split(".")[0] != "dlbench" and path.is_relative_to(folder) and not any(map(path.is_relative_to, own)):
+        in_checkout = path.is_relative_to(folder) and not any(map(path.is_relative_to, environments))
+        if in_checkout and name.split(".")[0] != "dlbench":
             raise UsageError(
                 f"module '{name}' was imported from the checkout itself and not from the reference; "
                 "give that side an environment whose PYTHONPATH leads to it, such as PYTHONPATH=src"

@@ -96,8 +96,7 @@ def _misfit_of_values(signature: Signature, name: str, texts: Sequence[str]) -> 
 
 
 def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Roles, dict[str, Kind]]:
-    """Return the parameters of a workload, and of some by name: their roles with the value that each singles out, and the kind of names of
-    users that they take.
+    """Return a workload's parameters, the roles of those that have any, and the kind of those that take names of users.
 
     Raises UsageError for a signature that suites can't use.
     """
@@ -118,18 +117,19 @@ def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Role
         default = None if required else each.default
         if isinstance(default, enum.Enum):
             default = default.value
-        minimum = next((mark.value for mark in marks if isinstance(mark, Least)), None)
         # A search of a switch without a default starts at its first value.
         plain = next(iter(choices), "") if default is None else str(default)
-        usual = dict.fromkeys(("switch", "copies"), plain)
-        own = {mark.name: mark.text or usual.get(mark.name, "") for mark in marks if isinstance(mark, Role)}
-        if own:
-            roles[each.name] = own
+        minimum = None
         for mark in marks:
-            if isinstance(mark, UserDefined):
+            if isinstance(mark, Least) and not choices:
+                minimum = mark.value
+            elif isinstance(mark, Role):
+                usual = plain if mark.name in ("switch", "copies") else ""
+                roles.setdefault(each.name, {})[mark.name] = mark.text or usual
+            elif isinstance(mark, UserDefined):
                 reserve(choices)
                 takes[each.name] = mark.kind
-        parameters.append(Parameter(each.name, kind, required, default, choices, None if choices else minimum))
+        parameters.append(Parameter(each.name, kind, required, default, choices, minimum))
     return parameters, roles, takes
 
 
@@ -162,12 +162,12 @@ def to_numbers(returned: Mapping[str, Any]) -> dict[str, Reported]:
     """
     values: dict[str, Reported] = {}
     for name, value in returned.items():
-        series = isinstance(value, Sequence) and not isinstance(value, str)
-        numbers = tuple(map(float, value if series else (value,)))
-        wrong = [each for each in numbers if not abs(each) <= MOST]  # true for NaN, too
-        if wrong:
-            raise ValueError(f"value '{name}' is {wrong[0]}; it has to be finite, and {MOST:g} at most")
-        values[str(name)] = numbers if series else numbers[0]
+        is_series = isinstance(value, Sequence) and not isinstance(value, str)
+        numbers = tuple(map(float, value if is_series else (value,)))
+        for number in numbers:
+            if not abs(number) <= MOST:  # true for NaN, too
+                raise ValueError(f"value '{name}' is {number}; it has to be finite, and {MOST:g} at most")
+        values[str(name)] = numbers if is_series else numbers[0]
     return values
 
 
@@ -177,13 +177,14 @@ def find_undeclared(values: Mapping[str, Reported], declared: Sequence[Value], p
     wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
     for name, each in expected.items():
         value = values.get(name)
-        kinds = ("scalar", "series")
-        size = len(value) if isinstance(value, Sequence) else None
         if value is None:
             if not each.optional:
                 wrong.append(f"'{name}' is declared and was not returned")
-        elif (size is None) == each.series:
-            wrong.append(f"'{name}' is declared as a {kinds[each.series]} and is a {kinds[not each.series]}")
-        elif each.points and size != len(each.points):
-            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {size}")
+        elif not isinstance(value, Sequence):
+            if each.series:
+                wrong.append(f"'{name}' is declared as a series and is a scalar")
+        elif not each.series:
+            wrong.append(f"'{name}' is declared as a scalar and is a series")
+        elif each.points and len(value) != len(each.points):
+            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {len(value)}")
     return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.errors import Reasons, Unknown
@@ -35,6 +36,18 @@ def read_status(field: str) -> int | None:
     return memory_field("proc/self/status", field)
 
 
+class _Counters(NamedTuple):
+    """Counters of lost time at one moment."""
+
+    waited_ns: Mapping[str, float]
+    """Time that each thread has waited for a CPU."""
+    stolen_s: Mapping[str, float]
+    """Time that each CPU was taken away for."""
+    children_s: float
+    """CPU time of children that have ended."""
+    time_s: float
+
+
 class LostTime:
     """CPU time lost since construction: by threads that waited for a CPU, and by CPUs that a hypervisor took away.
 
@@ -46,23 +59,22 @@ class LostTime:
         self._waits = thread_waits()
         self._begun = self._read()
 
-    def _read(self) -> tuple[Mapping[str, float], Mapping[str, float], float, float]:
-        """Return each thread's waiting in ns, and in s each CPU's stolen time, the CPU time of ended children, and the time."""
+    def _read(self) -> "_Counters":
         spent = os.times()
-        return self._waits() if self._waits else {}, _stolen_s(), spent.children_user + spent.children_system, self._now()
+        return _Counters(self._waits() if self._waits else {}, _stolen_s(), spent.children_user + spent.children_system, self._now())
 
     def shares(self, own_threads: bool) -> tuple[Throttling, dict[str, Reasons]]:
         """Return ``waiting`` and ``stolen`` so far as shares of the time, and the reason for each that is None.
 
         ``own_threads``: whether the case starts threads itself, so that they may wait for each other.
         """
-        waits, thefts, children_s, begun_s = self._begun
-        waits_now, thefts_now, children_now_s, now_s = self._read()
-        seconds = max(now_s - begun_s, 1e-9)
-        waited_ns, stolen_s = _most(waits, waits_now), _most(thefts, thefts_now)
+        before, now = self._begun, self._read()
+        seconds = max(now.time_s - before.time_s, 1e-9)
+        waited_ns = _largest_increase(before.waited_ns, now.waited_ns)
+        stolen_s = _largest_increase(before.stolen_s, now.stolen_s)
         waiting = stolen = None
         missing_reasons: dict[str, Reasons] = {}
-        if own_threads or children_now_s > children_s:
+        if own_threads or now.children_s > before.children_s:
             missing_reasons["waiting"] = [Unknown.WAITING_OF_CHILDREN.reason()]
         elif waited_ns is None:
             missing_reasons["waiting"] = [Unknown.WAITING.reason()]
@@ -118,7 +130,8 @@ class ThreadWaits:
         """End a block of that length, and return the longest wait of a thread in it, at most its length."""
         before = self._waited_ns
         self.restart()
-        return min(block_s, round((_most(before, self._waited_ns) or 0.0) / 1e9, 6))
+        longest_ns = _largest_increase(before, self._waited_ns) or 0.0
+        return min(block_s, round(longest_ns / 1e9, 6))
 
     def counts(self) -> bool:
         """Begin a block, and return whether the kernel counts waits: otherwise it shows zeros, even turns of the thread that reads them."""
@@ -147,7 +160,7 @@ def _links(folder: int) -> int:
     return os.fstat(folder).st_nlink
 
 
-def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
+def _largest_increase(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
     """Return the largest increase, or None if there are no counts; a thread that is new began with 0."""
     return max([value - before.get(name, 0) for name, value in after.items()], default=None)  # a list is quicker, and blocks wait
 

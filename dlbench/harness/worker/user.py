@@ -159,9 +159,11 @@ def place_of(error: BaseException) -> str:
         if users_frames:
             return f"{Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno}"
         cause = cause.__cause__ or cause.__context__
-    named = next((each for each in defined if f"'{each.name}'" in str(error)), None)
-    code = getattr(named and inspect.unwrap(named.build), "__code__", None)
-    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
+    for each in defined:
+        if f"'{each.name}'" in str(error):
+            code = getattr(inspect.unwrap(each.build), "__code__", None)
+            return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
+    return ""
 
 
 def _is_own(file: str) -> bool:
@@ -201,13 +203,13 @@ def _name_of(function: Any, what: str) -> str:
 
 
 def _register(defined: Network | Data) -> Callable[..., Any]:
-    place: dict[str, Any] = _networks if isinstance(defined, Network) else _data
-    kind, kinds = ("network", "networks") if place is _networks else ("data", "data")
-    known = place.get(defined.name)
+    of_kind: dict[str, Any] = _networks if isinstance(defined, Network) else _data
+    kind, kinds = ("network", "networks") if of_kind is _networks else ("data", "data")
     if defined.name in _taken:
         raise UsageError(f"{kind} '{defined.name}': the name is dlbench's own; give the function another")
+    known = of_kind.get(defined.name)
     refuse_second(kinds, known and known.build, defined.build)
-    place[defined.name] = defined
+    of_kind[defined.name] = defined
     return defined.build
 
 
@@ -229,8 +231,9 @@ def _mistake_in_inputs(shape: object, classes: object, example: object) -> str |
     """Return a sentence about a mistake in the inputs of a network; None if there is none."""
     if (shape is None) == (example is None):
         return "give either inputs=, a shape without the batch such as (3, 224, 224) or Tokens, or example=, a function of the batch"
-    sizes = (shape.seq, shape.vocabulary) if isinstance(shape, Tokens) else shape if isinstance(shape, tuple) else ()
-    if shape is not None and (not sizes or not all(type(each) is int and each > 0 for each in sizes)):
+    sizes: object = (shape.seq, shape.vocabulary) if isinstance(shape, Tokens) else shape
+    is_shape = isinstance(sizes, tuple) and sizes and all(type(each) is int and each > 0 for each in sizes)
+    if shape is not None and not is_shape:
         return f"inputs must be a shape of positive integers, such as (3, 224, 224), or dlbench.Tokens(seq=…, vocabulary=…), not {shape!r}"
     if classes is not None and (type(classes) is not int or classes < 2):  # one class is no choice
         return f"classes must be an integer of at least 2, not {classes!r}"

@@ -1,19 +1,24 @@
-"""Searches for the largest size and the fastest settings: properties of the tries of any, and of what it comes to."""
+"""Searches for the largest size, the fastest settings and the highest rate: properties of the tries of any, and of the result."""
 
 import itertools
 import math
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scripted_loop import queue_values
 
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Case, Parameter, Signature, Status
 from dlbench.core.units import Unit
-from dlbench.harness.plan.searches import FASTER, search_of
+from dlbench.harness.plan.searches import FASTER, RateSearch, search_of
 from dlbench.harness.ranks.placement import NodeCapacity, place_ranks, reason_to_refuse
+from dlbench.harness.worker import registry
 
 GIB = 2**30
 LIMITS = {1.0: GIB}
@@ -285,3 +290,112 @@ def test_a_search_that_is_cut_short_says_what_it_has_found():
     spent = Measurement(plan.case, 0, Status.SKIPPED, "the budget ran out")
     found = "unfinished: layout=nchw, mode=eager is the fastest so far; the budget ran out"
     assert [plan.unfinished(spent, tries[:made]).reason for made in (0, 1)] == ["the budget ran out", found]
+
+
+SERVICE_S, BOUND_MS, SATURATION = 0.002, 10.0, 500.0
+
+
+def rate_search(**params):
+    registry.load_builtins()
+    signature = registry.get("open_loop").signature
+    plan = search_of(Case.of("mine", signature, {"model": "resnet18", "bound_ms": BOUND_MS, **params}, "cpu"), signature)
+    assert isinstance(plan, RateSearch)
+    return plan
+
+
+def queue(case, seed=0):
+    """Return what an open loop before a service of 2 ms reports, by a scripted clock; without a rate what a closed one does."""
+    given: Any = {name: each for name, each in case.params.items() if name in ("percentile", "pattern", "requests")}
+    torch.manual_seed(seed)
+    return Measurement(case, 0, Status.OK, values=queue_values(SERVICE_S, BOUND_MS / 1000, case.params.get("rate"), **given))  # type: ignore[arg-type]
+
+
+def searched(plan, measure, tries=None):
+    tries = [] if tries is None else tries
+    while (case := plan.next(tries)) is not None:
+        tries.append(measure(case))
+    return tries
+
+
+def answer(plan, seed):
+    tries = searched(plan, lambda case: queue(case, seed))
+    assert all(float(each.case.params.get("rate", 0.0)) < SATURATION for each in tries), "the closed loop's rate is never exceeded"
+    values: Any = plan.outcome(tries, 0).values
+    return values["highest_per_s"], values["failing_per_s"]
+
+
+@pytest.mark.parametrize(
+    ("params", "kept_up_to", "seeds", "agree"),
+    [({"requests": 1500}, 0.7577, (0, 1, 2), True), ({}, 0.7577, (0, 5, 6), False), ({"percentile": "p99"}, 0.5608, (1,), True)],
+)
+def test_searches_end_around_the_rate_at_which_that_share_of_latencies_is_five_service_times(params, kept_up_to, seeds, agree):
+    """Of M/D/1 (Erlang 1909). With fewer requests searches differ, as wide as their intervals are."""
+    held, failed = zip(*(answer(rate_search(**params), seed) for seed in seeds), strict=True)
+    assert max(held) <= kept_up_to * SATURATION <= min(failed)
+    assert max(failed) <= 1.15 * min(failed)
+    assert (max(held) <= 1.15 * min(held)) is agree
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return searched(rate_search(), queue)
+
+
+def test_what_is_tried_in_which_order(whole):
+    rates = [each.case.params.get("rate") for each in whole]
+    assert (rates[:3], rates[-4:]) == ([None, 125.0, 250.0], [88.5, 177.0, 266.0, 319.0])
+    assert [each.case.params["pattern"] for each in whole[1:] if each.case.params["rate"] == 354.0] == [1, 2, 3]
+    outcome = rate_search().outcome(whole, 2)
+    assert (outcome.status, outcome.round, outcome.found, outcome.samples) == (Status.OK, 2, {"rate": 354.0}, None)
+    curve: Any = outcome.values["curve_s"]
+    assert [*outcome.values] == ["saturation_per_s", "failing_per_s", "highest_per_s", "curve_s"]
+    assert curve == tuple(sorted(curve))
+    assert SERVICE_S < curve[0] < curve[-1] < BOUND_MS / 1000
+    overloaded = [replace(each, values={**each.values, "p90_s": None}) if each.case.params.get("rate") == 319.0 else each for each in whole]
+    assert "curve_s" not in rate_search().outcome(overloaded, 0).values
+
+
+def test_a_search_that_is_resumed_goes_on_where_it_was(whole):
+    assert [rate_search().next(whole[:made]) for made in range(len(whole) + 1)] == [*(each.case for each in whole), None]
+    assert all(rate_search().is_try(each.case) for each in whole)
+    assert not rate_search(wait_ms=1.0).is_try(whole[5].case)
+
+
+def test_what_a_search_that_is_cut_short_has_found(whole):
+    row = Measurement(rate_search().case, 0, Status.SKIPPED, "the budget ran out")
+    reason = "unfinished: 250 requests a second keep the bound so far; the budget ran out"
+    cut = [rate_search().unfinished(row, whole[:tries]) for tries in (1, 5)]
+    assert cut == [row, replace(row, found={"rate": 250.0}, unfinished=True, reason=reason)]
+
+
+def beyond(rate, status=Status.OK, reason=None, **values):
+    """Measure the queue, but beyond a rate with this status and these values."""
+
+    def measure(case):
+        tried = queue(case)
+        is_beyond = case.params.get("rate", 0.0) > rate
+        return replace(tried, status=status, reason=reason, values={**tried.values, **values}) if is_beyond else tried
+
+    return measure
+
+
+CLIENT_BOUND = "the client is bound: it was late by more than 5% of the bound; leave it a core, or raise the bound"
+SO_FAR = "unfinished: 250 requests a second keep the bound so far; at 354 requests a second: "
+LOWEST = "not even 7.8 requests a second keep the bound, where a closed loop does 500"
+
+
+@pytest.mark.parametrize(
+    ("measure", "rates", "status", "reason", "found"),
+    [
+        (beyond(300, Status.OOM, "out of memory"), [None, 125.0, 250.0, 354.0], Status.OOM, f"{SO_FAR}out of memory", {"rate": 250.0}),
+        (beyond(-1, Status.UNSUPPORTED, "one request alone takes 2 ms"), [None], Status.UNSUPPORTED, "one request alone takes 2 ms", {}),
+        (beyond(300, late=0.06), [354.0] * 3, Status.UNSUPPORTED, f"{SO_FAR}{CLIENT_BOUND}", {"rate": 250.0}),
+        (beyond(0, missed=(0.5,) * 7), [None, 125.0, 62.5, 31.2, 15.6, 7.8], Status.UNSUPPORTED, LOWEST, {}),
+        (lambda case: Measurement(case, 0, Status.OK), [None], Status.FAILED, "its closed loop reports no requests a second", {}),
+    ],
+)
+def test_what_ends_a_search(measure, rates, status, reason, found):
+    tries = searched(rate_search(), measure)
+    outcome = rate_search().outcome(tries, 0)
+    assert [each.case.params.get("rate") for each in tries[-len(rates) :]] == rates
+    assert (outcome.status, outcome.reason, outcome.found) == (status, reason, found)

@@ -67,14 +67,12 @@ MESSAGES = {
 }
 
 
-def raised(message: str | Exception) -> Exception:
+def raised(message):
     return RuntimeError(message) if isinstance(message, str) else message
 
 
 @pytest.mark.parametrize("status", MESSAGES)
-def test_a_message_tells_what_became_of_a_case_and_a_crash_alone_leaves_the_process_unfit(
-    monkeypatch: pytest.MonkeyPatch, status: str
-) -> None:
+def test_a_message_shows_the_status_of_a_case_and_a_crash_alone_leaves_the_process_unfit(monkeypatch, status):
     case = Case("matmul[]@cuda:0", "s", "matmul", {}, "cuda:0")
     request = MeasureRequest(
         threads=1, case=case, round=0, policy=Policy(), seed=1, device_name=None, devices=("cuda:0",), memory_bytes=None
@@ -87,39 +85,24 @@ def test_a_message_tells_what_became_of_a_case_and_a_crash_alone_leaves_the_proc
         assert (str(error).partition("\n")[0] or "MemoryError") in str(reply.reason)
 
 
-def test_what_a_torch_lacks_names_that_torch() -> None:
+STARTS = (
+    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by downloading …",
+    "No CUDA GPUs are available",
+    f"CUDA error: CUDA-capable device(s) is/are busy or unavailable{BOILERPLATE}",
+    "Unexpected error from cudaGetDeviceCount(). … Error 803: system has unsupported display driver / cuda driver combination",
+    f"CUDA error: out of memory{BOILERPLATE}",
+    f"CUDA error: no kernel image is available for execution on the device{BOILERPLATE}",
+    "HIP error: invalid device function",
+    f"CUDA error: uncorrectable ECC error encountered{BOILERPLATE}",
+    AssertionError(),
+    DeviceAbsent("as I say"),
+)
+
+
+def test_why_a_device_does_not_start_and_which_torch_lacks_something(snapshot):
     assert failure_of(NotImplementedError("no such thing"), "2.11.0") == (Status.UNSUPPORTED, "no such thing (torch 2.11.0)")
-
-
-STARTS = {
-    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by downloading …": (
-        "its driver is too old for this torch, as it goes up to CUDA 11.4; update it, or install a torch for that"
-    ),
-    "No CUDA GPUs are available": (
-        "its driver counts it and CUDA does not: in MIG mode without an instance, lost, or kept from this container; see nvidia-smi"
-    ),
-    f"CUDA error: CUDA-capable device(s) is/are busy or unavailable{BOILERPLATE}": (
-        "another process has it to itself, or its compute mode prohibits computing; see nvidia-smi -q -d COMPUTE"
-    ),
-    "Unexpected error from cudaGetDeviceCount(). … Error 803: system has unsupported display driver / cuda driver combination": (
-        "the NVIDIA libraries and the loaded driver are of different versions: reboot, or match them"
-    ),
-    f"CUDA error: out of memory{BOILERPLATE}": "other processes have taken all of its memory; see nvidia-smi",
-    f"CUDA error: no kernel image is available for execution on the device{BOILERPLATE}": (
-        "this torch has no kernels for it; install one that was built for it"
-    ),
-    "HIP error: invalid device function": "this torch has no kernels for it; install one that was built for it",
-    f"CUDA error: uncorrectable ECC error encountered{BOILERPLATE}": (
-        "it does not start (RuntimeError: CUDA error: uncorrectable ECC error encountered); see what its driver says"
-    ),
-    AssertionError(): "it does not start (AssertionError: AssertionError); see what its driver says",
-    DeviceAbsent("as I say"): "as I say",
-}
-
-
-@pytest.mark.parametrize(("error", "sentence"), STARTS.items())
-def test_why_a_device_does_not_start(error: str | Exception, sentence: str) -> None:
-    assert why_not_started(raised(error)) == sentence
+    errors = [raised(each) for each in STARTS]
+    snapshot("starts-of-devices", "".join(f"{str(each).partition(chr(10))[0]}\n    {why_not_started(each)}\n" for each in errors))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +113,7 @@ def test_why_a_device_does_not_start(error: str | Exception, sentence: str) -> N
         (Path(json.__file__), ""),
     ],
 )
-def test_a_failure_ends_with_its_place_in_the_users_own_code_alone(monkeypatch: pytest.MonkeyPatch, file: Path, place: str) -> None:
+def test_a_failure_ends_with_its_place_in_the_users_own_code_alone(monkeypatch, file, place):
     monkeypatch.setattr(user, "_networks", {"mine": SimpleNamespace(name="mine")})
     with pytest.raises(ZeroDivisionError) as error:
         exec(compile("1 / 0", str(file), "exec"))  # noqa: S102  # a file that need not be there

@@ -48,11 +48,10 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
 
     Each reading is: mark, delay, mark, calls, mark. The calls are queued before the delay ends, so that the device never waits for the
     host (NVBench uses a kernel that blocks; a delay always ends, so it can't lock up). The first two marks show whether the delay was
-    long enough. ``clock`` waits for the device, so launches are not timed by it. Not for the first calls of a process: one that loads
-    its kernels would wait for the delay.
+    long enough. The first calls of a process can't be read, as loading their kernels would wait for the delay.
 
-    Raises Unavailable if calls can't be queued ahead, or if the time until the deadline, on ``clock``'s scale, is too short: two calls may
-    take half of it, as the rest is for copies and checks. Further ones follow only while the readings have taken less than `_SPENT_S`.
+    Raises Unavailable if calls can't be queued ahead, or if two of them take more than half of the time until the deadline, on ``clock``'s
+    scale: the rest is for copies and checks.
     """
     if 2 * statistics.median(samples.block_s) > (deadline - clock.now()) / 2:
         raise Unavailable(Unknown.NO_TIME)
@@ -62,7 +61,7 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
         """Return three times in s: the host's to queue delay and calls, and by the device's marks the delay's and one call's."""
         if work.before is not None:
             work.before()
-        clock.now()
+        clock.now()  # wait for the device
         begun = perf_counter()
         delayed = timer.mark()
         timer.delay(delay_s)

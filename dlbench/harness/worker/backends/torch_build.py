@@ -57,8 +57,9 @@ def set_threads(threads: int, cpus: Collection[int] | None) -> None:
     if cpus is not None and not _began_on:
         _began_on.update(os.sched_getaffinity(0))
     if wanted := cpus or _began_on:
-        # Threads of earlier cases still have the CPUs of those; new threads inherit the CPUs of this one.
-        for thread in (0, *(int(each.name) for each in Path("/proc/self/task").glob("*"))):
+        # Threads of earlier cases still have the CPUs of those; new threads inherit the CPUs of this one, which 0 stands for.
+        threads_so_far = [int(each.name) for each in Path("/proc/self/task").glob("*")]
+        for thread in (0, *threads_so_far):
             with suppress(ProcessLookupError):  # it has ended meanwhile
                 os.sched_setaffinity(thread, wanted)
     torch.set_num_threads(threads)

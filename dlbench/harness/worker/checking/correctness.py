@@ -112,15 +112,15 @@ def spot_check(subject: Subject) -> Measurement:
     if deviations and not returned:
         reasons["fp64"] = {"part": "fp64", **Unknown.TOO_ROUGH.reason()}
     error = returned.error if returned and math.isfinite(returned.error) else None
-    check = SpotCheck(found.get("inputs"), error, returned and returned.explained, empty_call_s, found.get("operations"))
+    explained = returned.explained if returned else None
+    check = SpotCheck(found.get("inputs"), error, explained, empty_call_s, found.get("operations"))
     result = replace(subject.result, check=check).with_reasons("check", *(reasons[part] for part in PARTS if part in reasons))
-    wrong = worst(deviations) if deviations else None
-    if wrong is None or wrong.is_right:
+    if not deviations or (furthest := worst(deviations)).is_right:
         return result
     off = "is missing, or not finite"
-    if math.isfinite(wrong.error):
-        off = f"is {wrong.error:.2g} away from fp64, where rounding explains {wrong.explained:.2g}"
-    reason = f"its {wrong.what} {off}; it computes something else than it says, or not in {subject.params['dtype']}"
+    if math.isfinite(furthest.error):
+        off = f"is {furthest.error:.2g} away from fp64, where rounding explains {furthest.explained:.2g}"
+    reason = f"its {furthest.what} {off}; it computes something else than it says, or not in {subject.params['dtype']}"
     return replace(result, status=Status.FAILED, reason=reason)
 
 
@@ -231,9 +231,10 @@ def _compare_execution(subject: Subject, precision: Precision) -> list[Deviation
             plain = thread.submit(observe_plain).result()
     case = observe(subject.work, exact, 2)
     deviations = []
-    for kind, right in exact.items():
-        usual = {name: distance(plain[kind].values.get(name), value) for name, value in right.values.items()}
-        deviations.append(largest_deviation(kind, case[kind].values, right.values, usual, plain[kind].tolerance))
+    for kind, of_fp64 in exact.items():
+        of_plain = plain[kind]
+        usual = {name: distance(of_plain.values.get(name), right) for name, right in of_fp64.values.items()}
+        deviations.append(largest_deviation(kind, case[kind].values, of_fp64.values, usual, of_plain.tolerance))
     return known(deviations)
 
 
@@ -244,15 +245,18 @@ def _compare_output(subject: Subject, precision: Precision) -> Deviation:
     # Twice the bytes, so twice the time to set up.
     in_fp64 = _subject_in_fp64(subject, precision, 3 * subject.setup_s + subject.call_s)
     flops = subject.work.flops or 0.0
-    # A compiled call would be compiled once more because of the tally.
-    case, tally = _FirstCall(subject, nullcontext()), _Tally()
+    tally = _Tally()
+    case = _FirstCall(subject, nullcontext())  # without the tally, as a compiled call would be compiled once more because of it
     exact = _FirstCall(in_fp64, tally)
     _refuse_unlike(precision, case, exact, tally)
     usual = [rounding(precision.name, tally.results, tally.numbers, each.numel(), flops) for each in exact.output]
 
     def deviation_of(outputs: Sequence[Tensor]) -> Deviation:
-        triples = zip(outputs, exact.output, usual, strict=True)
-        return worst(known([largest_deviation("output", {"": own}, {"": right}, {"": explained}) for own, right, explained in triples]))
+        """Return the worst deviation of these outputs; they have no names, so the name of each is empty."""
+        deviations = []
+        for own, right, explained in zip(outputs, exact.output, usual, strict=True):
+            deviations.append(largest_deviation("output", {"": own}, {"": right}, {"": explained}))
+        return worst(known(deviations))
 
     deviation = deviation_of(case.output)
     if math.isinf(deviation.error) and precision.narrow_range:

@@ -61,12 +61,13 @@ def try_plugins(plugins: Iterable[str]) -> list[dict[str, Any]]:
     """
     trials = []
     for plugin in plugins:
-        known, threads = user.sources(), _threads()
+        known = user.sources()
+        threads_before = _threads()
         operations = operations_of(partial(registry.load_plugin, plugin))
         why = None
         if operations:
             why = f"it computes when imported ({operations[0]})"
-        elif _threads() > threads:
+        elif _threads() > threads_before:
             why = "it starts threads when imported"
         elif torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
             why = "it uses a device when imported"

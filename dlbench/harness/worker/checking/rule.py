@@ -86,6 +86,6 @@ def rounding(dtype: str, results: int, numbers: int, size: int, flops: float) ->
         sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
     """
     precision = PRECISIONS[dtype]
-    on_the_way = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
-    at_the_end = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
-    return math.hypot(math.sqrt(results) * on_the_way, at_the_end)
+    each_result = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
+    output_sums = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
+    return math.hypot(math.sqrt(results) * each_result, output_sums)

@@ -82,40 +82,47 @@ def name_out_of_memory(backend: Backend, device: torch.device) -> Iterator[None]
 def memory_limit(
     declared: Declaration, params: Params, backend: Backend, device: torch.device, left_bytes: int | None
 ) -> Iterator[int | None]:
-    """Limit the memory of a case to its parameter with the role ``limit``, in GiB, and on the host to ``left_bytes``.
+    """Limit the memory of a case to its parameter with the role ``limit``, in GiB, or on the host to ``left_bytes`` without a value.
 
-    Beyond that torch raises its own error. Yields the limit in bytes if the workload has such a parameter; without a value for it on an
-    accelerator all that is free. Yields None for other workloads, or if the free memory is unknown. Raises Unmeasurable, to be skipped,
-    if the parameter is more than the host or the device has left, and NotImplementedError if the device takes no limits or has less
-    memory in all.
+    Beyond the limit torch raises its own error. Yields the limit in bytes, which on an accelerator is all free memory without a value;
+    None if the workload has no such parameter, or the free memory is unknown. Raises Unmeasurable, to be skipped, if the parameter is more
+    than the host or the device has left, and NotImplementedError if the device takes no limits or has less memory in all.
     """
     name = declared.parameter("limit")
     gibibytes = params.get(name or "")
-    own = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
+    wanted = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
     used = read_status("VmData") or 0
     with ExitStack() as limits:
         if not backend.is_host:
-            if own is not None:
-                backend.limit_memory(device, own)
+            if wanted is not None:
+                backend.limit_memory(device, wanted)
                 limits.callback(_lift, backend, device)
             left_bytes = backend.free_memory(device) if name else None
         elif name:
-            if left_bytes is None:  # a hypervisor may add more on demand, and a search would take it all
-                left_bytes = added_memory()
-            safe_bytes = None if left_bytes is None else int(SAFE_SHARE * left_bytes)
-            left_bytes = min((each for each in (memory_in_force(used), safe_bytes) if each is not None), default=None)
-        if own is not None and left_bytes is not None and own > left_bytes:
+            left_bytes = _safe_memory(left_bytes, used)
+        if wanted is not None and left_bytes is not None and wanted > left_bytes:
             left = byte_count(left_bytes)
             if backend.is_host:
-                more = f"{name}={own / 2**30:g} is more than the {left} that this process can be given"
+                more = f"{name}={wanted / 2**30:g} is more than the {left} that this process can be given"
                 reason = f"{more}; give less, or free some memory and go on with --resume"
             else:
-                reason = f"the device has {left} left, and the limit is {byte_count(own)}; free its memory, or give less"
+                reason = f"the device has {left} left, and the limit is {byte_count(wanted)}; free its memory, or give less"
             raise Unmeasurable(Status.SKIPPED, reason)
-        limit = left_bytes if own is None else own
+        limit = left_bytes if wanted is None else wanted
         if backend.is_host and limit is not None:
             limits.enter_context(limit_memory(limit, used))
         yield limit if name else None
+
+
+def _safe_memory(free_bytes: int | None, used_bytes: int) -> int | None:
+    """Return how many more bytes of the host a search may take: a share of the free ones, and no more than a limit in force allows."""
+    if free_bytes is None:  # a hypervisor may add more on demand, and a search would take it all
+        free_bytes = added_memory()
+    allowed = memory_in_force(used_bytes)
+    if free_bytes is None:
+        return allowed
+    safe = int(SAFE_SHARE * free_bytes)
+    return safe if allowed is None else min(safe, allowed)
 
 
 def _lift(backend: Backend, device: torch.device) -> None:
@@ -136,9 +143,11 @@ def is_steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
     if len(before) < window:
         return False
     level = statistics.median(before)
+    if abs(statistics.median(after) - level) > STEADY_SHIFT * level:
+        return False
     pairs = list(combinations((*before, *after), 2))
     kendall_tau = sum((b > a) - (b < a) for a, b in pairs) / len(pairs)  # tau-a of the values against their order
-    return abs(statistics.median(after) - level) <= STEADY_SHIFT * level and abs(kendall_tau) < STEADY_TREND[window]
+    return abs(kendall_tau) < STEADY_TREND[window]
 
 
 def has_enough_blocks(blocks: Sequence[float], waits: Sequence[float] | None, calls: int, policy: Policy) -> bool:
@@ -230,7 +239,7 @@ def take_samples(
     With ``waits`` a round goes on for undisturbed blocks while it has time. Raises Unmeasurable, a timeout, as soon as the blocks can't end
     before the deadline, which is on the clock's own scale.
     """
-    block = BlockTimer(work, clock, waits)
+    time_block = BlockTimer(work, clock, waits)
 
     def refuse_behind_deadline(call_s: float, more: int) -> None:
         if clock.now() + call_s * more > deadline:
@@ -239,43 +248,44 @@ def take_samples(
 
     with without_collection():
         begun = clock.now()
-        first_call_s = block(1)
-        blocks = [block(1)]
-        calls = 1
+        first_call_s = time_block(1)
+        blocks = [time_block(1)]
+        calls = 1  # in a block, and for a slow call it stays so
         settled: bool | None = None
         if blocks[0] > SLOW_CALL_S:
             # The second call may still wait for a cold disk or a compiler, so a third one decides.
             refuse_behind_deadline(blocks[0], 1)
-            blocks.append(block(1))
+            blocks.append(time_block(1))
         fastest_s = min(blocks)
-        if slow := fastest_s > SLOW_CALL_S:
+        is_slow = fastest_s > SLOW_CALL_S
+        if is_slow:
             if policy.min_blocks == 1 or max(blocks) - fastest_s > WARM_CALLS_AGREE * fastest_s:
                 del blocks[0]  # the third alone counts
             refuse_behind_deadline(fastest_s, policy.min_blocks - len(blocks))
         else:
             least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
-            calls, blocks, settled = _warm_up(block, blocks, least_s, backend, policy, clock)
+            calls, blocks, settled = _warm_up(time_block, blocks, least_s, backend, policy, clock)
+        # The blocks so far count as timed ones.
         warmup_s = clock.now() - begun - calls * sum(blocks)
         if work.before is not None:  # it takes as long as its call for each block, so a longer round would take twice its time
             policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         with timed_part():
-            while not (blocks and has_enough_blocks(blocks, block.last_waits(len(blocks)), calls, policy)):
-                if slow and len(blocks) >= policy.min_blocks and clock.now() + fastest_s > deadline:
+            while not (blocks and has_enough_blocks(blocks, time_block.last_waits(len(blocks)), calls, policy)):
+                if is_slow and len(blocks) >= policy.min_blocks and clock.now() + fastest_s > deadline:
                     break
-                blocks.append(block(calls))
-    wait_s = block.last_waits(len(blocks))
-    return Samples(
-        calls, tuple(blocks), first_call_s, warmup_s, settled, wait_s=wait_s, min_blocks=policy.min_blocks if slow and wait_s else None
-    )
+                blocks.append(time_block(calls))
+    wait_s = time_block.last_waits(len(blocks))
+    min_blocks = policy.min_blocks if is_slow and wait_s else None
+    return Samples(calls, tuple(blocks), first_call_s, warmup_s, settled, wait_s=wait_s, min_blocks=min_blocks)
 
 
 def _warm_up(
-    block: BlockTimer, warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
+    time_block: BlockTimer, warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
 ) -> tuple[int, list[float], bool]:
     """Run blocks until the warm-up has its time and calls, and the last blocks, or the undisturbed ones among them, are steady.
 
-    ``warm``: seconds of the calls so far, without the very first. Return the calls of a block, the steady blocks, which count like later
-    ones, and whether they are steady; no blocks if they are not.
+    Return the calls of a block, the steady blocks, which count like later ones (none if they are not), and whether they are steady.
+    ``warm`` are the seconds of the calls so far, without the very first.
     """
     begun = clock.now()
     wanted_s = backend.warmup_s if policy.warmup_s is None else policy.warmup_s
@@ -285,7 +295,7 @@ def _warm_up(
     blocks: list[float] = []
     window = SHORT_WINDOW if calls * fastest_s > LONG_BLOCK_S else WINDOW
     while True:
-        seconds = block(calls)
+        seconds = time_block(calls)
         called += calls
         if seconds * calls < _SHORT * least_s and calls < MOST_CALLS:
             # The calls were cold when they were counted. In a block as short as this the clock's own time would show.
@@ -293,13 +303,14 @@ def _warm_up(
             window, blocks = WINDOW, []
         else:
             blocks = [*blocks, seconds][-_LOOKED_AT * window :]
-        places = undisturbed(blocks, block.last_waits(len(blocks)), calls)[-2 * window :] if blocks else ()
+        undisturbed_at = undisturbed(blocks, time_block.last_waits(len(blocks)), calls)[-2 * window :] if blocks else ()
         spent_s = clock.now() - begun
         settled = is_steady(blocks, window)
         if settled:
             blocks = blocks[-2 * window :]
-        elif settled := is_steady([blocks[at] for at in places], window):
-            blocks = blocks[places[0] :]
+        elif is_steady([blocks[at] for at in undisturbed_at], window):
+            settled = True
+            blocks = blocks[undisturbed_at[0] :]
         is_warm = settled and spent_s >= wanted_s and called >= backend.warmup_calls
         if is_warm or spent_s >= max(policy.max_warmup_s, wanted_s):
             return calls, blocks[-policy.max_blocks :] if settled else [], settled

@@ -23,7 +23,6 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 from torch.utils._pytree import tree_leaves
 
-from dlbench.core.declarations import Declaration
 from dlbench.core.errors import Unavailable, Unknown
 from dlbench.core.measurement import KindTime, LayerTime, Measurement, OperationKind, StepProfile
 from dlbench.core.model import Clock, Work
@@ -61,7 +60,10 @@ _PATTERNS = {
 def kind_of(names: Iterable[str]) -> OperationKind:
     """Return the kind of an operation by its own name, and those of what it runs within, the outermost last."""
     kinds = [kind for name in names if (kind := _kind_named(name))]
-    return next((kind for kind in reversed(kinds) if kind in _WHOLE), kinds[0] if kinds else OperationKind.REST)
+    for kind in reversed(kinds):
+        if kind in _WHOLE:
+            return kind
+    return kinds[0] if kinds else OperationKind.REST
 
 
 @lru_cache(4096)
@@ -147,20 +149,25 @@ def _nodes_between(last: Any, taken: Iterable[Any]) -> set[Any]:
 def kinds_in(timed: Iterable[tuple[Within, float]]) -> Iterator[tuple[OperationKind, float]]:
     """Yield the kind and the seconds of each event. ``timed`` are the events in the order of their beginning, each with its own seconds.
 
-    A node of the backward pass has the sequence number of the operation that made it, as in `slowest_layers`.
+    A node of the backward pass has the sequence number of the operation that made it, as in `slowest_layers`. If that was part of a
+    composite function, so is the node.
     """
-    made_by: dict[int, OperationKind] = {}
+    forward_kinds: dict[int, OperationKind] = {}
     for within, seconds in timed:
         kind = kind_of(each.name for each in within)
         number = within[0].sequence_nr
-        node = next((each for each in within if each.name.startswith(OF_BACKWARD)), None)
-        if node:
-            made = made_by.get(node.sequence_nr, kind)
-            yield made if made in _COMPOSITES.values() else kind, seconds
-        else:
-            if number >= 0:
-                made_by[number] = kind
-            yield kind, seconds
+        if node := _backward_node(within):
+            forward_kind = forward_kinds.get(node.sequence_nr, kind)
+            if forward_kind in _COMPOSITES.values():
+                kind = forward_kind
+        elif number >= 0:
+            forward_kinds[number] = kind
+        yield kind, seconds
+
+
+def _backward_node(within: Within) -> Any:
+    """Return the innermost event that runs a node of the backward pass; None if there is none."""
+    return next((each for each in within if each.name.startswith(OF_BACKWARD)), None)
 
 
 _NOT_READ = ("copy_", "fill_", "zero_")
@@ -273,21 +280,22 @@ def slowest_layers(timed: Iterable[tuple[Within, float]], steps: int) -> tuple[L
     A node of the backward pass has the sequence number of the operation that made it, which leads to the layer. All operations since the
     previous node have this number, too; the last of them made the node.
     """
-    forward, backward = defaultdict[str, float](float), defaultdict[str, float](float)
-    made_in: dict[int, str] = {}
+    forward_s, backward_s = defaultdict[str, float](float), defaultdict[str, float](float)
+    layers: dict[int, str] = {}
     for within, seconds in timed:
+        number = within[0].sequence_nr
         layer = next((each.name for each in within[1:] if each.name.startswith(_RANGE)), None)
         if layer:
-            forward[layer] += seconds
-            if within[0].sequence_nr >= 0:
-                made_in[within[0].sequence_nr] = layer
-        node = next((each for each in within if each.name.startswith(OF_BACKWARD)), None)
-        if node is not None and node.sequence_nr in made_in:
-            backward[made_in[node.sequence_nr]] += seconds
+            forward_s[layer] += seconds
+            if number >= 0:
+                layers[number] = layer
+        node = _backward_node(within)
+        if node and node.sequence_nr in layers:
+            backward_s[layers[node.sequence_nr]] += seconds
     found = []
-    for layer in forward:
+    for layer, seconds in forward_s.items():
         name, _, kind = layer.removeprefix(_RANGE).rpartition(" ")
-        found.append(LayerTime(name, kind, forward[layer] / steps, backward.get(layer, 0.0) / steps))
+        found.append(LayerTime(name, kind, seconds / steps, backward_s[layer] / steps))
     return tuple(sorted(found, key=lambda each: -each.forward_s - each.backward_s)[:SHOWN])
 
 
@@ -302,11 +310,6 @@ _DETACHES_FROM = (12, 6)
 (https://github.com/pytorch/pytorch/pull/146604); kineto 1264 made that its default there."""
 
 
-def is_profiled(result: Measurement, declared: Declaration) -> bool:
-    """Return whether a measurement gets a profile: a step does in its first round, as a budget may end before another one."""
-    return not result.round and result.samples is not None and declared.is_step
-
-
 def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
     """Return the measurement of a step with its profile. Raises Unavailable if that would be meaningless, or take too long."""
     work, device = subject.work, subject.device
@@ -318,8 +321,10 @@ def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: 
         raise Unavailable(Unknown.ONE_KERNEL)
     if _activity(device) not in supported_activities():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         raise Unavailable(Unknown.NO_EVENTS, kind=device.type)
-    if torch.version.cuda and device.type == "cuda" and tuple(map(int, torch.version.cuda.split(".")[:2])) < _DETACHES_FROM:
-        raise Unavailable(Unknown.STAYS_ATTACHED)
+    if torch.version.cuda and device.type == "cuda":
+        major, minor, *_ = map(int, torch.version.cuda.split("."))
+        if (major, minor) < _DETACHES_FROM:
+            raise Unavailable(Unknown.STAYS_ATTACHED)
     step_s = max(result.samples.block_s)  # type: ignore[union-attr]  # it was timed
     most_s = min(MOST_STEP_S, (deadline - clock.now()) / _SPARE)
     if step_s > most_s:
@@ -332,16 +337,16 @@ def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: 
 def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
     """Return the profile of a step that takes about ``call_s``."""
     steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
-    # Counting takes about 50 µs an operation, which is negligible in a long step. A long one has steps == 1, so its counts, too, are of
-    # one step.
+    # Counting takes about 50 µs an operation, which is negligible in a long step, and there is only one of these.
     events, counts, step_s = _record(work, steps, device, clock, counted_apart=call_s < BUDGET_S)
     timed = list(_own_times(events, device))
     kinds = defaultdict[OperationKind, float](float)
     for kind, seconds in kinds_in(timed):
         if seconds:
             kinds[kind] += seconds / steps
-    if device.type == "cpu":
-        kinds[OperationKind.REST] = max(0.0, step_s - sum(kinds.values()) + kinds[OperationKind.REST])
+    if device.type == "cpu":  # time of the host in no operation, as of Python, is rest
+        named_s = sum(kinds.values()) - kinds[OperationKind.REST]
+        kinds[OperationKind.REST] = max(0.0, step_s - named_s)
     else:
         kinds[OperationKind.WAITING] = max(0.0, step_s - busy_s(events) / steps)
         # The device waits for launches, and each operation of the step is one that it may wait for.
@@ -358,8 +363,8 @@ def _record(
 ) -> tuple[Sequence[Any], OperationCounts, float]:
     """Run so many steps under the profiler; return its events of all of them, the operations of one step, and the seconds of one.
 
-    Operations that are counted apart are those of one more step, in which the profiler warms up: the first step under CUPTI allocates its
-    buffers. Others are counted while they are profiled, in a single step.
+    With ``counted_apart`` the operations are counted in one more step, in which the profiler warms up: the first step under CUPTI allocates
+    its buffers. Without it there has to be a single step, whose operations are counted while it is profiled.
     """
     call: Callable[[], Any] = work.call  # type: ignore[assignment]  # what was timed has a call
     before = work.before or (lambda: None)
@@ -402,15 +407,11 @@ def _own_times(events: Sequence[Any], device: torch.device) -> Iterator[tuple[Wi
 def busy_s(events: Sequence[Any]) -> float:
     """Return the seconds in which an accelerator runs at least one kernel or copy, without its copies of ranges of the host."""
     ranges = {event.name for event in events if event.device_type == DeviceType.CPU}
-    spans = sorted(
-        (event.time_range.start, event.time_range.end)
-        for event in events
-        if event.device_type != DeviceType.CPU and event.name not in ranges
-    )
+    on_device = [event.time_range for event in events if event.device_type != DeviceType.CPU and event.name not in ranges]
     busy_us = until = 0.0
-    for start, end in spans:
-        busy_us += max(0.0, end - max(start, until))
-        until = max(until, end)
+    for span in sorted(on_device, key=lambda each: each.start):  # spans of several streams overlap
+        busy_us += max(0.0, span.end - max(span.start, until))
+        until = max(until, span.end)
     return busy_us / 1e6
 
 

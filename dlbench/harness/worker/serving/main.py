@@ -22,7 +22,7 @@ import torch
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import DlbenchError, Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, Memory
-from dlbench.core.model import Clock, Status, signature_to_json
+from dlbench.core.model import Clock, Status, Work, signature_to_json
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import parent, registry, user
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, take_device_time, tensors_in
@@ -40,7 +40,7 @@ from dlbench.harness.worker.measuring.measure import (
     take_transfer,
 )
 from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent, timed_part
-from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
+from dlbench.harness.worker.profiling.profile import with_profile
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock
 from dlbench.harness.worker.signatures import find_undeclared, to_numbers
 from dlbench.harness.worker.usage import HostMemory, LostTime, thread_waits
@@ -117,7 +117,7 @@ def serve(
         elif fork and (not stays or (isinstance(request, HelloRequest) and sys.platform == "linux")):
             code = fork(request)
         else:
-            fork = None
+            fork = None  # once this process has computed, its forks would hang
             is_fit = _answer(request, replies, rank_process)
             if is_fit and isinstance(request, MeasureRequest):
                 _free_memory(request.devices[rank_process.rank if rank_process else 0])
@@ -193,7 +193,8 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None) ->
 
 def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: RankProcess | None) -> Reply:
     """Set a case up, time it, and add the other groups of columns. Raises whatever torch or the workload raises, or Unmeasurable."""
-    case, policy, rank = request.case, request.policy, rank_process.rank if rank_process else 0
+    case, policy = request.case, request.policy
+    rank = rank_process.rank if rank_process else 0
     backend, device = find(request.devices[rank])
     dtype = str(case.params.get("dtype", "fp32"))
     if reason := backend.unsupported(device, dtype):
@@ -223,32 +224,31 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
         result = replace(begun, status=Status.OK, **work.counts(case))
-        lost_time, waits = LostTime(), thread_waits() if backend.is_host and not rank_process else None
+        lost_time = LostTime()
         if work.observe:
-            result.values = to_numbers(timed_part()(work.observe)(clock))
+            with timed_part():
+                observed = work.observe(clock)
+            result.values = to_numbers(observed)
         else:
-            result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0, waits)
+            waits = thread_waits() if backend.is_host and not rank_process else None
+            least_block_s = BLOCK_S if rank_process else 0.0
+            result.samples = take_samples(work, clock, backend, policy, deadline, least_block_s, waits)
         # Read before the report, which may take more memory than a call.
-        result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
-        result.values = to_numbers(work.report(clock)) if work.report else result.values
+        result.memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
+        if work.report:
+            result.values = to_numbers(work.report(clock))
+        result.math = math_flags()
         if rank_process or declared.value("at_once"):
             of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
             _note_lost_time(result, lost_time, work.own_threads)
-        for group, unknown in (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED)):
-            if group in work.unknown:
-                result = result.with_reasons(group, unknown.reason(text=work.unknown[group]))
-        result.math = math_flags()
-        result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
+        result = _with_gaps(result, work, backend, device_memory.left_bytes)
         if rank == 0 and (wrong := find_undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
             return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
         groups = [*_groups_to_add(result, declared)]
-        if rank_process:  # the others would wait for what a rank does alone
-            unknowns = {"transfer": Unknown.ON_HOST if backend.is_host else Unknown.SEVERAL_DEVICES}
-            for group in groups:
-                result = result.with_reasons(group, unknowns.get(group, Unknown.TOGETHER).reason())
-            return Reply(measurement=result)
+        if rank_process:
+            return Reply(measurement=_without_extras(result, groups, backend))
         subject = Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=0.0)
         return _with_extras(subject, groups, clock, deadline)
 
@@ -258,15 +258,26 @@ def _groups_to_add(timed: Measurement, declared: Declaration) -> Iterator[str]:
     if "device_s" not in timed.missing_reasons:
         yield "device_s"
     yield "transfer"
-    if is_profiled(timed, declared):
-        yield "profile"
-    if not timed.round:
+    if not timed.round:  # a budget may end before another one
+        if timed.samples and declared.is_step:
+            yield "profile"
         yield "check"
+
+
+def _without_extras(timed: Measurement, groups: Sequence[str], backend: Backend) -> Measurement:
+    """Return the measurement of a rank with the reason why it lacks these groups: the others would wait for what a rank does alone."""
+    for group in groups:
+        unknown = Unknown.TOGETHER
+        if group == "transfer":
+            unknown = Unknown.ON_HOST if backend.is_host else Unknown.SEVERAL_DEVICES
+        timed = timed.with_reasons(group, unknown.reason())
+    return timed
 
 
 def _with_extras(subject: Subject, groups: Sequence[str], clock: Clock, deadline: float) -> Reply:
     """Add groups of columns to a timed measurement. The parent keeps it as it is before each, in case this process dies."""
-    timed, missing = subject.result, list(groups)
+    timed = subject.result
+    missing = list(groups)
     for group in groups:
         keep_timed(Reply(measurement=timed, missing=tuple(missing)).to_json())
         try:
@@ -338,6 +349,14 @@ _EXTRAS: dict[str, Callable[[Measurement, Subject, Clock, float], Measurement]] 
     "check": _with_check,
 }
 """Functions that add a group of columns to a timed case, by the group."""
+
+
+def _with_gaps(result: Measurement, work: Work, backend: Backend, left_bytes: int) -> Measurement:
+    """Return the measurement with the reasons for unknown counts of operations and bytes, and for unknown or inexact memory."""
+    for group, unknown in (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED)):
+        if group in work.unknown:
+            result = result.with_reasons(group, unknown.reason(text=work.unknown[group]))
+    return result.with_reasons("memory", *_memory_reasons(result.memory, backend, left_bytes))
 
 
 def _memory_reasons(memory: Memory, backend: Backend, left_bytes: int) -> Iterator[Reason]:

@@ -70,6 +70,7 @@ class RankProcess:
         Every rank has to call it. Raises NotImplementedError if this torch has no such backend.
         """
         global _control
+        # A torch without the library may lack the function that says so, too.
         if backend is None or not getattr(dist, f"is_{backend}_available", lambda: False)():
             what = backend.upper() if backend else "collectives"
             raise NotImplementedError(f"this torch has no {what} for {device.type} devices to talk through, as ranks have to")

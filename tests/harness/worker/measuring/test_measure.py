@@ -1,7 +1,9 @@
 """The harness against a clock that only moves when a call says so: every number is exact. And the limit that a case computes within."""
 
 import gc
+import random
 from contextlib import nullcontext
+from itertools import combinations
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +20,15 @@ from dlbench.harness.worker.backends.builtin import CpuBackend
 from dlbench.harness.worker.checking.correctness import Subject
 from dlbench.harness.worker.failures import Unmeasurable
 from dlbench.harness.worker.measuring import measure
-from dlbench.harness.worker.measuring.measure import median_time, memory_limit, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.measuring.measure import (
+    has_enough_blocks,
+    is_steady,
+    median_time,
+    memory_limit,
+    take_pinned_transfer,
+    take_samples,
+    take_transfer,
+)
 from dlbench.harness.worker.serving import main
 from dlbench.testing import ManualClock
 
@@ -114,11 +124,10 @@ def test_a_call_is_warmed_up_and_timed(times, policy, expected):
         assert found.get(name, getattr(samples, name, None)) == (value if value is None else pytest.approx(value)), name
 
 
-@pytest.mark.parametrize(("times", "slow_s", "block_s"), [((0.5, US), 0.5, 132 * US), ((3.0, 15.0, MS), 18.0, 3 * MS)])
-def test_warm_up_takes_a_fifth_of_a_second_without_slow_calls_and_with_the_blocks_that_count(times, slow_s, block_s):
-    samples, _, ended_s = sampled(times)
-    assert samples.warmup_s - slow_s + 10 * block_s == pytest.approx(0.2, abs=0.004)
-    assert ended_s == pytest.approx(samples.warmup_s + 50 * block_s)
+def test_warm_up_takes_a_fifth_of_a_second_with_the_blocks_that_count():
+    samples, _, ended_s = sampled((0.5, US))
+    assert samples.warmup_s == pytest.approx(0.7 - 1320 * US, abs=0.004)
+    assert ended_s == pytest.approx(samples.warmup_s + 50 * 132 * US)
 
 
 @pytest.mark.parametrize(("times", "behind"), [((0.5, US), 0.2), ((9.0, 0.2), 9.4)])
@@ -321,11 +330,7 @@ class Twin(Backend):
         return {"name": "Twin"}
 
 
-class LockingTwin(Twin):
-    """One that can."""
-
-    def pin(self, tensors):
-        return [tensor.clone() for tensor in tensors]
+LockingTwin = type("LockingTwin", (Twin,), {"pin": lambda self, tensors: [tensor.clone() for tensor in tensors]})
 
 
 def with_copies(backend, deadline=100.0, number=0):
@@ -395,3 +400,49 @@ def test_the_limit_that_a_search_has_is_known(nothing_in_force, backend, own, le
     for declared, expected in ((LIMITED, limit), (Declaration(), None)):
         with memory_limit(declared, {"memory_gib": own}, backend or host, device, left) as found:
             assert found == expected
+
+
+def first(rule, values):
+    """Return the first number of values that a rule holds for; None if it holds for none."""
+    return next((count for count in range(1, len(values) + 1) if rule(values[:count])), None)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0] * 20, 10),
+        ([1.0] * 9, None),
+        ([2.0] * 5 + [1.0] * 10, 13),  # a step down: steady once both medians are behind it
+        ([1.0 + 0.001 * i for i in range(50)], None),  # within 2 %, but a trend
+        ([1.05**i for i in range(50)], None),
+    ],
+)
+def test_steadiness(values, expected):
+    assert first(is_steady, values) == expected
+
+
+@pytest.mark.parametrize(("window", "blocks"), [(measure.WINDOW, 10), (measure.SHORT_WINDOW, 6)])
+def test_chance_makes_a_trend_as_seldom_of_six_blocks_as_of_ten(window, blocks):
+    assert first(lambda times: is_steady(times, window), [1.0] * 20) == blocks
+    noise = random.Random(3)
+    orders = [noise.sample(range(blocks), blocks) for _ in range(10000)]
+
+    def trend(order):
+        return abs(sum((b > a) - (b < a) for a, b in combinations(order, 2))) / (blocks * (blocks - 1) / 2)
+
+    assert sum(trend(order) >= measure.STEADY_TREND[window] for order in orders) / 10000 == pytest.approx(0.017, abs=0.004)
+
+
+@pytest.mark.parametrize(
+    ("calls", "values", "count"),
+    [
+        pytest.param(1, [0.001] * 99, 50, id="blocks that agree end no round"),
+        pytest.param(1, [0.001, 0.002] * 99, 50, id="the most blocks"),
+        pytest.param(10, [0.005, 0.015] * 99, 10, id="a second"),
+        pytest.param(1, [0.5, 0.7] * 99, 3, id="the least blocks"),
+        pytest.param(1000, [1.0] * 99, 3, id="never fewer"),
+        pytest.param(1, [0.001] * 49, None, id="too few"),
+    ],
+)
+def test_a_round_ends_after_one_second_with_between_the_least_and_the_most_blocks(calls, values, count):
+    assert first(lambda times: has_enough_blocks(times, None, calls, Policy()), values) == count
