@@ -53,7 +53,7 @@ class Search:
     def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
         """Return ``ended``, the measurement that cut the search short, with what was found so far, if anything."""
         found, sentence = self._so_far(tries)
-        return replace(ended, found=found, unfinished=True, reason=f"unfinished: {sentence} so far; {ended.reason}") if found else ended
+        return replace(ended, found=found, unfinished=True, reason=f"unfinished: {sentence}; {ended.reason}") if found else ended
 
     def with_values(self, values: Params) -> Case:
         """Return the case with values for what it leaves open."""
@@ -105,7 +105,7 @@ class RateSearch(Search):
 
     def _so_far(self, tries: Tries) -> tuple[Params, str]:
         highest = self._state_after(tries).highest
-        return ({self.names[0]: highest}, f"{highest:g} requests a second keep the bound") if highest else ({}, "")
+        return ({self.names[0]: highest}, f"{highest:g} requests a second keep the bound so far") if highest else ({}, "")
 
     def _state_after(self, tries: Tries) -> RateState:
         state = RateState()
@@ -327,7 +327,7 @@ class SizeSearch(Search):
     def _so_far(self, tries: Tries) -> tuple[Params, str]:
         fits, *_ = self._sizes(tries)
         found = {self.names[0]: max(fits)} if fits else {}
-        return found, f"{settings_text(found)} fits"
+        return found, f"{settings_text(found)} fits so far"
 
 
 class SpeedSearch(Search):
@@ -406,7 +406,17 @@ class SpeedSearch(Search):
     def _so_far(self, tries: Tries) -> tuple[Params, str]:
         fastest = self.fastest(tries)
         found = self.values(fastest.case) if fastest else {}
-        return found, f"{settings_text(found)} is the fastest"
+        return found, f"{settings_text(found)} is the fastest so far{self._untried(tries)}"
+
+    def _untried(self, tries: Tries) -> str:
+        """Say which values no try has had: each of a parameter with choices, and of another all but the one of all tries."""
+        untried: list[str] = []
+        for each in self._open:
+            had = {self.values(tried.case).get(each.name) for tried in tries}
+            untried += [f"{each.name}={value}" for value in each.choices if value not in had]
+            if not each.choices and len(had) == 1:
+                untried.append(each.name)
+        return f", without a try of {', '.join(untried)}" if untried else ""
 
     @property
     def _cores(self) -> tuple[str, ...]:

@@ -284,12 +284,18 @@ def test_cores_are_no_search_of_their_own_and_an_accelerator_has_none():
     assert {each.case.threads for each in search(with_cores(threads=2), machine(4, 4, peak_at(2, 2)), 20)} == {2}
 
 
-def test_a_search_that_is_cut_short_says_what_it_has_found():
+def test_a_search_that_is_cut_short_says_what_it_has_found_and_not_tried():
     plan = with_cores()
     tries = search(plan, machine(4, 4, peak_at(1, 4)), 20)
     spent = Measurement(plan.case, 0, Status.SKIPPED, "the budget ran out")
-    found = "unfinished: layout=nchw, mode=eager is the fastest so far; the budget ran out"
-    assert [plan.unfinished(spent, tries[:made]).reason for made in (0, 1)] == ["the budget ran out", found]
+    found = "unfinished: layout=nchw, mode=eager is the fastest so far"
+    untried = ", without a try of {}threads, mode=compile, mode=graph, mode=autotune"
+    assert [plan.unfinished(spent, tries[:made]).reason for made in (0, 1, 3, len(tries))] == [
+        "the budget ran out",
+        f"{found}{untried.format('layout=channels_last, instances, ')}; the budget ran out",
+        f"{found}{untried.format('')}; the budget ran out",
+        f"{found}; the budget ran out",
+    ]
 
 
 SERVICE_S, BOUND_MS, SATURATION = 0.002, 10.0, 500.0
