@@ -1,9 +1,10 @@
 """Errors of torch and its libraries in plain words: of a case, or of a device that does not start. Standard library only."""
 
 import re
+from types import MappingProxyType
 
 from dlbench.core.errors import DlbenchError
-from dlbench.core.model import Status
+from dlbench.core.model import Params, Status
 from dlbench.harness.worker.user import place_of
 
 NO_ENGINE = "unable to find an engine"
@@ -65,10 +66,10 @@ class Unmeasurable(Exception):
         self.status = status
 
 
-def failure_of(error: Exception, torch_version: str) -> tuple[Status, str]:
+def failure_of(error: Exception, torch_version: str, params: Params = MappingProxyType({})) -> tuple[Status, str]:
     """Return the status of a case that raised an error (out of memory, unsupported, crashed or failed), and the reason in one line.
 
-    The reason of a failed case ends with the place in the user's own code.
+    The reason of a failed case ends with the place in the user's own code, or where the network or data in its ``params`` is defined.
     """
     if isinstance(error, Unmeasurable):
         return error.status, str(error)
@@ -78,7 +79,7 @@ def failure_of(error: Exception, torch_version: str) -> tuple[Status, str]:
         return Status.OOM, f"out of memory: {first_line(error)}"
     if isinstance(error, NotImplementedError) or status is Status.UNSUPPORTED:
         return Status.UNSUPPORTED, f"{first_line(error)} (torch {torch_version})"
-    place = place_of(error) if status is Status.FAILED else ""
+    place = place_of(error, params) if status is Status.FAILED else ""
     return status, f"{error_text(error)} ({place})" if place else error_text(error)
 
 

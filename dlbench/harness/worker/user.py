@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import OWN
+from dlbench.core.model import OWN, Params
 
 Kind = Literal["network", "data", "optimizer"]
 """Kinds of names of users that a parameter may take."""
@@ -145,10 +145,10 @@ def names(kind: Kind) -> tuple[str, ...]:
     return tuple(_networks if kind == "network" else _data)
 
 
-def place_of(error: BaseException) -> str:
+def place_of(error: BaseException, params: Params) -> str:
     """Return the place in the user's own code that raised an error: ``mine.py, line 12``.
 
-    If none did, return the definition of the network or data that the error names. Empty if there is neither, or users defined nothing.
+    If none did, return the definition of the network or data that the error or a parameter of the case names; an empty text if none is.
     """
     defined = _defined()
     if not defined:
@@ -160,7 +160,7 @@ def place_of(error: BaseException) -> str:
             return f"{Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno}"
         cause = cause.__cause__ or cause.__context__
     for each in defined:
-        if f"'{each.name}'" in str(error):
+        if each.name in params.values() or f"'{each.name}'" in str(error):
             code = getattr(inspect.unwrap(each.build), "__code__", None)
             return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
     return ""

@@ -75,7 +75,7 @@ def rows(tmp_path_factory):
 
 
 def test_no_workload_breaks_a_rule(rows):
-    failed = {name: (each["status"], each.get("reason")) for name, each in rows.items() if each["status"] != "ok"}
+    failed = {name: (each["status"], each["reason"].rpartition(" (")[0]) for name, each in rows.items() if each["status"] != "ok"}
     assert failed == {"distillation[teacher=small_cnn,student=resnet18,batch=2,dtype=fp32,seconds=0.02]": ("failed", UNLIKE)}
 
 

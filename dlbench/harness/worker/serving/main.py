@@ -186,7 +186,7 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None) ->
     try:
         return _measure_case(begun, request, rank_process)
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
-        status, reason = failure_of(error, torch.__version__)
+        status, reason = failure_of(error, torch.__version__, request.case.params)
         # After a crash neither the device nor this process on it is of use.
         return Reply(measurement=replace(begun, status=status, reason=reason), fault=status is Status.CRASHED)
 
