@@ -197,17 +197,16 @@ def summarise_conditions(
     if not throttlings and not around:
         return Circumstances()
 
-    counted, busy = around if threads else [], BUSY * (threads or 0)
-    others = {each.round: each.other_cpus for each in counted if each.round not in undisturbed_rounds}
-    stolen = {each.round: each.stolen_cpus for each in counted}
+    busy = BUSY * (threads or 0)
+    with_threads = around if threads else []  # what CPU time matters depends on the threads
+    others = {each.round: each.other_cpus for each in with_threads if each.round not in undisturbed_rounds}
+    stolen = {each.round: each.stolen_cpus for each in with_threads}
     processes = {each.round: each.other_processes(device) for each in around}
     plural = "" if max(known(processes.values()), default=0) == 1 else "es"
-    found = [
-        _rounds_above(busy, others, "other processes took up to {:.2g} CPUs' time"),
-        _rounds_above(busy, stolen, "the hypervisor took up to {:.2g} CPUs' time"),
-        _rounds_above(0.0, processes, f"{{}} other process{plural} on {device}"),
-    ]
-    by_others, by_guests, on_device = (above or set() for above, _ in found)
+    by_others, on_others = _rounds_above(busy, others, "other processes took up to {:.2g} CPUs' time")
+    by_hypervisor, on_hypervisor = _rounds_above(busy, stolen, "the hypervisor took up to {:.2g} CPUs' time")
+    by_processes, on_processes = _rounds_above(0.0, processes, f"{{}} other process{plural} on {device}")
+    sentences = [*_own_reasons(throttlings, len(rounds)), on_others, on_hypervisor, on_processes]
 
     def matters(number: int, own: Throttling | None) -> bool:
         """Whether a round was throttled or disturbed.
@@ -215,15 +214,16 @@ def summarise_conditions(
         The case's own process decides. The CPU time of others in the whole round counts only if that process could not tell how long it
         waited; another process on the accelerator always counts.
         """
-        if (own and own.held_back) or number in on_device:
+        if (own and own.held_back) or number in (by_processes or ()):
             return True
-        return number in by_others | by_guests and (own is None or own.waiting is None)
+        knows_waiting = own is not None and own.waiting is not None
+        return not knows_waiting and (number in (by_others or ()) or number in (by_hypervisor or ()))
 
     return Circumstances(
         throttled=_any(each.throttled for each in throttlings),
         power_capped=_any(each.power_capped for each in throttlings),
-        disturbed=_any([*(each.disturbed for each in throttlings), *(above for above, _ in found)]),
-        reason="; ".join(filter(None, [*_own_reasons(throttlings, len(rounds)), *(sentence for _, sentence in found)])) or None,
+        disturbed=_any([*(each.disturbed for each in throttlings), by_others, by_hypervisor, by_processes]),
+        reason="; ".join(filter(None, sentences)) or None,
         lost_share=max(known(each.lost for each in throttlings), default=None),
         rounds=sum(matters(number, each) for number, each in rounds),
     )

@@ -135,13 +135,13 @@ def holm(
     shares = [1.0] * len(p_values) if weights is None else weights
     corrected = [0.0] * len(p_values)
     highest = 0.0
-    left = sum(shares)
+    weight_left = sum(shares)
     for index in sorted(range(len(p_values)), key=lambda index: p_values[index] / shares[index]):
-        tests = left / shares[index]
+        tests = weight_left / shares[index]
         p = among(index, tests) if among else p_values[index] * tests
         highest = max(highest, min(1.0, p))
         corrected[index] = highest
-        left -= shares[index]
+        weight_left -= shares[index]
     return corrected
 
 

@@ -157,10 +157,10 @@ def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     # A search for what has no time is made once a run.
     repeated = [row for row in rows if row.is_ok and (row.time.median_s is not None or not row.case.found)]
     left_out = [row for row in rows if row.case.status is Status.SKIPPED and row.case.device in devices]
-    measured = (*(row.time.rounds or 0 for row in repeated), *(0 for _ in left_out))
+    measured = [row.time.rounds or 0 for row in repeated] + [0] * len(left_out)
     if rounds >= planned or not any(measured):
         return None
-    return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), measured)
+    return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), tuple(measured))
 
 
 def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
@@ -218,14 +218,19 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
     found: dict[str, frozenset[str]] = {}
     planned = run.header.get("policy", {}).get("rounds", 1)
     for side in sides:
-        # A search is made once a run, and a case that did not go well has its own verdict.
-        repeated = [row for row in rows if row.case.side == side and row.is_ok and (row.rounds.numbers or not row.case.found)]
-        numbers = [number for row in rows if row.case.side == side for number in row.rounds.numbers]
+        rows_of_side = [row for row in rows if row.case.side == side]
+        numbers = [number for row in rows_of_side for number in row.rounds.numbers]
         # Only a second measurement begins later, and the file does not record where.
         first = min(numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
         least = min(max(numbers, default=0) - first + 1, planned)
-        expected = {row.case.id: max(least, max(row.rounds.numbers, default=0) - first + 1) for row in repeated}
-        found[run_name(name, side)] = frozenset(row.case.id for row in repeated if (row.time.rounds or 0) < expected[row.case.id])
+        short: set[str] = set()
+        for row in rows_of_side:
+            is_search = row.case.found and not row.rounds.numbers  # made once a run
+            last = max(row.rounds.numbers, default=0)
+            # A case that did not go well has its own verdict.
+            if row.is_ok and not is_search and (row.time.rounds or 0) < max(least, last - first + 1):
+                short.add(row.case.id)
+        found[run_name(name, side)] = frozenset(short)
     return found
 
 
@@ -314,11 +319,12 @@ def _names(texts_of: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """
     values = {path: {texts[path] for texts in texts_of.values() if path in texts} for path in _TELLING}
     chosen = [path for path in _TELLING if values[path]][:1] if len(texts_of) == 1 else []
-    distinguished = 1
+    distinguished = 1  # number of places that the chosen facts tell apart
     for path in _TELLING:
-        kinds = {tuple(texts.get(each) for each in (*chosen, path)) for texts in texts_of.values()}
-        if len(values[path]) > 1 and len(kinds) > distinguished:
-            chosen, distinguished = [*chosen, path], len(kinds)
+        more = [*chosen, path]
+        combinations = {tuple(map(texts.get, more)) for texts in texts_of.values()}
+        if len(values[path]) > 1 and len(combinations) > distinguished:
+            chosen, distinguished = more, len(combinations)
     names = {place: ", ".join(texts[path] for path in chosen if path in texts) for place, texts in texts_of.items()}
     taken = Counter(names.values())
     return {place: name if name and taken[name] == 1 else ", ".join(filter(None, (name, place))) for place, name in names.items()}
