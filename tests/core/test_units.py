@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.core import units
+from dlbench.core.prices import PerDevice, Prices, parse_price
 
 SCALE = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
 
@@ -84,3 +85,41 @@ def test_numbers_as_text(function: str, texts: str) -> None:
 def test_text_from_a_file_becomes_one_printable_line(text: str) -> None:
     assert units.one_line(text).isprintable()
     assert units.one_line("red \x1b[31m\nnext\u202e line") == "red [31m next line"
+
+
+PRICE = {
+    "2.50/h": ("", 2.5, True, None, ""),
+    " cuda=2.50EUR/h ": ("cuda", 2.5, True, None, "EUR"),
+    "kwh=0.30": ("kwh", 0.3, False, None, ""),
+    "cuda:0=$1600": ("cuda:0", 1600.0, False, None, "$"),
+    "cuda=1600/4y/8h": ("cuda", 1600.0, False, 4 * 365 * 8, ""),
+    "0": ("", 0.0, False, None, ""),
+    "1/100y/24h": ("", 1.0, False, 876_000, ""),
+    "1000000000000": ("", 1e12, False, None, ""),
+    "$1EUR": "is no price",
+    "-1": "is no price",
+    "1e3": "is no price",
+    "1/0y/8h": "years must be above 0, up to 100",
+    "1/101y/8h": "years must be above 0, up to 100",
+    "1/1y/24.1h": "hours must be above 0, up to 24",
+    "1000000000001": "amount must be from 0 up to 1e.12",
+    "kwh=1/h": "a kWh is neither rented nor used for years",
+    "KWH=1/1y/1h": "a kWh is neither rented nor used for years",
+}
+
+
+@pytest.mark.parametrize("text", PRICE)
+def test_a_price_is_read_or_refused(text: str) -> None:
+    if isinstance(PRICE[text], tuple):
+        assert parse_price(text) == PRICE[text]
+    else:
+        with pytest.raises(ValueError, match=PRICE[text]):
+            parse_price(text)
+
+
+def test_prices_of_several_devices_are_summed_and_of_electricity_are_by_the_kilowatt() -> None:
+    price, hours = PerDevice({"cuda": 1000.0, "cuda:1": 500.0}), PerDevice({"": 100.0, "cuda:1": 25.0})
+    prices = Prices(per_hour=PerDevice({"": 2.0}), per_kwh=0.3, price=price, use_hours=hours)
+    pair = ("cuda:0", "cuda:1")
+    assert (prices.rent(pair), prices.to_buy(pair), prices.spread(pair), prices.electricity(500)) == (4.0, 1500.0, 30.0, 0.15)
+    assert (Prices().rent(pair), prices.to_buy(("cpu",)), prices.spread(("cpu",)), Prices().electricity(500)) == (None,) * 4
