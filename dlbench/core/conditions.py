@@ -125,11 +125,11 @@ def undisturbed(block_s: Sequence[float], wait_s: Sequence[float] | None, calls:
 
 
 def _matters(share: float | None) -> bool:
-    return share is not None and share > THROTTLED
+    return (share or 0.0) > THROTTLED
 
 
 def _for_long(what: str, share: float | None) -> list[str]:
-    return [f"{what} for {percent(share)} of its time"] if share is not None and share > THROTTLED else []
+    return [f"{what} for {percent(share)} of its time"] if share and share > THROTTLED else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     provenance = environment.get("provenance")
     cards = provenance.get("cards") if isinstance(provenance, Mapping) else None
     blocks = {"cards": cards, "identity": identity, "stack": stack}
-    return {path: end for name, block in blocks.items() for path, end in leaves(name, block).items() if end is not None}
+    return {path: end for path, end in _entries(blocks, tuple(blocks)).items() if end is not None}
 
 
 def contradict(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

@@ -36,6 +36,11 @@ def known(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
 
 
+def all_known(values: Sequence[T | None]) -> tuple[T, ...]:
+    """Return the values if each is known; empty if any is None."""
+    return () if None in values else tuple(values)  # type: ignore[arg-type]  # none is None
+
+
 def known_median(values: Iterable[float | None]) -> float | None:
     """Return the median of the values that are not None; None if all are."""
     found = known(values)

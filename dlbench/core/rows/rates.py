@@ -7,7 +7,7 @@ from dlbench.core import units
 from dlbench.core.measurement import Measurement, MeteredWindow, SpotCheck
 from dlbench.core.reference.peaks import OPERATIONS, TABLE, Share, arithmetic_share, bus_factor, memory_share, peak_of
 from dlbench.core.rows.columns import Energy, Rates, Times
-from dlbench.core.stats import known, known_median, median_interval
+from dlbench.core.stats import all_known, known, known_median, median_interval
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
@@ -82,10 +82,8 @@ def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
 
     It is not the sum of all counts over all the time: a faster round has more blocks and would weigh more.
     """
-    stated = known(counts)
-    if not stated or len(stated) < len(counts) or not call_s:
-        return None
-    return (stated[0] if len(stated) == 1 else statistics.median(stated)) / call_s
+    stated = all_known(counts)
+    return statistics.median(stated) / call_s if stated and call_s else None
 
 
 def _no_peak(stated: Measurement, has_device: bool, dtype: str) -> str:
@@ -137,8 +135,7 @@ def together(sentences: Sequence[str]) -> str | None:
 
 def joules_per_item(rounds: Sequence[Measurement]) -> tuple[float, ...]:
     """Return the energy of the device for an item in each round, in J; empty where a round lacks it."""
-    found = known(_over(each.energy.joules, each.energy.items) for each in rounds if each.energy)
-    return tuple(found) if len(found) == len(rounds) else ()
+    return all_known([_over(each.energy.joules, each.energy.items) if each.energy else None for each in rounds])
 
 
 def energy_of(rounds: Sequence[Measurement], reason: str | None, telemetry_reason: str | None) -> Energy:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from operator import attrgetter, or_
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from dlbench.core.conditions import Circumstances, RoundState, Throttling, summarise_conditions
 from dlbench.core.declarations import Declaration
@@ -18,11 +18,9 @@ from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
 from dlbench.core.rows.columns import CaseRounds, Checks, Copies, Flags, Identity, Peaks, Times
 from dlbench.core.rows.rates import energy_of, joules_per_item, rates_of_calls, reported_rates
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
-from dlbench.core.stats import known, known_median, median_interval, outliers, quantile, relative_half_width, variation
+from dlbench.core.stats import all_known, known, known_median, median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.core.units import Json, byte_rate
-
-T = TypeVar("T")
 
 _SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
 """Statuses, the least severe first. A skipped round says nothing of the case, so any other counts before it."""
@@ -197,17 +195,17 @@ def _case_rounds(rounds: Sequence[_Round], scalars: Mapping[str, tuple[float, ..
     unsteady = [each.steady is False for each in samples]
     return CaseRounds(
         median_s=tuple([quantile(each.ordered, 0.5) for each in timed]),
-        items=_all_known([each.measurement.items for each in timed]),
-        flops=_all_known([each.measurement.flops for each in timed]),
+        items=all_known([each.measurement.items for each in timed]),
+        flops=all_known([each.measurement.flops for each in timed]),
         p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
         mean_s=tuple([math.fsum(each.ordered) / len(each.ordered) for each in timed]),  # exact, in any order
         blocks=tuple([each.blocks for each in timed]),
         numbers=tuple([each.measurement.round for each in timed]),
         left_out=tuple(left_out) if any(left_out) else (),
         spoiled=tuple(map(or_, unsteady, held_back)),
-        peak_bytes=_all_known([each.memory.peak_bytes for each in measurements]),
-        host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in measurements]),
-        device_s=_all_known([each.device_s for each in samples]),
+        peak_bytes=all_known([each.memory.peak_bytes for each in measurements]),
+        host_peak_bytes=all_known([each.memory.host_peak_bytes for each in measurements]),
+        device_s=all_known([each.device_s for each in samples]),
         joules_per_item=joules_per_item(measurements),
         values=scalars,
     )
@@ -303,10 +301,6 @@ def _precision_and_mode(case: Case, found: Params) -> tuple[str | None, str]:
 
 def _params(case: Case) -> Params:
     return {name: value for name, value in case.params.items() if name not in ("dtype", "mode")}
-
-
-def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
-    return () if None in values else tuple(values)  # type: ignore[arg-type]  # none is None
 
 
 def _copies(transfers: Sequence[Transfer], call_s: float | None, reason: str | None, device: Json | None) -> Copies:
