@@ -29,12 +29,6 @@ def test_any_text_is_a_positive_duration_or_refused(text: str) -> None:
     assert 0 < seconds < math.inf
 
 
-@given(st.integers(1, 10_000_000), st.sampled_from(["ms", "s", "m", "h"]))
-def test_whole_durations_come_back(count: int, unit: str) -> None:
-    factor = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600}[unit]
-    assert units.parse_duration(f"{count}{unit}") == pytest.approx(count * factor)
-
-
 @given(st.floats(1e-12, 1e15) | st.floats(-1e15, -1e-12))
 def test_three_digits_are_right_to_half_a_unit_of_the_third_and_have_no_exponent(value: float) -> None:
     text = units.three_digits(value)
@@ -51,13 +45,6 @@ def test_seconds_read_back(value: float) -> None:
     assert value >= 599.5 or len(numbers[0].replace(".", "").lstrip("0")) == 3
 
 
-@given(st.floats(1, 1e20))
-def test_rates_read_back(value: float) -> None:
-    number, unit = units.flop_rate(value).split(" ")
-    power = 1000 ** " kMGTPE".index(unit.removesuffix("FLOP/s") or " ")
-    assert float(number) * power == pytest.approx(value, rel=0.00501)
-
-
 @pytest.mark.parametrize(
     ("function", "texts"),
     [
@@ -65,7 +52,7 @@ def test_rates_read_back(value: float) -> None:
         ("seconds", "0: 0 ns, 41e-9: 41.0 ns, 999.4e-9: 999 ns, 999.6e-9: 1.00 µs, 12.34e-3: 12.3 ms, -0.5: -500 ms, 59.96: 60.0 s"),
         ("seconds", "599: 599 s, 600: 10 min, 7169: 119 min, 7200: 2 h, 19200: 5 h 20 min, 172799: 2 days, 273600: 3 days 4 h"),
         ("seconds", "3542400: 41 days, inf: inf s"),
-        ("flop_rate", "340e9: 340 GFLOP/s"),
+        ("flop_rate", "340e9: 340 GFLOP/s, 1: 1.00 FLOP/s, 999.6: 1.00 kFLOP/s, 999.4: 999 FLOP/s, 1e18: 1.00 EFLOP/s, 2e21: 2000 EFLOP/s"),
         ("integer_rate", "838e12: 838 TOP/s"),
         ("byte_rate", "12.5e9: 12.5 GB/s"),
         ("item_rate", "1234: 1.23 k/s, 0.5: 0.500 /s"),
