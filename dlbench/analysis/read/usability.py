@@ -5,7 +5,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -62,11 +62,11 @@ def _super_linear(rows: Sequence[Row]) -> dict[Row, list[str]]:
         for row in rows:
             if (count := row.count(size)) and min(row.rounds.items_per_s, default=0) > 0:
                 alike[row.differing_from(free)].append((float(count), row))
-        for group in alike.values():
-            for (less, smaller), (more, larger) in pairwise(sorted(group, key=itemgetter(0))):
-                if grew := _excess(smaller, larger, math.log(more / less * margin)):
-                    sentence = f"{units.three_digits(grew)} times the throughput of {size} {less:g} at {more / less:.3g} times the {size}"
-                    found[larger].append(f"{sentence}; see that the larger one does all its work")
+        by_size = [sorted(group, key=itemgetter(0)) for group in alike.values()]
+        for (less, smaller), (more, larger) in chain.from_iterable(map(pairwise, by_size)):
+            if grew := _excess(smaller, larger, math.log(more / less * margin)):
+                sentence = f"{units.three_digits(grew)} times the throughput of {size} {less:g} at {more / less:.3g} times the {size}"
+                found[larger].append(f"{sentence}; see that the larger one does all its work")
     return found
 
 
