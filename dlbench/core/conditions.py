@@ -125,11 +125,11 @@ def undisturbed(block_s: Sequence[float], wait_s: Sequence[float] | None, calls:
 
 
 def _matters(share: float | None) -> bool:
-    return share is not None and share > THROTTLED
+    return (share or 0.0) > THROTTLED
 
 
 def _for_long(what: str, share: float | None) -> list[str]:
-    return [f"{what} for {percent(share)} of its time"] if share is not None and share > THROTTLED else []
+    return [f"{what} for {percent(share)} of its time"] if share and share > THROTTLED else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +187,9 @@ def summarise_conditions(
 ) -> Circumstances:
     """Return how far a case was throttled or disturbed.
 
-    Args:
-        rounds: the number of each round of the case, and what its own process noticed in it.
-        states: the state of the machine around the rounds of the run.
-        device: the device of the case.
-        threads: the number of its threads; None where that is unknown, and then the CPU time of others does not count.
-        undisturbed_rounds: rounds with enough undisturbed blocks, in which the CPU time of other processes does not count.
+    ``rounds`` has the number and the throttling of each of its rounds, and ``states`` the machine around any rounds of its run.
+    ``threads`` is the number of its threads, None where that is unknown. Other processes do not count in ``undisturbed_rounds``, which
+    have enough undisturbed blocks.
     """
     numbers = {number for number, _ in rounds}
     around = [each for each in states if each.round in numbers]
@@ -200,35 +197,35 @@ def summarise_conditions(
     if not throttlings and not around:
         return Circumstances()
 
-    cpu_states = around if threads else []
-    least_cpus = BUSY * (threads or 0)
-    other_cpus = {each.round: each.other_cpus for each in cpu_states if each.round not in undisturbed_rounds}
-    stolen_cpus = {each.round: each.stolen_cpus for each in cpu_states}
+    busy = BUSY * (threads or 0)
+    with_threads = around if threads else []  # what CPU time matters depends on the threads
+    others = {each.round: each.other_cpus for each in with_threads if each.round not in undisturbed_rounds}
+    stolen = {each.round: each.stolen_cpus for each in with_threads}
     processes = {each.round: each.other_processes(device) for each in around}
     plural = "" if max(known(processes.values()), default=0) == 1 else "es"
-    by_others, others_reason = _rounds_above(least_cpus, other_cpus, "other processes took up to {:.2g} CPUs' time")
-    by_guests, guests_reason = _rounds_above(least_cpus, stolen_cpus, "the hypervisor took up to {:.2g} CPUs' time")
-    on_device, device_reason = _rounds_above(0.0, processes, f"{{}} other process{plural} on {device}")
+    by_others, on_others = _rounds_above(busy, others, "other processes took up to {:.2g} CPUs' time")
+    by_hypervisor, on_hypervisor = _rounds_above(busy, stolen, "the hypervisor took up to {:.2g} CPUs' time")
+    by_processes, on_processes = _rounds_above(0.0, processes, f"{{}} other process{plural} on {device}")
+    sentences = [*_own_reasons(throttlings, len(rounds)), on_others, on_hypervisor, on_processes]
 
-    def is_disturbed(number: int, own: Throttling | None) -> bool:
+    def matters(number: int, own: Throttling | None) -> bool:
         """Whether a round was throttled or disturbed.
 
         The case's own process decides. The CPU time of others in the whole round counts only if that process could not tell how long it
         waited; another process on the accelerator always counts.
         """
-        if (own and own.held_back) or number in (on_device or ()):
+        if (own and own.held_back) or number in (by_processes or ()):
             return True
-        taken = number in (by_others or ()) or number in (by_guests or ())
-        return taken and (own is None or own.waiting is None)
+        knows_waiting = own is not None and own.waiting is not None
+        return not knows_waiting and (number in (by_others or ()) or number in (by_hypervisor or ()))
 
-    reasons = [*_own_reasons(throttlings, len(rounds)), others_reason, guests_reason, device_reason]
     return Circumstances(
         throttled=_any(each.throttled for each in throttlings),
         power_capped=_any(each.power_capped for each in throttlings),
-        disturbed=_any([*(each.disturbed for each in throttlings), by_others, by_guests, on_device]),
-        reason="; ".join(filter(None, reasons)) or None,
+        disturbed=_any([*(each.disturbed for each in throttlings), by_others, by_hypervisor, by_processes]),
+        reason="; ".join(filter(None, sentences)) or None,
         lost_share=max(known(each.lost for each in throttlings), default=None),
-        rounds=sum(is_disturbed(number, own) for number, own in rounds),
+        rounds=sum(matters(number, each) for number, each in rounds),
     )
 
 

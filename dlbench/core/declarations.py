@@ -200,7 +200,7 @@ class Value:
         return all(params.get(name) in texts for name, texts in self.when.items())
 
     def mistake(self) -> str | None:
-        """Say what makes no sense of it; None where all does."""
+        """Return what is wrong with this declaration; None if nothing is."""
         if wrong := _misfit(self):
             return wrong
         if not self.name.isidentifier():

@@ -45,11 +45,6 @@ def _decoder(kind: Any) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(_bounded(kind)).decode
 
 
-@cache
-def _bounded(kind: Any) -> Any:
-    return _with_meta(kind)
-
-
 def _with_meta(hint: Any) -> Any:
     """Return a type hint with msgspec's class in place of `Bounds`, whose attributes are the same; the hints of data classes change."""
     if isinstance(hint, Bounds):
@@ -61,3 +56,6 @@ def _with_meta(hint: Any) -> Any:
         hint.__annotations__ = {name: _with_meta(each) for name, each in own.items()}
     inner = tuple(map(_with_meta, get_args(hint)))
     return (Union if isinstance(hint, UnionType) else get_origin(hint))[inner] if inner else hint
+
+
+_bounded = cache(_with_meta)

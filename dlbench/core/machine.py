@@ -50,18 +50,26 @@ def differences(
     ``but_for_restarts``: without the differences that two runs on one machine may have. These are up to a fifth of its memory (of a
     virtual machine all of it), and all behind the third number of its kernel's release, as ``-91-generic`` in ``5.15.0-91-generic``.
     """
-    left, right = ({path: end for name in blocks for path, end in leaves(name, each.get(name) or {}).items()} for each in (a, b))
-    virtual = left.get("identity.virtual") is True is right.get("identity.virtual")
+    left, right = _entries(a, blocks), _entries(b, blocks)
+    both_virtual = left.get("identity.virtual") is True and right.get("identity.virtual") is True
     found = []
     for path in dict.fromkeys([*left, *right]):
         before, after = left.get(path), right.get(path)
         if before is None and after is None:
             continue  # unknown on both sides, even if only one names it
-        if but_for_restarts and (_restarted(path, before, after) or (virtual and path == _HOST_MEMORY)):
+        if but_for_restarts and (_restarted(path, before, after) or (both_virtual and path == _HOST_MEMORY)):
             continue
-        texts = _shown(left, path), _shown(right, path)
-        if texts[0] != texts[1]:
-            found.append(f"{path}: {texts[0]} against {texts[1]}")
+        before_text, after_text = _shown(left, path), _shown(right, path)
+        if before_text != after_text:
+            found.append(f"{path}: {before_text} against {after_text}")
+    return found
+
+
+def _entries(fingerprint: Mapping[str, Any], blocks: Sequence[str]) -> dict[str, Any]:
+    """Return the entries of these blocks by their paths."""
+    found: dict[str, Any] = {}
+    for name in blocks:
+        found |= leaves(name, fingerprint.get(name) or {})
     return found
 
 
@@ -80,7 +88,7 @@ def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     provenance = environment.get("provenance")
     cards = provenance.get("cards") if isinstance(provenance, Mapping) else None
     blocks = {"cards": cards, "identity": identity, "stack": stack}
-    return {path: end for name, block in blocks.items() for path, end in leaves(name, block).items() if end is not None}
+    return {path: end for path, end in _entries(blocks, tuple(blocks)).items() if end is not None}
 
 
 def contradict(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

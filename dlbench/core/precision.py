@@ -46,7 +46,7 @@ class Precision:
     amd_families: tuple[str, ...] = ("",)
     """Beginnings of the names of AMD's architectures that have it."""
     instructions: tuple[str, ...] | None = None
-    """Instructions of a CPU by their names in /proc/cpuinfo, any of which makes its arithmetic native; None: it is native on every CPU."""
+    """Names in /proc/cpuinfo of the instructions that make a CPU's arithmetic native, if it has one of them; None: every CPU's is."""
     missing_on: Mapping[str, str] = field(default_factory=dict)
     """Kinds of device that never have it, each with the reason."""
 

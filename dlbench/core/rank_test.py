@@ -101,6 +101,7 @@ def shift_interval(base: Sequence[float], other: Sequence[float], among: int = 1
 def _interval_rank(m: int, n: int, among: int) -> int:
     """Return the k of the interval from the k-th smallest to the k-th largest of m n differences; 0 where even the extremes cover less."""
     alike = bisect_right(_two_sided_p(m, n), _left_over(ALIKE) / among)
+    # Coverage falls as k grows, so this is the number of k that cover enough.
     at_any = bisect_left(range(1, alike + 1), True, key=lambda k: _least_coverage(m, n, k) < AT_ANY_SPREADS)
     return min(alike, max(1, at_any))
 
@@ -133,7 +134,7 @@ def rank_test(base: Sequence[float], other: Sequence[float], confidences: Iterab
     """Return the two-sided p of the Mann-Whitney test, the estimate of `shift_interval` and an interval for each confidence.
 
     The p is the probability that samples of one distribution lie at least so far apart. With ties between the samples it is the largest p
-    of all ways to break them, so it is never too small, and equal samples have p = 1. It is exact up to `MOST_COUNTED`, a close
+    of all orders they may have, so it is never too small, and equal samples have p = 1. It is exact up to `MOST_COUNTED`, a close
     approximation beyond (Mann and Whitney 1947). Raises StatisticsError if a sample is empty.
     """
     differences = sorted([b - a for a in base for b in other])
@@ -153,10 +154,10 @@ def _middle(ordered: Sequence[float]) -> float:
 
 
 @cache
-def _signed_rank_p(k: int) -> tuple[float, ...]:
+def _p_of_rank_sums(k: int) -> tuple[float, ...]:
     """Return the two-sided p of each sum of positive ranks 0 … k (k + 1) / 4 for k pairs with random signs, twice the lower tail.
 
-    The numbers of ways to reach each sum are the coefficients of the product of (1 + q^i) over i = 1 … k (Wilcoxon, Individual
+    The numbers of choices of signs with each sum are the coefficients of the product of (1 + q^i) over i = 1 … k (Wilcoxon, Individual
     Comparisons by Ranking Methods, Biometrics Bulletin 1, 1945). Exact up to 100 pairs; beyond, the normal distribution with continuity
     correction.
     """
@@ -180,7 +181,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     """Return the two-sided p of Wilcoxon's signed-rank test on paired differences.
 
     It is the probability that differences with random signs have a sum of positive ranks at least so far from its mean. Zeros may count as
-    either sign, and ties are ranked in any order: the result is the largest p of all these ways, so it is never too small. Exact up to
+    either sign, and ties are ranked in any order: the result is the largest p of these choices, so it is never too small. Exact up to
     100 pairs, a close approximation beyond (Wilcoxon 1945). Raises StatisticsError if there are no differences.
     """
     if not differences:
@@ -199,7 +200,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     # Every sum between the two is possible, and the one nearest to the mean has the largest p. The table ends at the mean: a sum above
     # it has the p of its mirror image.
     all_ranks = len(sizes) * (len(sizes) + 1) // 2
-    return _signed_rank_p(len(sizes))[min(highest_sum, all_ranks - lowest_sum, all_ranks // 2)]
+    return _p_of_rank_sums(len(sizes))[min(highest_sum, all_ranks - lowest_sum, all_ranks // 2)]
 
 
 def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:
@@ -209,7 +210,7 @@ def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[f
     None if there are too few pairs: for 95 % six are enough. Raises StatisticsError for no differences.
     """
     averages = sorted((one + other) / 2 for at, one in enumerate(differences) for other in differences[at:])
-    return _middle(averages), _inverted(_signed_rank_p(len(differences)), averages, confidences)
+    return _middle(averages), _inverted(_p_of_rank_sums(len(differences)), averages, confidences)
 
 
 MEDIAN_WEIGHT, P10_WEIGHT, MEAN_WEIGHT, PAIRS_WEIGHT = 2, 3, 1, 1

@@ -36,6 +36,11 @@ def known(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
 
 
+def all_known(values: Sequence[T | None]) -> tuple[T, ...]:
+    """Return the values if each is known; empty if any is None."""
+    return () if None in values else tuple(values)  # type: ignore[arg-type]  # none is None
+
+
 def known_median(values: Iterable[float | None]) -> float | None:
     """Return the median of the values that are not None; None if all are."""
     found = known(values)
@@ -135,13 +140,13 @@ def holm(
     shares = [1.0] * len(p_values) if weights is None else weights
     corrected = [0.0] * len(p_values)
     highest = 0.0
-    left = sum(shares)
+    weight_left = sum(shares)
     for index in sorted(range(len(p_values)), key=lambda index: p_values[index] / shares[index]):
-        tests = left / shares[index]
+        tests = weight_left / shares[index]
         p = among(index, tests) if among else p_values[index] * tests
         highest = max(highest, min(1.0, p))
         corrected[index] = highest
-        left -= shares[index]
+        weight_left -= shares[index]
     return corrected
 
 

@@ -81,10 +81,11 @@ def load(path: Path) -> RunFile:
             content.add(kind, text)
         except ValueError as error:
             left_out.append(LeftOut(number, str(error)))
-    measurements, discarded, tries = map(tuple, content.measured.values())
+    measurements, tries = tuple(content.measured["measurement"]), tuple(content.measured["try"])
+    # A discarded round counts after all if it could not be repeated; it is in the file twice then.
     counted = {(each.series, each.round, each.started) for each in measurements if each.started}
-    discarded = tuple([each for each in discarded if (each.series, each.round, each.started) not in counted])
-    return RunFile(path, header, measurements, content.footer, torn, tuple(content.states), discarded, tries, tuple(left_out))
+    discarded = [each for each in content.measured["discarded"] if (each.series, each.round, each.started) not in counted]
+    return RunFile(path, header, measurements, content.footer, torn, tuple(content.states), tuple(discarded), tries, tuple(left_out))
 
 
 class _Content:
@@ -220,6 +221,7 @@ def _header(path: Path, lines: Iterator[tuple[int, bytes]]) -> Record:
     if header["schema"] != SCHEMA:
         raise ResultFileError(f"{path} has schema {header['schema']}, and dlbench reads schema {SCHEMA} alone")
     try:
+        # ``name`` is always the entry that is being checked: the sentence below names it.
         for name, kind in _HEADER.items():
             if name in header:
                 convert(kind, header[name])

@@ -1,14 +1,11 @@
 """Conditions of a measurement: facts on throttling and disturbances in, flags and sentences out."""
 
-import json
 import re
 from dataclasses import asdict
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dlbench.core.conditions import UNDISTURBED, Circumstances, RoundState, Throttling, summarise_conditions, undisturbed
+from dlbench.core.conditions import Circumstances, RoundState, Throttling, summarise_conditions, undisturbed
 from dlbench.core.decoding import convert
 from dlbench.core.measurement import Samples
 
@@ -136,43 +133,11 @@ def test_what_else_ran_disturbs_no_round_that_rests_on_undisturbed_blocks(states
     assert (found.disturbed, found.reason, found.rounds) == (reason is not None, reason, 0)
 
 
-shares = st.none() | st.floats(0, 1)
-reasons = st.none() | st.tuples(st.sampled_from(["hw_slowdown", "sw_power_cap"]))
-states = st.fixed_dictionaries({}, optional={"cpu": st.dictionaries(st.sampled_from(["load_1min", "clock_hz"]), st.floats(0, 1e10))})
-
-
-@given(
-    st.builds(Throttling, shares, shares, shares, reasons, st.integers(1, 3), shares, shares),
-    st.builds(RoundState, st.integers(0, 100), st.floats(0, 1e6), shares, shares, states, states),
-)
-def test_throttling_and_a_round_survive_the_file(throttling, state):
-    for record in (throttling, state):
-        assert convert(type(record), json.loads(json.dumps(record.to_json()))) == record
-
-
 def test_a_block_is_undisturbed_where_no_thread_waited_for_a_fiftieth_of_it():
     # Ten calls of 0.5 s: 2 % of a block are 0.1 s.
     assert undisturbed([0.5] * 4, [0.0, 0.0999, 0.1, 3.0], 10) == [0, 1]
     assert undisturbed([0.5, 0.5], None, 10) == range(2)
     assert undisturbed([0.0, 0.0], [0.0, 0.1], 1) == [0]  # no time is a doubt of its own
-
-
-BLOCKS = st.lists(st.tuples(st.floats(1e-6, 10), st.floats(0, 1)), min_size=1, max_size=40)
-
-
-@given(BLOCKS, st.integers(1, 1000), st.integers(1, 12) | st.none())
-def test_the_blocks_that_count_are_some_of_the_round_in_their_order(blocks, calls, least):
-    block_s = tuple(seconds for seconds, _ in blocks)
-    wait_s = tuple(share * calls * seconds for seconds, share in blocks)
-    samples = Samples(calls, block_s, 0.0, 0.0, None if least else True, wait_s=wait_s, min_blocks=least)
-    places = undisturbed(block_s, wait_s, calls)
-    assert list(places) == sorted(set(places))
-    if len(places) < (least or 10):
-        assert (samples.undisturbed, samples.counted_s, samples.waiting) == (None, block_s, None)
-    else:
-        assert samples.counted_s == [block_s[at] for at in places]
-        assert samples.waiting is not None
-        assert samples.waiting <= UNDISTURBED
 
 
 def test_a_file_with_fewer_waits_than_blocks_is_named():

@@ -1,8 +1,8 @@
 """Exit codes, offers of a near name, and reasons why something is not known: in a result file, and as they are shown."""
 
-import pytest
+from collections.abc import Callable
 
-from dlbench.core.errors import ExitCode, Reason, Unavailable, Unknown, explained, nearest
+from dlbench.core.errors import ExitCode, Unavailable, Unknown, explained, nearest
 
 FIGURES = {"seconds": 1.5, "seconds_most": 1.0, "bytes": 1024, "bytes_left": 512, "kind": "mps", "precision": "fp16", "text": "no"}
 
@@ -14,29 +14,22 @@ def test_every_reason_has_a_sentence_in_which_its_figures_stand_and_what_is_rais
     assert (error.reason, str(error)) == ({"reason": "no_locks", "kind": "mps"}, "dlbench locks no host memory for mps devices")
 
 
-@pytest.mark.parametrize(
-    ("reasons", "sentence"),
-    [
-        ([Unknown.TOO_SHORT.reason(seconds=0.1)], "it was timed for less than 0.1 s, of which a single wait would be too much"),
-        (
-            [Unknown.TOGETHER.reason(part="inputs"), Unknown.TOO_LONG.reason(part="fp64", seconds=213.4, seconds_most=1.0)],
-            "inputs: its ranks can only call together; fp64: it would take about 2.1e+02 s, and 1 s at most are spent on it",
-        ),
-        (
-            [Unknown.TOO_MUCH_TO_LOCK.reason(bytes=3 << 29, bytes_left=512)],
-            "1.50 GiB of page-locked memory would be too much of the 512 B that the host has left",
-        ),
-        ([Unknown.EXCEPTION.reason(text="TypeError: {no}")], "TypeError: {no}"),
-        # One that is not known, or that lacks a figure, is shown by its name.
-        ([{"part": "fp64", "reason": "of_no_kind", "watts": 3}], "fp64: of_no_kind"),
-        ([{"reason": "too_long", "seconds": 1.5}], "too_long"),
-        ([{"reason": "too_long", "seconds": "long", "seconds_most": 1.0}], "too_long"),
-        ([{"reason": "left_by_others", "bytes": "many"}], "left_by_others"),
-        ([{"reason": "no_events"}], "no_events"),
-    ],
-)
-def test_sentences_have_their_figures_and_parts(reasons: list[Reason], sentence: str) -> None:
-    assert explained(reasons) == sentence
+REASONS = [
+    [Unknown.TOO_SHORT.reason(seconds=0.1)],
+    [Unknown.TOGETHER.reason(part="inputs"), Unknown.TOO_LONG.reason(part="fp64", seconds=213.4, seconds_most=1.0)],
+    [Unknown.TOO_MUCH_TO_LOCK.reason(bytes=3 << 29, bytes_left=512)],
+    [Unknown.EXCEPTION.reason(text="TypeError: {no}")],
+    # One that is not known, or that lacks a figure, is shown by its name.
+    [{"part": "fp64", "reason": "of_no_kind", "watts": 3}],
+    [{"reason": "too_long", "seconds": 1.5}],
+    [{"reason": "too_long", "seconds": "long", "seconds_most": 1.0}],
+    [{"reason": "left_by_others", "bytes": "many"}],
+    [{"reason": "no_events"}],
+]
+
+
+def test_sentences_have_their_figures_and_parts(snapshot: Callable[[str, str], None]) -> None:
+    snapshot("reasons-explained", "".join(f"{explained(reasons)}\n" for reasons in REASONS))
 
 
 def test_exit_codes_are_those_that_scripts_rely_on() -> None:

@@ -19,7 +19,10 @@ from dlbench.core.writer import ResultWriter, as_line
 CASE = Case("matmul[n=4,dtype=fp32]@cuda:0", "mine", "matmul", {"n": 4, "dtype": "fp32"}, "cuda:0")
 COUNTS = {"items": 4, "flops": 1e9, "least_flops": 2.5e8, "bytes": 64, "least_bytes": 16, "threads": 2}
 READ = {"memory": Memory(1, 2, 3), "transfer": Transfer(10, 0.1, 20, 0.2), "check": SpotCheck(True, 1e-7, 1e-5, 4e-8)}
-AROUND = {"throttling": Throttling(thermal=0.5, reasons=("hw_slowdown",), tries=3), "started": "2026-01-31T12:00:00.000+00:00"}
+AROUND = {
+    "throttling": Throttling(0.5, 0.25, 0.125, ("hw_slowdown",), 3, 0.75, 0.0625, clock_hz=1.98e9, power_w=690.0),
+    "started": "2026-01-31T12:00:00.000+00:00",
+}
 SAID = {"values": {"loss": 0.5}, "math": {"deterministic": False}, "missing_reasons": {"memory": [{"reason": "no_proc"}]}}
 SAMPLES = Samples(7, [0.5, 0.25], 1.5, 0.75, steady=False)
 WHOLE = Measurement(CASE, 3, Status.OK, device_name="A card", samples=SAMPLES, **COUNTS, **READ, **AROUND, **SAID)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.core.thresholds import ACROSS_RUNS, WITHIN_A_RUN, Thresholds, check
+from dlbench.core.thresholds import ACROSS_RUNS, WITHIN_A_RUN, Thresholds, check, override_thresholds
 
 
 def test_what_is_set_for_a_workload_goes_before_what_is_set_for_all():
@@ -16,10 +16,17 @@ def test_what_is_set_for_a_workload_goes_before_what_is_set_for_all():
     assert default.for_workload("matmul", settings) == Thresholds(time=1.5, memory=0.1)
     assert default.for_workload("conv2d", settings) == Thresholds(time=pytest.approx(0.25), memory=0.1)
     assert default.for_workload("noop", {}) is default
-    defaults = [(each.time, each.memory, each.energy) for each in (ACROSS_RUNS, WITHIN_A_RUN)]
-    assert defaults == [(0.1, 0.05, 0.05), (0.03, 0.05, 0.05)]
     # A workload may be called as a metric is.
     assert Thresholds().for_workload("memory", {"memory": {"time": 0.5}}) == Thresholds(time=0.5)
+
+
+def test_defaults_and_what_is_given_in_place_of_settings():
+    assert (Thresholds(0.1, 0.05, 0.05), Thresholds(0.03, 0.05, 0.05)) == (ACROSS_RUNS, WITHIN_A_RUN)
+    assert [Thresholds().with_metrics({"detect": each}).detect for each in ("25", "0.25", "1.5%", 1e-4)] == [0.25, 0.25, 0.015, 1e-4]
+    check({"detect": 0.11, "time": 0.1})
+    suite = {"time": 0.1, "memory": 0.2, "matmul": {"throughput": 0.1, "energy": 0.3}}
+    assert override_thresholds(suite, {"time": 0.5}) == {"memory": 0.2, "matmul": {"energy": 0.3}, "time": 0.5}
+    assert override_thresholds(suite, {"memory": 0.5}) == suite | {"memory": 0.5}
 
 
 @given(st.floats(1e-4, 0.99))
@@ -39,6 +46,9 @@ NO_FRACTIONS = (5, 0.0, -0.1, math.nan, math.inf, True, [0.1])
         ({"energy": "much"}, "'much' is not a fraction; write for example 5% or 0.05"),
         *(({"time": each}, f'time must be a fraction such as 0.05 or "5%", not {each!r}') for each in NO_FRACTIONS),
         ({"time": "lots"}, "'lots' is not a fraction; write for example 5% or 0.05"),
+        ({"time": 0.00009}, 'time must be a fraction such as 0.05 or "5%", not 9e-05'),
+        ({"detect": 0.1, "time": 0.1}, "a change of 10.0 % can't be relied on to be called at a threshold of 10.0 %; give more"),
+        ({"detect": "0%"}, "'0%' is no change that could be seen; write for example 25% or 0.25"),
         ({"memory": ""}, "'' is not a fraction; write for example 5% or 0.05"),
         ({"throughput": "100%"}, "throughput can't fall by 100.0 %; write for example 5% or 0.05"),
         ({"time": 0.1, "throughput": 0.1}, "throughput is time turned over, so the two are one threshold; give one of them"),

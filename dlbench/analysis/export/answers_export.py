@@ -72,15 +72,16 @@ def card(results: Results) -> str:
         raise UsageError(f"no case went well, so there is no card ({sentences.extent(results)}); dlbench show has the reasons")
     machines = "; ".join(sentences.devices(rows, 2 * _NAMED))
     made_with = ", ".join((sentences.extent(results), *sentences.dates_and_versions(files.environments)))
-    machines, *about = (markdown(_short(text)) for text in (machines, *sentences.not_usable(results)[:1], made_with))
-    lines, label = list[str](), ""
+    about = [markdown(_short(text)) for text in (*sentences.not_usable(results)[:1], made_with)]
+    lines: list[str] = []
+    label = ""
     for own_label, text in terminal.lines(answers(results), _MOST):
         label = own_label or label  # an empty one is that of the line before
         lines.append(f"- {label}: {markdown('; '.join(text.split('  ')))}")
     runs = grouped(files.rows, lambda row: row.file).items()
     commands = (sentences.measuring_command(alike, files.environments.get(run, {})) for run, alike in runs)
     again = few(dict.fromkeys(code(_short(each)) for each in commands), _NAMED, "command")
-    return "\n".join([f"**{machines}**", *about, "", *lines, "", f"Measured again by {again}", ""])
+    return "\n".join([f"**{markdown(_short(machines))}**", *about, "", *lines, "", f"Measured again by {again}", ""])
 
 
 def _short(text: str) -> str:

@@ -177,10 +177,10 @@ def _google_benchmark(run: RunFile, cases: Sequence[Timed]) -> Any:
     Google's ``compare.py`` ignores entries without a CPU time. dlbench measures none, so the wall time is given twice.
     """
     fixed = {"host_name": "", "executable": "dlbench", "library_build_type": "release", "cpu_time": "repeats real_time"}
-    return {
-        "context": header_texts(run, date="environment.provenance.utc") | fixed,
-        "benchmarks": [
-            {
+    repetitions = []
+    for case in cases:
+        for index, (seconds, samples) in enumerate(zip(case.row.rounds.median_s, case.samples, strict=True)):
+            entry = {
                 "name": case.id,
                 "run_name": case.id,
                 "run_type": "iteration",
@@ -192,10 +192,8 @@ def _google_benchmark(run: RunFile, cases: Sequence[Timed]) -> Any:
                 "cpu_time": seconds * NS_PER_S,
                 "time_unit": "ns",
             }
-            for case in cases
-            for index, (seconds, samples) in enumerate(zip(case.row.rounds.median_s, case.samples, strict=True))
-        ],
-    }
+            repetitions.append(entry)
+    return {"context": header_texts(run, date="environment.provenance.utc") | fixed, "benchmarks": repetitions}
 
 
 def _parquet(results: Results) -> bytes:

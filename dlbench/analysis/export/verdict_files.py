@@ -192,14 +192,14 @@ def annotations(comparisons: Sequence[Comparison]) -> list[str]:
     """
     entries: dict[str, list[tuple[str, str]]] = {"error": [], "warning": [], "notice": []}
     entries["error"] = [(each.title, each.powerless) for each in comparisons if each.powerless and not each.report_only]
-    kinds = [(case, severity(case, comparison.report_only)) for comparison in comparisons for case in comparison.cases]
-    for case, kind in sorted(kinds, key=lambda each: attention(each[0])):
+    graded = [(case, severity(case, comparison.report_only)) for comparison in comparisons for case in comparison.cases]
+    for case, kind in sorted(graded, key=lambda each: attention(each[0])):
         if kind:
             entries[kind].append((case.case, _sentence(case)))
     for listed in entries.values():
-        left_out = len(listed) - (ANNOTATIONS_LIMIT - 1)
-        if left_out > 1:  # the last place is for their number
-            listed[ANNOTATIONS_LIMIT - 1 :] = [("dlbench", f"{left_out:,} more; the summary of this step names them")]
+        named = ANNOTATIONS_LIMIT - 1  # the last place is for the number of the others
+        if len(listed) > ANNOTATIONS_LIMIT:
+            listed[named:] = [("dlbench", f"{len(listed) - named:,} more; the summary of this step names them")]
     return [_command(kind, one_line(title), text) for kind, listed in entries.items() for title, text in listed]
 
 

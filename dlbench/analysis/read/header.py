@@ -150,17 +150,17 @@ def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     policy = run.header.get("policy", {})
     footer = run.footer or {}
     figures = [policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds")]
-    if not all(each and 0 < each < 2**53 for each in figures):  # an earlier version, or another hand, wrote none
+    if not all(each and 0 < each < 2**53 for each in figures):
         return None
     budget_s, planned, rounds, took_s = figures
     devices = {device["id"] for device in run.header.get("devices", ())}
     # A search for what has no time is made once a run.
     repeated = [row for row in rows if row.is_ok and (row.time.median_s is not None or not row.case.found)]
     left_out = [row for row in rows if row.case.status is Status.SKIPPED and row.case.device in devices]
-    rounds_of_cases = (*(row.time.rounds or 0 for row in repeated), *(0 for _ in left_out))
-    if rounds >= planned or not any(rounds_of_cases):
+    measured = [row.time.rounds or 0 for row in repeated] + [0] * len(left_out)
+    if rounds >= planned or not any(measured):
         return None
-    return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), rounds_of_cases)
+    return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), tuple(measured))
 
 
 def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
@@ -218,14 +218,19 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
     found: dict[str, frozenset[str]] = {}
     planned = run.header.get("policy", {}).get("rounds", 1)
     for side in sides:
-        # A search is made once a run, and a case that did not go well has its own verdict.
-        repeated = [row for row in rows if row.case.side == side and row.is_ok and (row.rounds.numbers or not row.case.found)]
-        numbers = [number for row in rows if row.case.side == side for number in row.rounds.numbers]
+        rows_of_side = [row for row in rows if row.case.side == side]
+        numbers = [number for row in rows_of_side for number in row.rounds.numbers]
         # Only a second measurement begins later, and the file does not record where.
         first = min(numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
         least = min(max(numbers, default=0) - first + 1, planned)
-        expected = {row.case.id: max(least, max(row.rounds.numbers, default=0) - first + 1) for row in repeated}
-        found[run_name(name, side)] = frozenset(row.case.id for row in repeated if (row.time.rounds or 0) < expected[row.case.id])
+        short: set[str] = set()
+        for row in rows_of_side:
+            is_search = row.case.found and not row.rounds.numbers  # made once a run
+            last = max(row.rounds.numbers, default=0)
+            # A case that did not go well has its own verdict.
+            if row.is_ok and not is_search and (row.time.rounds or 0) < max(least, last - first + 1):
+                short.add(row.case.id)
+        found[run_name(name, side)] = frozenset(short)
     return found
 
 

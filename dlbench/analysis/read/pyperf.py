@@ -66,9 +66,8 @@ def load(path: Path) -> RunFile | None:
     try:
         suite = convert(_Suite, data)
         cases = list(filter(None, (_rounds(suite.metadata, benchmark) for benchmark in suite.benchmarks)))
-        times = Counter(rounds[0].case.id for rounds in cases)
-        for name in times:
-            if times[name] > 1:
+        for name, times in Counter(rounds[0].case.id for rounds in cases).items():
+            if times > 1:
                 raise ValueError(f"two benchmarks are called {name}")
     except ValueError as error:
         raise ResultFileError(f"{path}: {error}; the file was edited or is not pyperf's") from error
@@ -141,20 +140,24 @@ def _rounds(shared: Json, benchmark: _Benchmark) -> list[Measurement]:
         inner_loops = as_count(metadata.get("inner_loops", 1))
         if not name or not loops or not inner_loops:
             raise ValueError("a benchmark has a name, and its loops and inner_loops are positive integers")
-        device = _text(metadata.get("device"))
-        if not device or not name.endswith(f"@{device}"):
-            device = "cpu"
-        workload = name.removesuffix(f"@{device}")
-        case = Case(f"{workload}@{device}", TOOL, workload, {}, device)
+        case = _case(name, _text(metadata.get("device")))
         if rounds and case != rounds[0].case:
             raise ValueError(f"a run of {rounds[0].case.workload} is called {case.workload}")
         # Nothing says that they were unsteady, so they count as steady.
         samples = Samples(loops * inner_loops, run.values, first_call_s=None, warmup_s=None, steady=True)
-        processor = metadata.get("cpu_model_name") if device == "cpu" else None
+        processor = metadata.get("cpu_model_name") if case.device == "cpu" else None
         device_name = _text(metadata.get("device_name", processor)) or None
         date = _text(metadata.get("date"))
         rounds.append(Measurement(case, len(rounds), Status.OK, samples=samples, device_name=device_name, started=date))
     return rounds
+
+
+def _case(name: str, device: str) -> Case:
+    """Return the case of a benchmark: on the device that ends the name, as dlbench exports it, or else on the CPU."""
+    if not device or not name.endswith(f"@{device}"):
+        device = "cpu"
+    workload = name.removesuffix(f"@{device}")
+    return Case(f"{workload}@{device}", TOOL, workload, {}, device)
 
 
 def _described(measurement: Measurement) -> Json:

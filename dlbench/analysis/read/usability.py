@@ -5,7 +5,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -55,16 +55,18 @@ def _super_linear(rows: Sequence[Row]) -> dict[Row, list[str]]:
     found = defaultdict[Row, list[str]](list)
     for size, margin in _MARGINS.items():
         # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
-        free = {Setting("param", size), *([Setting("case", "threads")] if size == "ranks" else [])}
+        free = {Setting("param", size)}
+        if size == "ranks":
+            free.add(Setting("case", "threads"))
         alike = defaultdict[Hashable, list[tuple[float, Row]]](list)
         for row in rows:
             if (count := row.count(size)) and min(row.rounds.items_per_s, default=0) > 0:
                 alike[row.differing_from(free)].append((float(count), row))
-        for group in alike.values():
-            for (less, smaller), (more, larger) in pairwise(sorted(group, key=itemgetter(0))):
-                if grew := _excess(smaller, larger, math.log(more / less * margin)):
-                    sentence = f"{units.three_digits(grew)} times the throughput of {size} {less:g} at {more / less:.3g} times the {size}"
-                    found[larger].append(f"{sentence}; see that the larger one does all its work")
+        by_size = [sorted(group, key=itemgetter(0)) for group in alike.values()]
+        for (less, smaller), (more, larger) in chain.from_iterable(map(pairwise, by_size)):
+            if grew := _excess(smaller, larger, math.log(more / less * margin)):
+                sentence = f"{units.three_digits(grew)} times the throughput of {size} {less:g} at {more / less:.3g} times the {size}"
+                found[larger].append(f"{sentence}; see that the larger one does all its work")
     return found
 
 
@@ -74,7 +76,7 @@ def _excess(smaller: Row, larger: Row, least: float) -> float | None:
     The interval of their ratio, which takes four rounds a side, has to lie above it.
     """
     slow, fast = smaller.rounds.items_per_s, larger.rounds.items_per_s
-    if math.log(max(fast) / min(slow)) <= least:  # as of most; the exact interval is not worth its time then
+    if math.log(max(fast) / min(slow)) <= least:  # as for most pairs: no need for the exact interval, which takes longer
         return None
     shift, interval = shift_interval([*map(math.log, slow)], [*map(math.log, fast)])
     return math.exp(shift) if interval and interval.low > least else None
@@ -121,7 +123,7 @@ def clock_difference(base: Readings, new: Readings, device: str) -> ClockDiffere
         return None
     names = _OF_CPU if device == "cpu" else _OF_ACCELERATOR
     sentence, slower, faster = "", 1.0, 1.0
-    for name, what in names.items():
+    for name, clock in names.items():
         one, other = base[device].get(name, ()), new[device].get(name, ())
         if not one or not other:
             continue
@@ -132,7 +134,7 @@ def clock_difference(base: Readings, new: Readings, device: str) -> ClockDiffere
         else:
             far = max(before / after, after / before) - 1 > FAR
         if far:
-            sentence = sentence or f"the {what} of {device} was {units.hertz(before)} in the base and {units.hertz(after)} in the new file"
+            sentence = sentence or f"the {clock} of {device} was {units.hertz(before)} in the base and {units.hertz(after)} in the new file"
         slower = max(slower, max(one) / min(other))
         faster = min(faster, min(one) / max(other))
     return ClockDifference(sentence, slower, faster) if sentence else None

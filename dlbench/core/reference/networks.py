@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
 from dlbench.core.precision import PRECISIONS
@@ -71,11 +72,10 @@ class Schedule:
 def schedules() -> Mapping[str, Schedule]:
     """Return the schedule of each network by its name, those first that a summary would rather name."""
     table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
-    families = [each["models"] for each in table["schedule"]]
-    defaults = {"images": table["images"], "took": None, "took_source": None}
-    return {
-        family[place]: Schedule(family[place], **{**defaults, **{name: value for name, value in each.items() if name != "models"}})
-        for place in range(max(map(len, families)))  # the first of each family come before the second of any
-        for family, each in zip(families, table["schedule"], strict=True)
-        if place < len(family)
-    }
+    shared = {"images": table["images"], "took": None, "took_source": None}
+    found = []
+    for family in table["schedule"]:
+        for place, model in enumerate(family.pop("models")):
+            found.append((place, Schedule(model, **{**shared, **family})))
+    found.sort(key=itemgetter(0))  # the first of each family come before the second of any
+    return {schedule.model: schedule for _, schedule in found}

@@ -7,13 +7,12 @@ from dlbench.core import units
 from dlbench.core.measurement import Measurement, MeteredWindow, SpotCheck
 from dlbench.core.reference.peaks import OPERATIONS, TABLE, Share, arithmetic_share, bus_factor, memory_share, peak_of
 from dlbench.core.rows.columns import Energy, Rates, Times
-from dlbench.core.stats import known, known_median, median_interval
+from dlbench.core.stats import all_known, known, known_median, median_interval
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
 a large working set. A wrong count is off by a factor of two, as a rule."""
 _SAME_OUTPUT = "its output stayed the same on other inputs; see that its call computes, and that Work.inputs are the tensors it reads"
-_COUNTS = ("items", "flops", "bytes")
 NOTHING_STATED = "the workload states neither operations nor bytes"
 EMPTY = 2.0
 """A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
@@ -32,7 +31,9 @@ def rates_of_calls(
     call_s = time.median_s
     ranks = last.case.ranks or 1
     device = None if last.case.device == "cpu" else peak_of(last.device_name)
-    items_per_s, flops_per_s, bytes_per_s = (_rate([getattr(each, count) for each in timed], call_s) for count in _COUNTS)
+    items_per_s = _rate([each.items for each in timed], call_s)
+    flops_per_s = _rate([each.flops for each in timed], call_s)
+    bytes_per_s = _rate([each.bytes for each in timed], call_s)
 
     arithmetic = memory = None
     if device and flops_per_s is not None:
@@ -56,8 +57,17 @@ def rates_of_calls(
         low, high = items / time.ci_high_s, items / time.ci_low_s
     if bytes_per_s is not None and ranks > 1 and collective in OPERATIONS:
         bus_bytes_per_s = bytes_per_s * bus_factor(collective, ranks)
-    fraction = nearest.fraction if nearest else None
-    rates = Rates(items_per_s, low, high, flops_per_s, bytes_per_s, bus_bytes_per_s, fraction, nearest, together(reasons))
+    rates = Rates(
+        items_per_s,
+        low,
+        high,
+        flops_per_s,
+        bytes_per_s,
+        bus_bytes_per_s,
+        peak_fraction=nearest.fraction if nearest else None,
+        peak=nearest,
+        reason=together(reasons),
+    )
     return rates, together(doubts)
 
 
@@ -72,13 +82,12 @@ def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
 
     It is not the sum of all counts over all the time: a faster round has more blocks and would weigh more.
     """
-    stated = known(counts)
-    if not stated or len(stated) < len(counts) or not call_s:
-        return None
-    return (stated[0] if len(stated) == 1 else statistics.median(stated)) / call_s
+    stated = all_known(counts)
+    return statistics.median(stated) / call_s if stated and call_s else None
 
 
 def _no_peak(stated: Measurement, has_device: bool, dtype: str) -> str:
+    """Return why a case has no share of a published peak; ``has_device`` is whether the table has its device."""
     if stated.flops is None and stated.bytes is None:
         return NOTHING_STATED
     if stated.case.device == "cpu":
@@ -92,6 +101,7 @@ def _no_peak(stated: Measurement, has_device: bool, dtype: str) -> str:
 
 
 def _no_work(fastest_s: float, stated: Measurement, check: SpotCheck | None) -> list[str]:
+    """Return a sentence, or none, on a call that can't have done the work that it states."""
     counts = {"items": stated.items, "operations": stated.flops, "bytes": stated.bytes}
     if not fastest_s:
         return ["its time reads as zero; give it more to do"]
@@ -105,6 +115,7 @@ def _no_work(fastest_s: float, stated: Measurement, check: SpotCheck | None) -> 
 
 
 def _too_fast(stated: Measurement, arithmetic: Share | None, memory: Share | None) -> list[str]:
+    """Return a sentence for each published peak that is passed by more than `ALLOWANCE`."""
     return [
         f"it reaches {units.three_digits(share.fraction)} times the published peak of {share.of} ({share.figure}); "
         f"see what its {name} count, or state least_{name} where {why}"
@@ -124,8 +135,7 @@ def together(sentences: Sequence[str]) -> str | None:
 
 def joules_per_item(rounds: Sequence[Measurement]) -> tuple[float, ...]:
     """Return the energy of the device for an item in each round, in J; empty where a round lacks it."""
-    found = known(_over(each.energy.joules, each.energy.items) for each in rounds if each.energy)
-    return tuple(found) if len(found) == len(rounds) else ()
+    return all_known([_over(each.energy.joules, each.energy.items) if each.energy else None for each in rounds])
 
 
 def energy_of(rounds: Sequence[Measurement], reason: str | None, telemetry_reason: str | None) -> Energy:

@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, Literal, NamedTuple
@@ -27,6 +27,7 @@ from dlbench.core.rows.columns import (
     Times,
     per_second,
 )
+from dlbench.core.stats import known
 from dlbench.core.units import Column, Unit
 
 Cells = Mapping[str, Any]
@@ -292,7 +293,7 @@ class Row:
 
     def in_role(self, role: ValueRole) -> float | None:
         """Return the number that was reported in a role; None where there is none."""
-        return next((found for each in self.declared.values if each.role == role and (found := self.value(each.name)) is not None), None)
+        return self._first_reported(each for each in self.declared.values if each.role == role)
 
     def each_round(self, role: ValueRole) -> Sequence[float]:
         """Return the number that each round reported in a role; empty where one did not."""
@@ -301,8 +302,10 @@ class Row:
 
     def bound(self, column: Column) -> float | None:
         """Return what was reported as the most that a column can be."""
-        bounds = (each for each in self.declared.values if each.bounds == column.name)
-        return next((found for each in bounds if (found := self.value(each.name)) is not None), None)
+        return self._first_reported(each for each in self.declared.values if each.bounds == column.name)
+
+    def _first_reported(self, declared: Iterable[Value]) -> float | None:
+        return next(iter(known(self.value(each.name) for each in declared)), None)
 
     def per_rank(self, rate: float) -> float:
         """Return what each of its ranks, or instances, has of a rate."""

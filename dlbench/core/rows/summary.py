@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from operator import attrgetter, or_
+from typing import Any, NamedTuple
 
 from dlbench.core.conditions import Circumstances, RoundState, Throttling, summarise_conditions
 from dlbench.core.declarations import Declaration
@@ -18,11 +18,9 @@ from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
 from dlbench.core.rows.columns import CaseRounds, Checks, Copies, Flags, Identity, Peaks, Times
 from dlbench.core.rows.rates import energy_of, joules_per_item, rates_of_calls, reported_rates
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
-from dlbench.core.stats import known, known_median, median_interval, outliers, quantile, relative_half_width, variation
+from dlbench.core.stats import all_known, known, known_median, median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.core.units import Json, byte_rate
-
-T = TypeVar("T")
 
 _SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
 """Statuses, the least severe first. A skipped round says nothing of the case, so any other counts before it."""
@@ -89,20 +87,16 @@ def summarise(
     rounds = list(map(_Round.read, counted))
     values, scalars = _values(counted)
     case_rounds = _case_rounds(rounds, scalars)
-    around = summarise_conditions(
-        [(each.measurement.round, each.conditions) for each in rounds],
-        states,
-        case.device,
-        _last("threads", counted),
-        frozenset([each.measurement.round for each in rounds if each.left_out is not None]),
-    )
+    numbered = [(each.measurement.round, each.conditions) for each in rounds]
+    on_undisturbed_blocks = frozenset([each.measurement.round for each in rounds if each.left_out is not None])
+    around = summarise_conditions(numbered, states, case.device, _last("threads", counted), on_undisturbed_blocks)
     time = _times(rounds, case_rounds, around, _reason("waiting", counted) if on_cpu else None)
-    timed = [each.measurement for each in rounds if each.blocks]
-    if timed:
-        operation = str(case.params.get(declared.parameter("collective_op") or ""))
-        rate, doubt = rates_of_calls(timed, time, dtype or "", check, _why_uncounted(measurements), operation)
+    doubt = None
+    if timed := [each.measurement for each in rounds if each.blocks]:
+        collective = str(case.params.get(declared.parameter("collective_op") or ""))
+        rate, doubt = rates_of_calls(timed, time, dtype or "", check, _why_uncounted(measurements), collective)
     else:
-        rate, doubt = reported_rates(scalars.get(getattr(declared.rate, "name", ""), ())), None
+        rate = reported_rates(scalars.get(declared.rate.name, ()) if declared.rate else ())
     peaks = {name: max(known([getattr(each.memory, name) for each in counted]), default=None) for name in _PEAKS}
     return Row(
         case=_identity(measurements, found, origin, states_work=rate.flops_per_s is not None),
@@ -125,6 +119,7 @@ def summarise(
 def _flags(
     rounds: Sequence[_Round], case_rounds: CaseRounds, time: Times, around: Circumstances, doubt: str | None, target: float
 ) -> Flags:
+    """Return the doubts about the numbers of a row; ``doubt`` is the reason why its rates can't be true, None if they can."""
     timed = bool(case_rounds.median_s)
     return Flags(
         noisy=None if time.ci_low_s is None else relative_half_width(case_rounds.median_s) > target,
@@ -140,6 +135,7 @@ def _flags(
 
 
 def _identity(measurements: Sequence[Measurement], found: Params, origin: Origin, *, states_work: bool) -> Identity:
+    """Return the case, its device and its status, with the values that a search ``found``; without work it has no arithmetic."""
     case = measurements[-1].case
     device = origin.devices.get(case.device) or {}
     dtype, mode = _precision_and_mode(case, found)
@@ -190,25 +186,26 @@ def _counted(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 def _case_rounds(rounds: Sequence[_Round], scalars: Mapping[str, tuple[float, ...]]) -> CaseRounds:
-    """Return what each round of a case measured, an entry for each timed round; ``scalars`` are the values that it reported."""
+    """Return the values of each round; ``scalars`` are those that an experiment reported."""
     measurements = [each.measurement for each in rounds]
     samples = known(each.samples for each in measurements)
     timed = [each for each in rounds if each.blocks]
     left_out = [each.left_out or 0 for each in timed]
     held_back = [each.conditions is not None and each.conditions.spoiled for each in timed]
+    unsteady = [each.steady is False for each in samples]
     return CaseRounds(
         median_s=tuple([quantile(each.ordered, 0.5) for each in timed]),
-        items=_all_known([each.measurement.items for each in timed]),
-        flops=_all_known([each.measurement.flops for each in timed]),
+        items=all_known([each.measurement.items for each in timed]),
+        flops=all_known([each.measurement.flops for each in timed]),
         p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
         mean_s=tuple([math.fsum(each.ordered) / len(each.ordered) for each in timed]),  # exact, in any order
         blocks=tuple([each.blocks for each in timed]),
         numbers=tuple([each.measurement.round for each in timed]),
         left_out=tuple(left_out) if any(left_out) else (),
-        spoiled=tuple([each.steady is False or spoiled for each, spoiled in zip(samples, held_back, strict=True)]),
-        peak_bytes=_all_known([each.memory.peak_bytes for each in measurements]),
-        host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in measurements]),
-        device_s=_all_known([each.device_s for each in samples]),
+        spoiled=tuple(map(or_, unsteady, held_back)),
+        peak_bytes=all_known([each.memory.peak_bytes for each in measurements]),
+        host_peak_bytes=all_known([each.memory.host_peak_bytes for each in measurements]),
+        device_s=all_known([each.device_s for each in samples]),
         joules_per_item=joules_per_item(measurements),
         values=scalars,
     )
@@ -226,10 +223,12 @@ def _times(rounds: Sequence[_Round], case_rounds: CaseRounds, around: Circumstan
     median_s = statistics.median(case_rounds.median_s)
     low, high, _ = median_interval(case_rounds.median_s) or (None, None, 0)
     device_s = known_median([samples.device_s for _, samples in timed])
+    resting_on_all = sum(each.left_out is None for each, _ in timed)
     reason = why_unknown
     if all(samples.wait_s is not None for _, samples in timed):
-        full = sum(each.left_out is None for each, _ in timed)
-        reason = f"in {full} of {len(timed)} rounds too few blocks were undisturbed, so all of them count" if full else None
+        reason = (
+            f"in {resting_on_all} of {len(timed)} rounds too few blocks were undisturbed, so all of them count" if resting_on_all else None
+        )
     return Times(
         median_s=median_s,
         ci_low_s=low,
@@ -245,7 +244,7 @@ def _times(rounds: Sequence[_Round], case_rounds: CaseRounds, around: Circumstan
         first_call_s=known_median([samples.first_call_s for _, samples in timed]),
         device_s=device_s,
         launch_bound=median_s / device_s if device_s else None,
-        left_out=None if all(each.left_out is None for each, _ in timed) else sum(case_rounds.left_out),
+        left_out=None if resting_on_all == len(timed) else sum(case_rounds.left_out),
         reason=reason,
         **found,
     )
@@ -304,44 +303,49 @@ def _params(case: Case) -> Params:
     return {name: value for name, value in case.params.items() if name not in ("dtype", "mode")}
 
 
-def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
-    return () if None in values else tuple(values)  # type: ignore[arg-type]  # none is None
-
-
 def _copies(transfers: Sequence[Transfer], call_s: float | None, reason: str | None, device: Json | None) -> Copies:
-    """Return the columns of copies; ``device`` is its entry in the header, None where the file has none."""
-    found: dict[str, Any] = {}
-    for direction in ("h2d", "d2h") if transfers else ():
-        moved = getattr(transfers[-1], f"{direction}_bytes")
-        found[f"{direction}_bytes"] = moved
-        for copy in (direction, f"pinned_{direction}"):
-            copy_s = known_median(map(attrgetter(f"{copy}_s"), transfers))
-            found[f"{copy}_s"] = copy_s
-            found[f"{copy}_bytes_per_s"] = moved / copy_s if moved and copy_s else None
+    """Return the columns of copies; ``device`` is the header's entry for the device, None if the file has none.
+
+    Pinned copies get the fraction of the PCIe link's bandwidth that they reach, or the reason why the link is unknown or another one.
+    """
+    columns = _copy_times(transfers) if transfers else {}
     if transfers and call_s is not None:
-        copies_s = found["h2d_s"] + found["d2h_s"]
-        whole_s = found["h2d_s"] + call_s + found["d2h_s"]
-        found["share"] = copies_s / whole_s if whole_s else None
+        copies_s = columns["h2d_s"] + columns["d2h_s"]
+        whole_s = columns["h2d_s"] + call_s + columns["d2h_s"]
+        columns["share"] = copies_s / whole_s if whole_s else None
     why_no_link = None
     if device is not None:
-        pinned_bytes_per_s = found.get("pinned_h2d_bytes_per_s")
-        link, why_no_link = _link(device, pinned_bytes_per_s)
-        if link:
-            found |= {"link_bytes_per_s": link, "link_fraction": pinned_bytes_per_s and pinned_bytes_per_s / link}
-    return Copies(**found, reason="; ".join(known([reason, why_no_link])) or None)
+        link, why_no_link = _link(device, columns.get("pinned_h2d_bytes_per_s"))
+        columns |= link
+    return Copies(**columns, reason="; ".join(known([reason, why_no_link])) or None)
 
 
-def _link(device: Json, pinned_bytes_per_s: float | None) -> tuple[float | None, str | None]:
-    """Return the bandwidth of a device's PCIe link, or None and the reason why pinned copies have no link to be held against."""
+def _copy_times(transfers: Sequence[Transfer]) -> dict[str, Any]:
+    """Return bytes, times and bandwidths of the copies in both directions, pageable and pinned; times are medians over rounds."""
+    columns: dict[str, Any] = {}
+    for direction in ("h2d", "d2h"):
+        moved = getattr(transfers[-1], f"{direction}_bytes")
+        columns[f"{direction}_bytes"] = moved
+        for copy in (direction, f"pinned_{direction}"):
+            copy_s = known_median(map(attrgetter(f"{copy}_s"), transfers))
+            columns[f"{copy}_s"] = copy_s
+            columns[f"{copy}_bytes_per_s"] = moved / copy_s if moved and copy_s else None
+    return columns
+
+
+def _link(device: Json, pinned_bytes_per_s: float | None) -> tuple[dict[str, Any], str | None]:
+    """Return the columns of a device's PCIe link, and the reason why there are none, if pinned copies were measured."""
     generation, lanes = device.get("pcie_generation_max"), device.get("pcie_width_max")
     link = link_bytes_per_s(generation, lanes) if isinstance(generation, int) and isinstance(lanes, int) else None
-    if pinned_bytes_per_s is None or (link and pinned_bytes_per_s <= link):
-        return link, None
+    if link and pinned_bytes_per_s and pinned_bytes_per_s > link:
+        return {}, f"link: {OTHER_LINK.format(rate=byte_rate(link))}"
     if link:
-        return None, f"link: {OTHER_LINK.format(rate=byte_rate(link))}"
+        return {"link_bytes_per_s": link, "link_fraction": pinned_bytes_per_s and pinned_bytes_per_s / link}, None
+    if pinned_bytes_per_s is None:
+        return {}, None
     missing = device.get("reasons")
     why = missing.get("pcie_generation_max") if isinstance(missing, dict) else None
-    return None, f"link: {why or 'the file tells of no PCIe link of this device that dlbench knows'}"
+    return {}, f"link: {why or 'the file tells of no PCIe link of this device that dlbench knows'}"
 
 
 def _values(rounds: Sequence[Measurement]) -> tuple[dict[str, Reported], dict[str, tuple[float, ...]]]:

@@ -86,10 +86,7 @@ def test_types_hold_a_null_as_a_null(tmp_path: Path) -> None:
     assert (pd.isna(step["transfer.h2d_s"]), noop["transfer.h2d_bytes"]) == (True, 8)
 
 
-@pytest.mark.parametrize(
-    ("values", "column"),
-    [((1, "large", True), ["1", "large", "true"]), ((10**30,), [1e30]), ((1, 2.5), [1.0, 2.5])],
-)
+@pytest.mark.parametrize(("values", "column"), [((1, "large", True), ["1", "large", "true"]), ((10**30,), [1e30]), ((1, 2.5), [1.0, 2.5])])
 def test_a_parameter_of_several_kinds_is_text_and_a_huge_one_a_float(tmp_path: Path, values: tuple[Any, ...], column: list[Any]) -> None:
     frame = read_cases(tmp_path, *(made_up.case(name, size=value) for name, value in zip("abc", values, strict=False)))
     assert list(frame["param.size"]) == column

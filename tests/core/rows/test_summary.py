@@ -5,12 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import front_door
 import made_up
 import pytest
 
 from dlbench.analysis.read.table import collect
-from dlbench.core import store
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import Unknown
 from dlbench.core.measurement import Measurement, Memory, Transfer
@@ -20,7 +18,6 @@ from dlbench.core.rows.row import Row, cells
 from dlbench.core.rows.summary import per_round, summarise
 
 CASE = made_up.case(model="resnet18", batch=8, dtype="bf16")
-COMMITTED = sorted((*front_door.FILES.glob("*/*.jsonl"), *(front_door.ROOT / "results").rglob("*.jsonl")))
 GPU_CASE = made_up.case(device="cuda:0", model="resnet18", batch=8, dtype="bf16")
 
 
@@ -79,26 +76,6 @@ def test_the_interval_of_throughput_is_that_of_the_time_turned_over() -> None:
 )
 def test_slow_calls_are_flagged_where_they_make_a_difference(blocks: list[list[float]], tail: bool | None) -> None:
     holds(rounds(blocks), {"flag.tail": tail})
-
-
-@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_every_row_of_a_committed_file_agrees_with_itself(file: Path) -> None:
-    measured: dict[str, list[Measurement]] = {}
-    for each in store.load(file).measurements:
-        measured.setdefault(each.case.id, []).append(each)
-    for measurements in measured.values():
-        row, stated = summarise(measurements), measurements[-1]
-        time, rate = row.time, row.rate
-        if not time.median_s:  # an experiment, whose throughput, if any, is what it reports
-            continue
-        for per_s, count in ((rate.items_per_s, stated.items), (rate.flops_per_s, stated.flops), (rate.bytes_per_s, stated.bytes)):
-            assert (per_s is None) is (count is None)
-            assert count is None or per_s * time.median_s == pytest.approx(count, rel=1e-12)
-        if rate.items_per_s and rate.flops_per_s:
-            assert rate.flops_per_s / rate.items_per_s == pytest.approx(stated.flops / stated.items, rel=1e-12)
-        if rate.items_per_s and time.ci_low_s and time.ci_high_s:
-            turned_over = (rate.items_per_s_low * time.ci_high_s, rate.items_per_s_high * time.ci_low_s)
-            assert turned_over == pytest.approx((stated.items, stated.items), rel=1e-12)
 
 
 def test_a_cpu_has_a_reason_in_place_of_copies() -> None:
