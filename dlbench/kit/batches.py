@@ -273,7 +273,8 @@ class LoadedBatches(OwnBatches):
                 persistent_workers=workers > 0,
             )
 
-        super().__init__(Data("loader", make_loader), (data, None), False, device, dtype, order.batch, workers)
+        loader = Data("loader", make_loader)
+        super().__init__(loader, (data, None), False, device, dtype, order.batch, workers)
 
     def fetch(self) -> Batch:
         """Return the next batch, or wait for it."""
