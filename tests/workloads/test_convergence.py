@@ -10,15 +10,7 @@ import torch
 from dlbench.kit.formats import FORMATS, FormatName, Layer, binary
 from dlbench.testing import ManualClock
 from dlbench.workloads import convergence as module
-from dlbench.workloads.convergence import (
-    GROW_EVERY,
-    SEEDS,
-    Convolutions,
-    LossScale,
-    Perceptron,
-    SeededTraining,
-    summarise_seeds,
-)
+from dlbench.workloads.convergence import GROW_EVERY, SEEDS, Convolutions, LossScale, Perceptron, SeededTraining, summarise_seeds
 
 CPU = torch.device("cpu")
 
