@@ -33,7 +33,7 @@ TORCHVISION_NAMES = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_buffers_and_names_are_the_published_ones(name: str) -> None:
+def test_parameters_buffers_and_names_are_the_published_ones(name):
     assert get_args(ModelName) == tuple(MODELS) == tuple(PUBLISHED)
     model = on_meta(name)
     assert sum(p.numel() for p in model.parameters()) == PUBLISHED[name]["params"]
@@ -42,16 +42,16 @@ def test_parameters_buffers_and_names_are_the_published_ones(name: str) -> None:
     assert TORCHVISION_NAMES.get(name, found) == found
 
 
-def test_bottleneck_strides_in_its_3x3_convolution() -> None:
+def test_bottleneck_strides_in_its_3x3_convolution():
     first = on_meta("resnet50").get_submodule("layer2.0")
     assert (first.conv1.stride, first.conv2.stride, first.conv3.stride) == ((1, 1), (2, 2), (1, 1))
     assert first.downsample[0].weight.shape == (512, 256, 1, 1)
 
 
-def test_each_layer_of_inception_has_the_published_parameters_and_operations() -> None:
+def test_each_layer_of_inception_has_the_published_parameters_and_operations():
     network = on_meta("inception_v3")
     layers = {name: each for name, each in network.named_modules() if isinstance(each, nn.Conv2d | nn.Linear)}
-    taken: dict[str, torch.Tensor] = {}
+    taken = {}
     noted = [each.register_forward_pre_hook(lambda _, x, name=name: taken.update({name: x[0]})) for name, each in layers.items()]
     with torch.no_grad():
         network(torch.empty(2, 3, 299, 299, device="meta"))
@@ -67,7 +67,7 @@ def test_each_layer_of_inception_has_the_published_parameters_and_operations() -
         on_meta("inception_v3")(torch.empty(1, 3, 299, 299, device="meta"))
 
 
-def test_weights_are_those_of_the_seed_and_spread_as_he_says_and_batch_norm_starts_as_torch_starts_it() -> None:
+def test_weights_are_those_of_the_seed_and_spread_as_he_says_and_batch_norm_starts_as_torch_starts_it():
     def weights(seed: int) -> dict[str, torch.Tensor]:
         torch.manual_seed(seed)
         return build("resnet18").state_dict()
@@ -83,7 +83,7 @@ def test_weights_are_those_of_the_seed_and_spread_as_he_says_and_batch_norm_star
 
 
 @pytest.mark.parametrize("rows", [1, 64, 1024])
-def test_no_two_rows_of_a_filled_matrix_are_alike(rows: int) -> None:
+def test_no_two_rows_of_a_filled_matrix_are_alike(rows):
     torch.manual_seed(0)
     weight = torch.zeros(rows, 4608)
     fill_normal(weight, 1.0)
@@ -95,7 +95,7 @@ def test_no_two_rows_of_a_filled_matrix_are_alike(rows: int) -> None:
 @pytest.mark.parametrize(
     "name", ["resnet18", *(pytest.param(each, marks=pytest.mark.real) for each in ("alexnet", "vgg19", "resnet152", "inception_v3"))]
 )
-def test_activations_neither_explode_nor_vanish(name: str) -> None:
+def test_activations_neither_explode_nor_vanish(name):
     torch.manual_seed(0)
     model, size = build(name).eval(), SIZES.get(name, 64)
     spread = {}

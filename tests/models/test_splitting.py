@@ -22,7 +22,7 @@ def perceptron_on_meta(width: int) -> nn.Module:
         return mlp(width)
 
 
-def test_parameters_and_operations_are_those_of_eight_blocks_of_two_matrices() -> None:
+def test_parameters_and_operations_are_those_of_eight_blocks_of_two_matrices():
     network = perceptron_on_meta(WIDTH)
     matrix = 1024 * 4096
     assert sum(p.numel() for p in network.parameters()) == 8 * (2 * matrix + 4096 + 1024) == 67_149_824
@@ -32,7 +32,7 @@ def test_parameters_and_operations_are_those_of_eight_blocks_of_two_matrices() -
     assert count_step(lambda network, x: network(x).sum().backward(), network, x).flops == 3 * 8 * 2 * 2 * matrix - 2 * matrix
 
 
-def test_activations_neither_explode_nor_vanish() -> None:
+def test_activations_neither_explode_nor_vanish():
     torch.manual_seed(0)
     network = mlp(256)
     initialise(network)
@@ -46,7 +46,7 @@ def test_activations_neither_explode_nor_vanish() -> None:
 
 
 @given(st.floats(min_value=1, max_value=1e12))
-def test_a_width_for_so_many_parameters_has_them_and_the_next_narrower_has_not(least: float) -> None:
+def test_a_width_for_so_many_parameters_has_them_and_the_next_narrower_has_not(least):
     width = width_for(least)
     assert width % 64 == 0
     assert 64 * width**2 >= least * (1 - 1e-12)
@@ -76,7 +76,7 @@ def on_meta(name: str) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", get_args(RowName))
-def test_every_network_has_its_layers_and_none_begins_in_place(name: str) -> None:
+def test_every_network_has_its_layers_and_none_begins_in_place(name):
     row = layers(on_meta(name))
     assert len(row) == LAYERS[name]
     if name in ("alexnet", "vgg16", "resnet50"):
@@ -85,7 +85,7 @@ def test_every_network_has_its_layers_and_none_begins_in_place(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["resnet18", *(pytest.param(each, marks=pytest.mark.real) for each in ("alexnet", "vgg11", "resnet50"))])
-def test_stages_one_after_the_other_compute_what_the_network_computes(name: str) -> None:
+def test_stages_one_after_the_other_compute_what_the_network_computes(name):
     torch.manual_seed(0)
     network = build(name).eval()
     images = torch.randn(1, 3, 64, 64)
@@ -97,7 +97,7 @@ def test_stages_one_after_the_other_compute_what_the_network_computes(name: str)
     torch.testing.assert_close(x, expected)
 
 
-def test_equal_layers_are_shared_out_evenly_and_what_a_network_flattens_itself_is_not_flattened_again() -> None:
+def test_equal_layers_are_shared_out_evenly_and_what_a_network_flattens_itself_is_not_flattened_again():
     network = perceptron_on_meta(16)
     assert [len(stage) for stage in stages(network, (16,), 4)] == [4, 4, 4, 4]
     # The first layer costs less, as nobody needs the gradient of its input.
@@ -107,7 +107,7 @@ def test_equal_layers_are_shared_out_evenly_and_what_a_network_flattens_itself_i
 
 
 @given(st.lists(st.integers(min_value=0, max_value=50), min_size=1, max_size=9), st.data())
-def test_no_cut_has_a_cheaper_costliest_part(costs: list[int], data: st.DataObject) -> None:
+def test_no_cut_has_a_cheaper_costliest_part(costs, data):
     parts = data.draw(st.integers(min_value=1, max_value=len(costs)))
 
     def costliest(begins: tuple[int, ...]) -> int:

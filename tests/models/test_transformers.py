@@ -20,7 +20,7 @@ def parameters(network: nn.Module) -> int:
     return sum(each.numel() for each in network.parameters())
 
 
-def test_parameters_are_the_published_ones() -> None:
+def test_parameters_are_the_published_ones():
     assert parameters(for_inference(on_meta(language_models.Bert))) == PUBLISHED["params"]
     assert parameters(on_meta(language_models.Bert)) == PUBLISHED["params_pretraining"]
     assert parameters(on_meta(language_models.GPT2)) == 124_439_808
@@ -33,7 +33,7 @@ def flops(network: nn.Module, *inputs: torch.Tensor) -> int | None:
 
 
 @pytest.mark.parametrize("seq", [128, 384, 512])
-def test_operations_of_bert_are_the_published_ones_and_those_of_the_closed_formula(seq: int) -> None:
+def test_operations_of_bert_are_the_published_ones_and_those_of_the_closed_formula(seq):
     ids, sentences, places = (each.to("meta") for each in language_models.draw_pretraining(1, seq)[0])
     layers, width, inner, vocabulary = 12, 768, 3072, 30522
     formula = layers * (2 * seq * (4 * width**2 + 2 * width * inner) + 4 * seq**2 * width) + 2 * width**2
@@ -46,7 +46,7 @@ def test_operations_of_bert_are_the_published_ones_and_those_of_the_closed_formu
         assert [round(100 * each / formula, 1) for each in (heads, of_all)] == [4.3, 27.5]
 
 
-def test_twenty_places_of_a_sequence_are_masked_each_once() -> None:
+def test_twenty_places_of_a_sequence_are_masked_each_once():
     torch.manual_seed(0)
     (ids, sentences, places), (words, follows) = language_models.draw_pretraining(3, 128)
     assert [tuple(each.shape) for each in (ids, sentences, places, words, follows)] == [(3, 128), (3, 128), (3, 20), (3, 20), (3,)]
@@ -64,7 +64,7 @@ def copied(block: nn.Module, layer: nn.TransformerEncoderLayer) -> nn.Transforme
     return layer
 
 
-def test_a_block_of_bert_is_torchs_layer() -> None:
+def test_a_block_of_bert_is_torchs_layer():
     torch.manual_seed(0)
     block = TransformerLayer(768, 12, language_models.BERT_EPS, is_decoder=False).double()
     make = partial(nn.TransformerEncoderLayer, 768, 12, 3072, activation="gelu", batch_first=True, dtype=torch.float64)
@@ -76,7 +76,7 @@ def test_a_block_of_bert_is_torchs_layer() -> None:
     torch.testing.assert_close(block.attention.qkv.weight.grad, layer.self_attn.in_proj_weight.grad, rtol=1e-9, atol=1e-9)
 
 
-def test_a_block_of_gpt2_is_torchs_layer_with_a_causal_mask() -> None:
+def test_a_block_of_gpt2_is_torchs_layer_with_a_causal_mask():
     torch.manual_seed(0)
     block = TransformerLayer(96, 4, language_models.GPT2_EPS, is_decoder=True).double()
     make = partial(nn.TransformerEncoderLayer, 96, 4, 384, dropout=0.0, norm_first=True, batch_first=True, dtype=torch.float64)
@@ -87,11 +87,11 @@ def test_a_block_of_gpt2_is_torchs_layer_with_a_causal_mask() -> None:
 
 
 @torch.no_grad()
-def test_a_token_with_the_keys_and_values_of_those_before_it_gives_what_the_whole_sequence_gives() -> None:
+def test_a_token_with_the_keys_and_values_of_those_before_it_gives_what_the_whole_sequence_gives():
     torch.manual_seed(0)
     network = with_random_weights(on_meta(partial(language_models.GPT2, 2, 64, 4))).double()
     ids = torch.randint(language_models.GPT2_VOCABULARY, (3, 7))
-    kept: list[torch.Tensor] = []
+    kept = []
     for layer in network.layers:
         layer.attention.qkv.register_forward_hook(lambda _, __, made: kept.append(made))
     whole = network(ids)
@@ -103,7 +103,7 @@ def test_a_token_with_the_keys_and_values_of_those_before_it_gives_what_the_whol
 
 
 @torch.no_grad()
-def test_the_heads_look_where_they_are_told_and_share_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heads_look_where_they_are_told_and_share_the_words(monkeypatch):
     for name, number in (("WIDTH", 32), ("HEADS", 4), ("LAYERS", 1), ("BERT_VOCABULARY", 50)):
         monkeypatch.setattr(language_models, name, number)
     torch.manual_seed(0)
@@ -124,7 +124,7 @@ def test_the_heads_look_where_they_are_told_and_share_the_words(monkeypatch: pyt
 @pytest.mark.real  # at full width
 @torch.no_grad()
 @pytest.mark.parametrize("make", [language_models.Bert, language_models.GPT2])
-def test_activations_neither_explode_nor_vanish(make) -> None:
+def test_activations_neither_explode_nor_vanish(make):
     torch.manual_seed(0)
     network, spread = with_random_weights(on_meta(make)).eval(), {}
     for path, layer in network.named_modules():

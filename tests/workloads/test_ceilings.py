@@ -20,8 +20,8 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("op", "buffers"), [("copy", 2), ("triad", 3), ("sum", 1), ("fill", 1)])
-def test_bytes_are_those_that_the_program_reads_and_writes(op: str, buffers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[torch.Tensor] = []
+def test_bytes_are_those_that_the_program_reads_and_writes(op, buffers, monkeypatch):
+    made = []
     make = ceilings._buffer
     monkeypatch.setattr(ceilings, "_buffer", lambda *given: made.append(make(*given)) or made[-1])
     work = stream(CPU, op=op)
@@ -34,7 +34,7 @@ def test_bytes_are_those_that_the_program_reads_and_writes(op: str, buffers: int
     assert all(torch.equal(after, first) for after, first in zip(made[1:], before[1:], strict=True))
 
 
-def test_buffers_are_normal_and_as_large_as_asked_for_unless_caches_would_hold_much_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_are_normal_and_as_large_as_asked_for_unless_caches_would_hold_much_of_them(monkeypatch):
     values = ceilings._buffer(CPU, CACHE)
     assert values.count_nonzero() == values.numel()
     assert values.std() == pytest.approx(1, abs=0.05)
@@ -46,7 +46,7 @@ def test_buffers_are_normal_and_as_large_as_asked_for_unless_caches_would_hold_m
 
 
 @pytest.mark.parametrize("cache", [50 << 20, 50_000_001])
-def test_what_a_card_moves_is_enough_for_a_share_of_its_published_bandwidth(cache: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_card_moves_is_enough_for_a_share_of_its_published_bandwidth(cache, monkeypatch):
     monkeypatch.setattr(ceilings, "last_cache_bytes", lambda device: cache)
     monkeypatch.setattr(ceilings, "_buffer", lambda device, numbers: torch.empty(numbers, device="meta"))
     card = DevicePeak("a card", {}, frozenset(), 1e12, cache)
@@ -54,7 +54,7 @@ def test_what_a_card_moves_is_enough_for_a_share_of_its_published_bandwidth(cach
     assert None not in [memory_share(card, each, 1e12) for each in moved]
 
 
-def test_a_launch_and_a_synchronisation_negate_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_and_a_synchronisation_negate_one_number(monkeypatch):
     ones = [torch.ones(1), torch.ones(1)]
     monkeypatch.setattr(torch, "ones", lambda *_, **__: ones.pop())
     waited = []
@@ -66,7 +66,7 @@ def test_a_launch_and_a_synchronisation_negate_one_number(monkeypatch: pytest.Mo
         assert waited == expected
 
 
-def test_noop_does_nothing_and_spin_reads_its_clock_until_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noop_does_nothing_and_spin_reads_its_clock_until_the_time_is_up(monkeypatch):
     work = ceilings.noop(CPU)
     assert (work.call(), work.inputs, work.items, work.flops, work.bytes) == (None, (), None, None, None)
     for seconds, readings in ((1e-6, 11), (5e-7, 6), (1e-3, 10_001)):

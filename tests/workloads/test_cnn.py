@@ -40,9 +40,7 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("dtype", get_args(Dtype))
-def test_every_precision_and_optimizer_learns_its_batch_but_not_while_it_is_measured(
-    tiny: list[nn.Module], request: pytest.FixtureRequest, dtype: Dtype
-) -> None:
+def test_every_precision_and_optimizer_learns_its_batch_but_not_while_it_is_measured(tiny, request, dtype):
     torch.manual_seed(0)
     work = cnn.train_step(CPU, model="resnet18", batch=1, dtype=dtype)
     losses = [work.call().item() for _ in range(20)]
@@ -62,7 +60,7 @@ def test_every_precision_and_optimizer_learns_its_batch_but_not_while_it_is_meas
     assert [(tuple(each.shape), each.dtype) for each in work.inputs] == [((2, 3, 224, 224), storage(dtype))]
 
 
-def test_bytes_are_those_of_operators_weights_and_update(tiny: list[nn.Module]) -> None:
+def test_bytes_are_those_of_operators_weights_and_update(tiny):
     values = 3 * 224**2 + 3 * 2 * 4 * 49 + 1000  # an image, three outputs that are inputs again, the logits
     parameters = 4 * 3 * 32**2 + 4 + 2 * 4 + 4 * 49 * 1000 + 1000
     infer = cnn.infer_step(CPU, model="resnet18", batch=2, dtype="bf16")
@@ -75,7 +73,7 @@ def test_bytes_are_those_of_operators_weights_and_update(tiny: list[nn.Module]) 
 
 
 @pytest.mark.usefixtures("learning")
-def test_a_step_is_the_step_written_out(tiny: list[nn.Module]) -> None:
+def test_a_step_is_the_step_written_out(tiny):
     torch.manual_seed(7)
     work = cnn.train_step(CPU, model="resnet18", batch=2, dtype="fp64")
     torch.manual_seed(7)
@@ -96,13 +94,13 @@ def test_a_step_is_the_step_written_out(tiny: list[nn.Module]) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_a_step_whose_loss_is_read_returns_it() -> None:
+def test_a_step_whose_loss_is_read_returns_it():
     reads = []
     loss = SimpleNamespace(item=lambda: reads.append(1))
     assert (cnn.and_read_loss(lambda: loss)(), reads) == (loss, [1])
 
 
-def test_channels_last_is_channels_last_in_images_and_weights() -> None:
+def test_channels_last_is_channels_last_in_images_and_weights():
     network = cnn.build_on(CPU, "resnet18", "fp32", "channels_last")
     images, _ = cnn.draw_batch(CPU, "resnet18", 2, "fp32", "channels_last")
     spatial = [p for p in network.parameters() if p.dim() == 4 and p.shape[-1] > 1]
@@ -122,14 +120,14 @@ def test_channels_last_is_channels_last_in_images_and_weights() -> None:
     [(None, True, {}), (torch.optim.RMSprop, False, {"bytes": "nobody knows what its optimizer moves"})],
     ids=["none", "rmsprop"],
 )
-def test_a_network_without_an_optimizer_of_its_own_moves_what_sgd_does(monkeypatch, own, moved, unknown) -> None:
+def test_a_network_without_an_optimizer_of_its_own_moves_what_sgd_does(monkeypatch, own, moved, unknown):
     network = Network("mine", lambda: nn.Linear(6, 3), inputs=(6,), classes=3, optimizer=own)
     monkeypatch.setattr(cnn, "find_network", lambda name: network)
     with_own, with_sgd = (cnn.train_step(CPU, model="mine", batch=2, optimizer=each) for each in ("own", "sgd"))
     assert (with_own.bytes == with_sgd.bytes, with_own.unknown) == (moved, unknown)
 
 
-def test_inception_s_loss_is_that_of_both_heads() -> None:
+def test_inception_s_loss_is_that_of_both_heads():
     logits, auxiliary, labels = torch.randn(2, 5), torch.randn(2, 5), torch.tensor([1, 4])
     expected = [-each.log_softmax(1)[range(2), labels].mean() for each in (logits, auxiliary)]
     torch.testing.assert_close(cnn.with_auxiliary((logits, auxiliary), labels), expected[0] + 0.4 * expected[1])
@@ -140,7 +138,7 @@ def test_inception_s_loss_is_that_of_both_heads() -> None:
     ("model", "train_flops", "infer_flops"),
     [("resnet18", 10_648_412_160, None), ("alexnet", None, 1_428_376_960), ("inception_v3", 34_275_032_448, 11_426_432_192)],
 )
-def test_a_published_network_trains_and_infers_at_full_width(model: str, train_flops: int | None, infer_flops: int | None) -> None:
+def test_a_published_network_trains_and_infers_at_full_width(model, train_flops, infer_flops):
     torch.manual_seed(0)
     work, infer = cnn.train_step(CPU, model=model, batch=2), cnn.infer_step(CPU, model=model, batch=1)
     assert work.flops == 2 * (train_flops or work.flops / 2)
@@ -150,7 +148,7 @@ def test_a_published_network_trains_and_infers_at_full_width(model: str, train_f
 
 @pytest.mark.real
 @pytest.mark.parametrize(("model", "numbers", "classifier"), [("resnet18", 512, 512 * 1000), ("alexnet", 256 * 6 * 6, 58_621_952)])
-def test_a_pass_until_the_last_pooling_leaves_the_classifier_out(model: str, numbers: int, classifier: int) -> None:
+def test_a_pass_until_the_last_pooling_leaves_the_classifier_out(model, numbers, classifier):
     whole, until = (cnn.infer_step(CPU, model=model, batch=1, until=each) for each in ("logits", "pooling"))
     assert until.call().shape == (1, numbers)
     assert whole.flops - until.flops == 2 * classifier

@@ -1,11 +1,11 @@
 """Matrix products: right results, and counts by independent formulas."""
 
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 import torch
 
-from dlbench import Dtype, ProductDtype
+from dlbench import Dtype
 from dlbench.core.precision import PRECISIONS, SCALED
 from dlbench.kit import memory
 from dlbench.kit.precision import output, storage
@@ -19,7 +19,7 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, to
 
 @pytest.mark.parametrize("dtype", get_args(Dtype))
 @pytest.mark.parametrize("batch", [1, 3])
-def test_the_call_multiplies_its_inputs(dtype: Dtype, batch: int) -> None:
+def test_the_call_multiplies_its_inputs(dtype, batch):
     work = matmul(CPU, n=8, m=4, k=16, batch=batch, dtype=dtype)
     a, b = work.inputs
     stack = (batch,) if batch > 1 else ()
@@ -44,13 +44,13 @@ def test_the_call_multiplies_its_inputs(dtype: Dtype, batch: int) -> None:
         ({"n": 16, "m": 32, "k": 48, "dtype": "binary"}, (1, 2 * 16 * 32 * 48, 32 * 48 * 4 + 16 * 8 + 32 * 16 * 4)),
     ],
 )
-def test_counts_are_those_of_the_shapes(params: dict[str, Any], expected: tuple[int, int, int]) -> None:
+def test_counts_are_those_of_the_shapes(params, expected):
     work = matmul(CPU, **params)
     assert (work.items, work.flops, work.bytes) == expected
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_each_precision_reports_what_it_declares_and_scaled_operands_are_the_numbers_of_all_others(dtype: ProductDtype) -> None:
+def test_each_precision_reports_what_it_declares_and_scaled_operands_are_the_numbers_of_all_others(dtype):
     torch.manual_seed(3)
     plain = matmul(CPU, n=48, k=32)
     torch.manual_seed(3)
@@ -71,9 +71,9 @@ def test_each_precision_reports_what_it_declares_and_scaled_operands_are_the_num
         assert ((product - right).norm() / right.norm()).item() < 0.1
 
 
-def test_a_cold_cache_is_made_so_ahead_of_each_call_and_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cold_cache_is_made_so_ahead_of_each_call_and_changes_no_result(monkeypatch):
     monkeypatch.setattr(memory, "last_cache_bytes", lambda device: 3 << 20)
-    written: list[int] = []
+    written = []
     monkeypatch.setattr(torch.Tensor, "zero_", lambda tensor: written.append(tensor.nbytes))
     torch.manual_seed(0)
     cold = matmul(CPU, n=8, cache="cold")

@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(("dtype", "digits"), [("fp64", 1e-13), ("fp32", 1e-5)])
 @pytest.mark.parametrize("n", [1, 7, 300])
-def test_a_matrix_times_its_inverse_is_one(n: int, dtype: Dtype, digits: float) -> None:
+def test_a_matrix_times_its_inverse_is_one(n, dtype, digits):
     work = inverse(CPU, n=n, dtype=dtype)
     (a,) = work.inputs
     assert torch.linalg.cond(a.double()).item() < 20
@@ -27,7 +27,7 @@ def test_a_matrix_times_its_inverse_is_one(n: int, dtype: Dtype, digits: float) 
     assert (work.items, work.flops, work.bytes) == (1, 2 * n**3, 2 * n * n * a.itemsize)
 
 
-def test_elementwise_adds_twice_the_second_to_the_first_and_a_reduction_sums() -> None:
+def test_elementwise_adds_twice_the_second_to_the_first_and_a_reduction_sums():
     work, summed = elementwise(CPU, n=9), reduction(CPU, n=1000, dtype="fp64")
     a, b = work.inputs
     assert torch.equal(work.call(), a + 2 * b)
@@ -35,7 +35,7 @@ def test_elementwise_adds_twice_the_second_to_the_first_and_a_reduction_sums() -
     assert (work.flops, work.bytes, summed.flops, summed.bytes) == (18, 3 * 9 * 4, 1000, 8000)
 
 
-def test_a_transform_is_that_of_its_definition() -> None:
+def test_a_transform_is_that_of_its_definition():
     work = fft(CPU, n=8, batch=3)
     (rows,) = work.inputs
     k = torch.arange(8, dtype=torch.float64)
@@ -44,7 +44,7 @@ def test_a_transform_is_that_of_its_definition() -> None:
     assert (work.items, work.flops, work.bytes) == (3, 5 * 3 * 8 * 3, 2 * 3 * 8 * 8)
 
 
-def test_a_step_of_the_perceptron_counts_what_torch_counts_and_follows_its_gradient() -> None:
+def test_a_step_of_the_perceptron_counts_what_torch_counts_and_follows_its_gradient():
     work = mlp_step(CPU, batch=6, width=64)
     x, labels = work.inputs
     assert (x.shape, labels.shape) == ((6, 64), (6,))
@@ -79,7 +79,7 @@ def assert_close(actual: torch.Tensor, exact: torch.Tensor, computed_in: torch.d
 
 @pytest.mark.parametrize("dtype", get_args(Dtype))
 @pytest.mark.parametrize(("stride", "padding"), [(1, None), (2, 0)])
-def test_forward_convolves_its_inputs(dtype: Dtype, stride: int, padding: int | None) -> None:
+def test_forward_convolves_its_inputs(dtype, stride, padding):
     work = conv2d(CPU, **SHAPE, stride=stride, padding=padding, dtype=dtype)
     x, weight = work.inputs
     y = work.call()
@@ -88,7 +88,7 @@ def test_forward_convolves_its_inputs(dtype: Dtype, stride: int, padding: int | 
 
 
 @pytest.mark.parametrize("dtype", ["fp64", "fp32", "amp_bf16", "fp16"])
-def test_forward_and_backward_gives_the_gradients_of_both_inputs(dtype: Dtype) -> None:
+def test_forward_and_backward_gives_the_gradients_of_both_inputs(dtype):
     torch.manual_seed(5)
     work = conv2d(CPU, **SHAPE, stride=2, direction="forward_backward", dtype=dtype)
     torch.manual_seed(5)
@@ -103,7 +103,7 @@ def test_forward_and_backward_gives_the_gradients_of_both_inputs(dtype: Dtype) -
 
 
 @pytest.mark.parametrize("direction", ["forward", "forward_backward"])
-def test_operations_are_those_that_torch_counts_bytes_each_tensor_once_a_convolution_and_layouts_stay(direction: str) -> None:
+def test_operations_are_those_that_torch_counts_bytes_each_tensor_once_a_convolution_and_layouts_stay(direction):
     for stride, padding in ((1, None), (2, 0), (3, 2)):
         work = conv2d(CPU, **SHAPE, stride=stride, padding=padding, direction=direction)
         with FlopCounterMode(display=False) as counter:
@@ -123,7 +123,7 @@ def test_operations_are_those_that_torch_counts_bytes_each_tensor_once_a_convolu
 @pytest.mark.parametrize(
     ("form", "library"), [("loops", "torch"), ("rows", "torch"), ("whole", "torch"), ("rows", "numpy"), ("whole", "numpy")]
 )
-def test_every_way_to_write_a_product_gives_the_same(form: str, library: str) -> None:
+def test_every_way_to_write_a_product_gives_the_same(form, library):
     torch.manual_seed(2)
     a, b = vectorised(CPU, n=5).inputs
     torch.manual_seed(2)
@@ -132,7 +132,7 @@ def test_every_way_to_write_a_product_gives_the_same(form: str, library: str) ->
     assert (work.items, work.flops, work.bytes, len(work.inputs)) == (1, 250, 3 * 25 * 8, 0 if form == "loops" else 2)
 
 
-def test_numpy_computes_in_the_precision_on_what_is_in_the_inputs_and_where_it_lacks_its_cases_say_so(monkeypatch) -> None:
+def test_numpy_computes_in_the_precision_on_what_is_in_the_inputs_and_where_it_lacks_its_cases_say_so(monkeypatch):
     work = vectorised(CPU, n=3, library="numpy", dtype="fp32")
     work.inputs[0].zero_()
     assert (work.call().dtype, work.call().any().item()) == (torch.float32, False)

@@ -1,7 +1,6 @@
 """Data parallelism: the same mathematics as one process with the whole batch, or the very own kind of each form."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,7 +144,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(out) for out in run_ranks(TRAIN, tmp_path_factory.mktemp("trained"), RANKS)]
 
 
-def test_five_steps_on_parts_are_those_on_the_whole_batch_on_the_own_share_or_apart_until_they_average(trained: Any) -> None:
+def test_five_steps_on_parts_are_those_on_the_whole_batch_on_the_own_share_or_apart_until_they_average(trained):
     for rank in trained:
         off = {form: found["off"] for form, found in rank.items() if form != "bf16"}
         assert max(off[form] for form in ("ddp", "fsdp", "tower", "local 1", "strong", "bucket", "layout")) < 1e-6
@@ -153,7 +152,7 @@ def test_five_steps_on_parts_are_those_on_the_whole_batch_on_the_own_share_or_ap
         assert min(off["own"] / 1e3, rank["local 2"]["whole"], rank["local 7"]["whole"]) > 1e-6  # from those on the whole batch
 
 
-def test_counts_are_those_of_all_ranks_and_options_reach_their_form(trained: Any) -> None:
+def test_counts_are_those_of_all_ranks_and_options_reach_their_form(trained):
     # The small classifier: 4 x 7 x 7 outputs of 3 x 32 x 32 multiply-adds each, without the gradient of the image, and a 196 x 1000 layer.
     image = 2 * 2 * (4 * 7 * 7) * (3 * 32 * 32) + 3 * 2 * 196 * 1000
     for rank in trained:
@@ -167,7 +166,7 @@ def test_counts_are_those_of_all_ranks_and_options_reach_their_form(trained: Any
     assert sum(rank["fsdp"]["local"] for rank in trained) == trained[0]["fsdp"]["whole"]
 
 
-def test_stages_are_neither_lists_nor_share_a_weight_with_others() -> None:
+def test_stages_are_neither_lists_nor_share_a_weight_with_others():
     block = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     shared = nn.Sequential(nn.Embedding(3, 2), nn.ModuleList([block]))
     network = nn.Module()
@@ -176,7 +175,7 @@ def test_stages_are_neither_lists_nor_share_a_weight_with_others() -> None:
     assert list(find_stages(network, count_uses(network))) == [block, network.stem]
 
 
-def test_one_rank_is_the_base_of_every_form(tmp_path: Path) -> None:
+def test_one_rank_is_the_base_of_every_form(tmp_path):
     script = """
 from small_classifier import replace_models
 from dlbench.harness.worker.serving.ranks import RanksClock

@@ -77,7 +77,7 @@ FORMS = ("tower", "async", "hogwild", "local")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_it_learns_from_the_same_start_and_its_rates_are_its_counts_over_the_time(learnt: list[dict[str, Any]], form: str) -> None:
+def test_it_learns_from_the_same_start_and_its_rates_are_its_counts_over_the_time(learnt, form):
     values = learnt[0][form]
     assert 0 <= values["loss"] < values["loss_before"]
     assert len({learnt[0][each]["loss_before"] for each in FORMS}) == 1
@@ -92,7 +92,7 @@ def test_it_learns_from_the_same_start_and_its_rates_are_its_counts_over_the_tim
         assert values["staleness"][0] < values["updates"]  # three ranks do come in between each other
 
 
-def test_weights_and_batch_statistics_are_averaged_and_counts_are_each_ranks_own(learnt: list[dict[str, Any]]) -> None:
+def test_weights_and_batch_statistics_are_averaged_and_counts_are_each_ranks_own(learnt):
     mean = pytest.approx((1 + 2 + 4) / RANKS)
     for rank, found in enumerate(learnt):
         averaged = found["averaged"]
@@ -100,14 +100,14 @@ def test_weights_and_batch_statistics_are_averaged_and_counts_are_each_ranks_own
         assert averaged == dict.fromkeys(("0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var"), mean)
 
 
-def test_hogwild_shares_memory_between_processes_and_leaves_no_file(learnt: list[dict[str, Any]]) -> None:
+def test_hogwild_shares_memory_between_processes_and_leaves_no_file(learnt):
     for rank in learnt:
         assert rank["shared"] == [[1, 2, 3], [-1.0, -1.0, -1.0, 3.0]]
         assert rank["files"] == []
         assert rank["apart"] == "hogwild writes into memory that all ranks share, and several machines share none"
 
 
-def test_updates_of_a_server_are_those_of_plain_training_and_know_how_stale_they_are() -> None:
+def test_updates_of_a_server_are_those_of_plain_training_and_know_how_stale_they_are():
     start = torch.tensor([1.0, -2.0])
     server = ParameterServer(start.clone(), Experiment(seconds=1.0, learning_rate=0.1))
     gradients = [torch.tensor([1.0, 0.5]), torch.tensor([-3.0, 2.0]), torch.tensor([0.25, 4.0]), torch.tensor([1.0, 1.0])]
@@ -128,7 +128,7 @@ def small() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 5)).double()
 
 
-def test_a_learner_computes_on_vectors_what_its_network_computes() -> None:
+def test_a_learner_computes_on_vectors_what_its_network_computes():
     images, labels = torch.randn(6, 3, 2, 2).double(), torch.tensor([0, 1, 2, 3, 4, 0])
     learner = learner_of(network := small(), images, labels, "fp64")
     optimizer = Experiment(seconds=1.0, learning_rate=0.05).optimizer(weights := nn.Parameter(learner.weights))
@@ -140,7 +140,7 @@ def test_a_learner_computes_on_vectors_what_its_network_computes() -> None:
     assert torch.equal(weights_of(network), learner.weights)
 
 
-def test_a_straggler_sleeps_for_a_part_of_what_it_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_straggler_sleeps_for_a_part_of_what_it_computed(monkeypatch):
     class Clock:
         now, slept = 10.0, 0.0
 
@@ -160,7 +160,7 @@ def test_a_straggler_sleeps_for_a_part_of_what_it_computed(monkeypatch: pytest.M
         assert clock.slept == slept
 
 
-def test_neither_scaled_gradients_nor_no_update_at_all() -> None:
+def test_neither_scaled_gradients_nor_no_update_at_all():
     apart = r"^amp_fp16 scales gradients in turn with the update, and here they are apart; take amp_bf16$"
     with pytest.raises(NotImplementedError, match=apart):
         learner_of(small(), torch.randn(2, 3, 2, 2), torch.tensor([0, 1]), "amp_fp16")
@@ -169,7 +169,7 @@ def test_neither_scaled_gradients_nor_no_update_at_all() -> None:
 
 
 @given(st.lists(st.integers(min_value=0, max_value=100)))
-def test_every_update_is_in_one_bin(staleness: list[int]) -> None:
+def test_every_update_is_in_one_bin(staleness):
     counts = histogram(staleness)
     bins = [(0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, 100)]
     assert counts == [sum(low <= each <= high for each in staleness) for low, high in bins]

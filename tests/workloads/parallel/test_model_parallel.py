@@ -1,7 +1,6 @@
 """Every form of model parallelism is the training of one network on one device, and what can't be cut is a sentence."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,7 +101,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(out) for out in run_ranks(TRAIN + BOTH, tmp_path_factory.mktemp("trained"))]
 
 
-def test_five_steps_in_parts_are_five_steps_of_the_whole_network(trained: list[dict[str, Any]]) -> None:
+def test_five_steps_in_parts_are_five_steps_of_the_whole_network(trained):
     first, last = trained
     # 8 blocks of two 64 x 256 matrices, the first without a gradient of the samples.
     perceptron = BATCH * 2 * 64 * 256 * (3 * 16 - 1)
@@ -123,7 +122,7 @@ def test_five_steps_in_parts_are_five_steps_of_the_whole_network(trained: list[d
             assert (sum(local), min(local) > 0, inputs, first[case]["loss"]) == (whole, True, ([samples], [labels]), None)
 
 
-def test_one_rank_is_the_base_of_every_form_and_every_precision_computes(tmp_path: Path) -> None:
+def test_one_rank_is_the_base_of_every_form_and_every_precision_computes(tmp_path):
     script = f"""
 from typing import get_args
 from dlbench import Dtype
@@ -144,7 +143,7 @@ print("done")
     assert run_ranks(script, tmp_path, 1) == ["done\n"]
 
 
-def test_what_fits_on_no_single_device_fits_on_two(tmp_path: Path) -> None:
+def test_what_fits_on_no_single_device_fits_on_two(tmp_path):
     # Each process may take as much as the device that is pretended to be there, and a little more for what is no parameter.
     script = """
 import resource
@@ -178,7 +177,7 @@ for form in FORMS:
     assert run_ranks(script, two, 2) == ["layers fits\ntensor fits\n"] * 2
 
 
-def test_a_model_larger_than_a_device_is_sized_by_parameter_gradient_and_momentum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_larger_than_a_device_is_sized_by_parameter_gradient_and_momentum(monkeypatch):
     monkeypatch.setattr(module, "device_memory", lambda device: 3 << 30)
     # 1.5 x 3 GiB over 3 x 4 bytes are 403 million parameters: 8 blocks of 2 x 4 x width^2 with a width of 2509 or more.
     assert module._width(CPU, "mlp", "fp32", 150) == 2560
