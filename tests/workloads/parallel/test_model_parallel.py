@@ -5,7 +5,6 @@ from typing import Any, get_args
 
 import pytest
 import torch
-import two_ranks
 from two_ranks import run_ranks
 
 from dlbench.workloads.parallel import model_parallel as module
@@ -35,7 +34,7 @@ for dtype in ("fp64", "fp32", "bf16", "fp16"):
         said[op + " " + dtype] = [work.bytes, work.items, made[-1].input.nbytes, made[-1].result.nbytes]
 print(json.dumps(said))
 """
-    first, second = map(json.loads, two_ranks.run_ranks(START + script, tmp_path))
+    first, second = map(json.loads, run_ranks(START + script, tmp_path))
     halves = {"all_gather": [2048, 4096], "reduce_scatter": [4096, 2048]}
     expected = {f"{op} {dtype}": [4096, 1, *halves.get(op, [4096, 4096])] for op in OPS for dtype in ("fp64", "fp32", "bf16", "fp16")}
     assert first == second == expected
@@ -55,7 +54,7 @@ for op in OPS:
         said.append(str(error))
 print(json.dumps(said))
 """
-    first, second = map(json.loads, two_ranks.run_ranks(START + script, tmp_path))
+    first, second = map(json.loads, run_ranks(START + script, tmp_path))
     first_values = {
         "all_reduce": (4, 4),
         "all_gather": (2, 2),
@@ -78,7 +77,7 @@ for dtype, calls in (("fp32", 1000), ("fp16", 100)):
         work.call()
         assert made[-1].result.isfinite().all() and made[-1].result.any()
 """
-    assert two_ranks.run_ranks(START + script, tmp_path) == ["", ""]
+    assert run_ranks(START + script, tmp_path) == ["", ""]
 
 
 CPU = torch.device("cpu")
