@@ -23,13 +23,13 @@ OUTPUTS = {
 }
 
 
-def test_storage_and_output_of_every_precision() -> None:
+def test_storage_and_output_of_every_precision():
     assert {dtype: output(dtype) for dtype in get_args(Dtype)} == OUTPUTS
     assert {dtype: storage(dtype) for dtype in get_args(Dtype)} == OUTPUTS | dict.fromkeys(("amp_bf16", "amp_fp16"), torch.float32)
 
 
 @pytest.mark.parametrize("dtype", get_args(Dtype))
-def test_operands_are_the_same_numbers_in_every_precision_and_large_ones_repeat_them_with_no_two_rows_alike(dtype: Dtype) -> None:
+def test_operands_are_the_same_numbers_in_every_precision_and_large_ones_repeat_them_with_no_two_rows_alike(dtype):
     torch.manual_seed(3)
     small, a, b = operands(CPU, (4, 5), (512, 256), (131, 1009), dtype=dtype)
     torch.manual_seed(3)
@@ -41,8 +41,8 @@ def test_operands_are_the_same_numbers_in_every_precision_and_large_ones_repeat_
         assert len({tuple(row.tolist()) for row in matrix}) == len(matrix)
 
 
-def test_autocast_is_on_inside_the_function_only_and_only_for_amp() -> None:
-    def in_force() -> torch.dtype | None:
+def test_autocast_is_on_inside_the_function_only_and_only_for_amp():
+    def in_force():
         return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
 
     assert {dtype: autocast(CPU, dtype, in_force)() for dtype in get_args(Dtype)} == {
