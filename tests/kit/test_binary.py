@@ -5,16 +5,13 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from dlbench.kit import products
 from dlbench.kit.products import binary_product
@@ -22,7 +19,7 @@ from dlbench.kit.products import binary_product
 pytestmark = pytest.mark.usefixtures("scratch")
 
 
-def compiler_or_skip() -> str:
+def compiler_or_skip():
     try:
         return products._compiler()[0]
     except NotImplementedError as error:
@@ -30,20 +27,20 @@ def compiler_or_skip() -> str:
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def threads(count):
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     yield
     torch.set_num_threads(before)
 
 
-def signs_multiplied(a: Tensor, b: Tensor) -> Tensor:
+def signs_multiplied(a, b):
     """In fp64, which holds every integer that a sum of signs comes to."""
     one = torch.ones((), dtype=torch.float64)
     return (torch.where(a >= 0, one, -one) @ torch.where(b >= 0, one, -one)).int()
 
 
-def numbers(seed: int, *shape: int) -> Tensor:
+def numbers(seed, *shape):
     """Numbers of either sign, with zeros, negative zeros, infinities and NaN among them."""
     generator = torch.Generator().manual_seed(seed)
     values = torch.tensor([0.0, -0.0, 1e-45, -1e-45, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), -float("nan")])
@@ -92,14 +89,14 @@ def test_the_left_operand_is_packed_in_each_call_and_the_right_one_once():
 
 
 class FakeTriton:
-    def __init__(self, a: Tensor, b: Tensor) -> None:
+    def __init__(self, a, b):
         self.shape = a.shape[0], b.shape[1]
 
-    def __call__(self, *, packs: bool = True) -> Tensor:
+    def __call__(self, *, packs=True):
         return torch.full(self.shape, int(packs))
 
 
-def refuses(*_: Tensor) -> None:
+def refuses(*_):
     raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
 
 
@@ -158,7 +155,7 @@ COMPILERS = {
 """What the compiler that CC names does, and what is said of it."""
 
 
-def compiler(folder: Path, text: str) -> str:
+def compiler(folder, text):
     path = folder / "compiler"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -166,7 +163,7 @@ def compiler(folder: Path, text: str) -> str:
 
 
 @pytest.fixture
-def scratch_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def scratch_at(monkeypatch, tmp_path):
     products._library.cache_clear()
     (folder := tmp_path / "scratch").mkdir()
     monkeypatch.setattr("dlbench.harness.worker.parent._folder", folder)

@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
 
 import psutil
 import pytest
@@ -13,14 +12,14 @@ pytestmark = pytest.mark.real
 
 
 @pytest.fixture(autouse=True)
-def none_is_left() -> Iterator[None]:
+def none_is_left():
     """Hold each test to leaving no process; those that other tests have running are none of them."""
     before = {*psutil.Process().children()}
     yield
     assert not {*psutil.Process().children()} - before
 
 
-def received(client: Client, count: int) -> list[float]:
+def received(client, count):
     sent: list[float] = []
     while len(sent) < count:
         sent += client.receive(math.inf)
@@ -41,7 +40,7 @@ def test_the_schedule_begins_once_the_process_is_ready_so_that_no_burst_has_to_c
     with Client([0.0]) as client:
         read, ready = client._read, list[float]()
 
-        def noting() -> Sequence[float]:
+        def noting():
             stamps = read()
             ready.append(time.perf_counter())
             return stamps
