@@ -86,10 +86,7 @@ def test_a_case_has_the_threads_and_the_processes_that_it_asks_for(tmp_path):
             "4096 threads need as many CPUs, and there are n to use",
         ),
         "matmul[n=64,dtype=fp32,threads=1,instances=1]@cpu": ("ok", 1, 1, ""),
-        "matmul[n=64,dtype=fp32,instances=4095]@cpu": (
-            *("unsupported", 1, None),
-            f"4095 instances don't divide n cores evenly; {lacks}",
-        ),
+        "matmul[n=64,dtype=fp32,instances=4095]@cpu": (*("unsupported", 1, None), f"4095 instances don't divide n cores evenly; {lacks}"),
         "small_batch[batch=8,norm=no_norm,learning_rate=0.1,threads=1,instances=1]@cpu": (
             *("failed", 1, None),
             "ValueError: instances repeat a call, and small_batch is an experiment; leave them out",
