@@ -158,55 +158,26 @@ def test_what_is_autotuned_shares_no_process_with_what_is_not():
 
 IN_A_PROCESS = 'An exception occurred in a subprocess:\n\nName=triton_poi_fused_0\nTraceback (most recent call last):\n  File "x.py"\n'
 NO_C = "RuntimeError: Failed to find C compiler. Please specify via CC environment variable or set triton.knobs.build.impl.\n"
-GCC = (
-    "subprocess.CalledProcessError: Command '['/usr/bin/gcc', 'cuda_utils.c', '-O3', '-shared', '-lcuda', '-o', 'x.so']' returned non-zero"
-)
-NO_LIBCUDA = 'AssertionError: libcuda.so cannot found!\nPlease make sure GPU is set up and then run "/sbin/ldconfig"'
-C_COMPILER = "a C compiler for Triton's launchers; install gcc or name one in CC"
-LIBCUDA = "libcuda.so for Triton; run ldconfig as root, or name its folder in TRITON_LIBCUDA_PATH"
-HEADER = "Python.h; install the headers of this Python, such as python3-dev"
+GCC = "subprocess.CalledProcessError: Command '['/usr/bin/gcc', 'cuda_utils.c', '-shared', '-lcuda', '-o', 'x.so']' returned non-zero"
+COMPILER_ERRORS = [
+    "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx",
+    "Cannot find a working triton installation.",
+    "Found Tesla P100 which is too old to be supported by the triton GPU compiler, which is used as the backend.",
+    NO_C,
+    f"{IN_A_PROCESS}{NO_C}",
+    'AssertionError: libcuda.so cannot found!\nPlease make sure GPU is set up and then run "/sbin/ldconfig"',
+    "/usr/bin/ld: cannot find -lcuda: No such file",
+    "x.c:5:10: fatal error: Python.h: No such file or directory",
+    f"{IN_A_PROCESS}{GCC}",
+    "CppCompileError: C++ compile error\n\nCommand:\ng++ x\n\nOutput:\nx.cpp:3: error: no such thing\n",
+    f"{IN_A_PROCESS}OSError: [Errno 28] No space left on device\n",
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "lacks"),
-    [
-        (
-            "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx",
-            "a C++ compiler, and false is none that works; install g++ or name one in CXX",
-        ),
-        ("Cannot find a working triton installation.", "Triton on this device; install the one that goes with this torch"),
-        (IN_A_PROCESS + NO_C, C_COMPILER),
-        (NO_C, C_COMPILER),
-        (NO_LIBCUDA, LIBCUDA),
-        ("/usr/bin/ld: cannot find -lcuda: No such file", LIBCUDA),
-        ("x.c:5:10: fatal error: Python.h: No such file or directory", HEADER),
-        (IN_A_PROCESS + GCC, HEADER),
-        (
-            "Found Tesla P100 which is too old to be supported by the triton GPU compiler, which is used as the backend.",
-            "Triton on this device, and that needs a compute capability of 7.0 or more",
-        ),
-    ],
-)
-def test_what_a_compiler_lacks_is_unsupported_and_named(monkeypatch, text, lacks):
+def test_what_a_compiler_lacks_is_unsupported_and_one_that_fails_names_its_error(monkeypatch, snapshot):
     monkeypatch.setenv("CXX", "false")
-    found = modes.compiler_error(RuntimeError(text))
-    assert (type(found), str(found)) == (NotImplementedError, f"torch.compile needs {lacks}")
-
-
-def test_of_a_compiler_that_fails_the_error_is_named_and_not_the_heading(monkeypatch):
-    monkeypatch.setenv("CXX", "false")
-    for text, said in (
-        (
-            "CppCompileError: C++ compile error\n\nCommand:\ng++ x\n\nOutput:\nx.cpp:3: error: no such thing\n",
-            "the C++ compiler false fails: x.cpp:3: error: no such thing",
-        ),
-        (
-            f"{IN_A_PROCESS}OSError: [Errno 28] No space left on device\n",
-            "torch's process for compiling fails: OSError: [Errno 28] No space left on device",
-        ),
-    ):
-        found = modes.compiler_error(RuntimeError(text))
-        assert (type(found), str(found)) == (RuntimeError, said)
+    errors = [(text, modes.compiler_error(RuntimeError(text))) for text in COMPILER_ERRORS]
+    snapshot("compiler-errors", "".join(f"{text!r}\n    {type(error).__name__}: {error}\n" for text, error in errors))
     other = MemoryError("no memory")
     assert modes.compiler_error(other) is other
 

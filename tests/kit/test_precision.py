@@ -10,17 +10,8 @@ from dlbench.kit.precision import autocast, operands, output, storage
 from dlbench.models import BLOCK
 
 CPU = torch.device("cpu")
-
-
-OUTPUTS = {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "amp_bf16": torch.bfloat16,
-    "amp_fp16": torch.float16,
-}
+OUTPUTS = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+OUTPUTS |= {"amp_bf16": torch.bfloat16, "amp_fp16": torch.float16}
 
 
 def test_storage_and_output_of_every_precision():
