@@ -229,6 +229,7 @@ CARDS = {
 }
 
 
+@pytest.mark.usefixtures("earlier_files")
 def test_a_card_of_each_kind(tmp_path, snapshot):
     texts = {}
     for what, (files, options) in CARDS.items():

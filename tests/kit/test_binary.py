@@ -88,12 +88,8 @@ def test_the_left_operand_is_packed_in_each_call_and_the_right_one_once():
     assert [each.unique().tolist() for each in found] == [[70], [70], [-70], [-70]]
 
 
-class FakeTriton:
-    def __init__(self, a, b):
-        self.shape = a.shape[0], b.shape[1]
-
-    def __call__(self, *, packs=True):
-        return torch.full(self.shape, int(packs))
+def fake_triton(a, b):
+    return lambda packs=True: torch.full((a.shape[0], b.shape[1]), int(packs))
 
 
 def refuses(*_):
@@ -102,14 +98,12 @@ def refuses(*_):
 
 def test_cuda_takes_triton_and_other_accelerators_have_no_such_product(monkeypatch):
     a, b = (SimpleNamespace(device=torch.device("cuda"), shape=shape) for shape in ((2, 3), (3, 4)))
-    monkeypatch.setitem(sys.modules, "dlbench.kit.binary_triton", SimpleNamespace(TritonProduct=FakeTriton))
+    monkeypatch.setitem(sys.modules, "dlbench.kit.binary_triton", SimpleNamespace(TritonProduct=fake_triton))
     made = binary_product(a, b)
     assert (made().tolist(), made(packs=False).tolist()) == ([[1] * 4] * 2, [[0] * 4] * 2)
     missing = "products of single bits need Triton here; install the one that goes with this torch"
-    for module, said in (
-        (SimpleNamespace(TritonProduct=refuses), "Triton needs a C compiler for Triton's launchers; install gcc or name one in CC"),
-        (None, missing),
-    ):
+    lacking = "Triton needs a C compiler for Triton's launchers; install gcc or name one in CC"
+    for module, said in ((SimpleNamespace(TritonProduct=refuses), lacking), (None, missing)):
         monkeypatch.setitem(sys.modules, "dlbench.kit.binary_triton", module)
         with pytest.raises(NotImplementedError, match=said):
             binary_product(a, b)
