@@ -207,7 +207,7 @@ def _label(pairs: Sequence[Match], side: Side) -> Callable[[Match], str]:
     several = several_runs(sides_of(pairs))
 
     def label(pair: Match) -> str:
-        row: Row = getattr(pair, side)
+        row = pair.base if side == "base" else pair.other
         return device_label(row, several) if pair.by in (None, DEVICE) else str(pair.value(row))
 
     return label
