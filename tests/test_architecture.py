@@ -1,4 +1,4 @@
-"""The layers of docs/design.md: a module imports only what stands below it, and each outside library in few places."""
+"""The tables of docs/design.md hold: a module imports only what stands below it, and each outside library in few places."""
 
 import ast
 import itertools
@@ -7,58 +7,33 @@ import sys
 from dataclasses import fields
 from functools import cache
 from graphlib import TopologicalSorter
-from pathlib import Path
 
+import front_door
 import pytest
+import test_docs
 
 import dlbench
 from dlbench.analysis.answers.bottleneck.kinds import KINDS
+from dlbench.analysis.presentation.columns import PAIR_COLUMNS
 from dlbench.core.measurement import Measurement
 from dlbench.core.precision import PRECISIONS
+from dlbench.core.rows.columns import BY_NAME
 
-PACKAGE = Path(__file__).parent.parent / "dlbench"
-
+PACKAGE = front_door.ROOT / "dlbench"
 
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours. A star stands for all others of
 # the room, which take part by being there and do not import each other.
 ROOMS = {
-    "core": "units errors files precision machine stats decoding conditions thresholds rank_test "
-    "declarations model prices measurement store writer",
-    "core.reference": "networks peaks published claims",
-    "core.rows": "columns row rates summary",
-    "harness.plan": "suite rates searches cases",
-    "harness.probe": "linux processor programs nvml devices fingerprint sampler checks",
-    "harness.process": "wire folders launch worker_process",
-    "harness.worker": "parent usage user signatures registry failures",
-    "harness.worker.backends": "base torch_build builtin __init__",
-    "harness.worker.measuring": "measure",
-    "harness.worker.checking": "operations rule correctness",
-    "harness.worker.profiling": "profile",
-    "harness.worker.serving": "ranks main rank_main",
-    "harness.ranks": "placement machines rank_group",
-    "harness": "schedule progress pool runner",
-    "analysis.read": "pyperf header usability ceilings table runs",
-    "analysis.ratios": "ratio matching",
-    "analysis.presentation": "wording names columns",
-    "analysis.scaling": "outliers speedup projection",
-    "analysis.compare": "calibration judge power values provenance verdict comparison sides",
-    "analysis.answers.engine": "question making pairs lines costs",
-    "analysis.answers.bottleneck": "kinds ceilings steps __init__",
-    "analysis.answers": "* __init__",
-    "analysis": "claims",
-    "analysis.report": "sentences screen tables compare_terminal terminal chart page",
-    "analysis.export": "tabular formats answers_export verdict_files",
-    "analysis.contribute": "public offer",
-    "analysis.doctor": "checks selftest",
+    room: names.split(", ")
+    for room, names, _ in test_docs.table("docs/design.md", "room", "modules, lowest first", "what lives there")
+    if names
 }
 
 
 def in_order(room, names):
-    """The modules of a room by full name, those that a star stands for in one group."""
-    rest = {path.stem for path in (PACKAGE / room.replace(".", "/")).glob("*.py")} - {*names.split(), "__init__"}
-    for name in names.split():
-        group = sorted(rest) if name == "*" else [name]
-        yield [f"dlbench.{room}.{each}".removesuffix(".__init__") for each in group]
+    """The modules of a room by full name, those that a star stands for in one group, and at last what it is imported by."""
+    rest = {path.stem for path in (PACKAGE / room.replace(".", "/")).glob("*.py")} - {*names, "__init__"}
+    return [[f"dlbench.{room}.{each}" for each in (sorted(rest) if name == "*" else [name])] for name in names] + [[f"dlbench.{room}"]]
 
 
 # The rooms of what is measured, lowest first: a module may import those of its own room and of the rooms before it.
@@ -69,28 +44,8 @@ ORDER = [module for group in GROUPS for module in group]
 
 # Outside libraries, and the only modules that may import them. Standard library apart, nothing else may be imported at all.
 DOORS = {
-    "torch": (
-        "dlbench.harness.worker.backends",
-        "dlbench.harness.worker.serving.ranks",
-        "dlbench.harness.worker.checking",
-        "dlbench.harness.worker.profiling",
-        "dlbench.harness.worker.measuring",
-        "dlbench.harness.worker.serving.main",
-        *AUTHORS,
-        "dlbench.testing",
-    ),
-    "msgspec": ("dlbench.core.decoding",),
-    "numpy": ("dlbench.workloads.vectorised",),
-    "triton": ("dlbench.kit.binary_triton",),
-    "PIL": ("dlbench.workloads.preprocess",),
-    "torchcodec": ("dlbench.workloads.preprocess",),
-    "pandas": ("dlbench.analysis",),
-    "pynvml": ("dlbench.harness.probe.nvml",),
-    "psutil": ("dlbench.harness.probe.processor", "dlbench.harness.probe.programs", "dlbench.harness.probe.fingerprint"),
-    "rich": ("dlbench.analysis.report.screen", "dlbench.analysis.report.terminal", "dlbench.cli"),
-    "vl_convert": ("dlbench.analysis.report.chart",),
-    "jinja2": ("dlbench.analysis.report.page",),
-    "click": ("dlbench.cli",),
+    library: [f"dlbench.{place}" for place in places.split(", ")]
+    for library, places in test_docs.table("docs/design.md", "library", "where")
 }
 
 
@@ -197,8 +152,7 @@ def test_the_measuring_process_needs_torch_and_the_standard_library_only():
 
 
 def test_every_module_has_its_place():
-    packages = {".".join(f"dlbench.{room}".split(".")[:depth]) for room in ROOMS for depth in range(1, 5)}
-    placed = {*ORDER, *packages, "dlbench.__main__", "dlbench.testing"}
+    placed = {*ORDER, "dlbench", "dlbench.__main__", "dlbench.testing"}
     assert {module for module in trees().keys() - placed if not within(module, ("dlbench.cli", *AUTHORS))} == set()
     assert set(ORDER) <= trees().keys()
 
@@ -237,6 +191,50 @@ def test_readers_know_a_workload_by_what_it_declares_and_never_by_its_name():
             by_name = any(re.search(r"\bworkload\b\W*$", ast.unparse(each)) for each in sides)
             constant = any(isinstance(each, ast.Constant | ast.Tuple | ast.Set | ast.List) for each in sides)
             assert not (by_name and constant), f"{module}: {ast.unparse(node)}"
+
+
+# Rows are records: what concludes from rows reads their fields, and names of columns are for the edge.
+CONCLUDING = [f"dlbench.analysis.{room}" for room in ("answers", "compare", "scaling", "ratios")]
+NAMES = BY_NAME.keys() | PAIR_COLUMNS.keys()
+PREFIXES = "|".join(sorted({name.partition(".")[0] for name in NAMES} | {"param", "value"}))
+# How a column's name begins that is completed by a variable, and what a computed field is taken of: a row, or a group of its fields.
+BEGINNING, IN_A_ROW = re.compile(rf"({PREFIXES})\.(\w+_)?$"), re.compile(rf"\b(row|base|new|other|side|each|{PREFIXES})$")
+
+
+def columns_named(tree):
+    """Yield the code of each name of a column, and of what stands for one: a part of a name, a computed field or subscript."""
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(name)) if id(node) not in texts:  # a docstring is no value
+                found = name in NAMES or re.fullmatch(r"(param|value)\.\w+", name)
+            case ast.JoinedStr(values=[ast.Constant(value=str(name)), _, *_]):
+                found = BEGINNING.fullmatch(name)
+            case ast.Call(func=ast.Name(id="getattr"), args=[of, *_]):
+                found = IN_A_ROW.search(ast.unparse(of))
+            case ast.Subscript():
+                found = re.search(r"\b[A-Z_]+\.name$", ast.unparse(node.slice))  # row[TIME.name]
+            case _:
+                found = None
+        if found:
+            yield f"{node.lineno}: {ast.unparse(node)}"
+
+
+def test_what_concludes_from_rows_names_no_column():
+    concluding = {module: tree for module, tree in trees().items() if within(module, CONCLUDING)}
+    assert len(concluding) > 30
+    assert {module: found for module, tree in concluding.items() if (found := [*columns_named(tree)])} == {}
+
+
+WRONG = """row['time.median_s']; ID = 'case.id'; row.get('param.batch'); f'value.{name}'; f'ratio.ci_{end}'; row[SPEEDUP.name]
+row[columns.SPEEDUP.name]; getattr(row.time, name); getattr(pair.base, group); {'memory.peak_bytes': 1}"""
+RIGHT = """row.time.median_s; Column('batch.enough', Unit.FLAG, 'whether its interval is narrow enough'); f'{value}: rounds'
+'''time.median_s'''; counts[case.name]; getattr(noise, kind); 'the median of time.median_s'"""
+
+
+def test_a_name_of_a_column_is_found_wherever_it_stands_and_nothing_else():
+    assert [len([*columns_named(statement)]) for statement in ast.parse(WRONG).body] == [1] * 10
+    assert [*columns_named(ast.parse(RIGHT))] == []
 
 
 def test_a_class_name_stands_for_one_thing():

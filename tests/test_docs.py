@@ -17,7 +17,6 @@ import click
 import front_door
 import pytest
 import shared_hosts
-import test_architecture
 from project_files import project_files
 
 from dlbench import models
@@ -409,16 +408,6 @@ def test_the_numbers_of_the_protocol_are_those_of_the_program():
     ]
     text = " ".join(PAGES["docs/protocol.md"].split())
     assert [phrase for phrase in phrases if phrase not in text] == []
-
-
-def test_the_rooms_and_doors_are_those_of_the_architecture():
-    rooms = {room: modules for room, modules, _ in table("docs/design.md", "room", "modules, lowest first", "what lives there")}
-    listed = {room: ", ".join(name for name in names.split() if "__init__" not in name) for room, names in test_architecture.ROOMS.items()}
-    assert {room: rooms.get(room) for room in listed} == listed
-    doors = {
-        library: tuple(f"dlbench.{place}" for place in where.split(", ")) for library, where in table("docs/design.md", "library", "where")
-    }
-    assert doors == test_architecture.DOORS
 
 
 # Runs at the start of every Python process of the walk, the measuring one's, too, and notes each function of dlbench that is called;
