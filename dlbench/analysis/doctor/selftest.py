@@ -32,10 +32,15 @@ _Suite = Mapping[str, Tests]
 """Tests of each program of a comparison."""
 
 
+def verdicts(cases: Sequence[Tests]) -> list[Verdict]:
+    """Judge the tests of all cases of a suite together, as `compare` does."""
+    return [together(tests) for tests in judge_family(cases)]
+
+
 def _called_slower(suite: _Suite) -> set[str]:
-    """Return the programs of a suite that are called slower, all of them judged together as `compare` does."""
-    judged = zip(suite, judge_family([*suite.values()]), strict=True)
-    return {program for program, tests in judged if together(tests) is Verdict.SLOWER}
+    """Return the programs of a suite that are called slower, all of them judged together."""
+    called = zip(suite, verdicts([*suite.values()]), strict=True)
+    return {program for program, verdict in called if verdict is Verdict.SLOWER}
 
 
 def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
