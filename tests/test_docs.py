@@ -191,10 +191,28 @@ def test_commands_options_and_targets_of_make_in_prose_are_there():
                 assert {word for word in (name, *words) if word.startswith("-")} <= options, page
 
 
-def python(*arguments, cwd):
-    """A fresh interpreter, run to its end."""
+def of_page(page, parameters):
+    """The blocks of a page."""
+    return [each.values[1] for each in parameters if each.values[0] == page]
+
+
+def run(folder, *command):
+    """Run a command, which is to end well."""
+    done = shared_hosts.dlbench(*command, cwd=folder)
+    assert done.code == 0, f"{command}: {done.err}"
+
+
+def run_python(folder, *arguments):
+    """Run a fresh interpreter, which is to end well."""
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=cwd, env=front_door.environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=front_door.environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def replay(page, folder):
+    """Run every command of a page in a folder that has its files."""
+    for command in (words for body in of_page(page, SHELL) for words in commands(body)):
+        run(folder, *command)
 
 
 def write_files_of(page, folder):
@@ -210,10 +228,8 @@ def test_the_workloads_page_runs(tmp_path):
     replay(page, tmp_path)
     ended = {each["case"]["workload"]: each["status"] for path in tmp_path.glob("*.jsonl") for each in front_door.measurements(path)}
     assert ended == dict.fromkeys(("attention", "cold_sum", "steps_to_fit", "gradient"), "ok")
-    tests = [name for name in named(page) if name.startswith("test_")]
-    assert tests
-    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
+    (tests,) = (name for name in named(page) if name.startswith("test_"))
+    run_python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests)
 
 
 def test_networks_of_pages_are_imported_once_a_round(hello):
@@ -225,12 +241,8 @@ def test_networks_of_pages_are_imported_once_a_round(hello):
 def test_the_networks_page_runs(tmp_path):
     write_files_of("docs/my-network.md", tmp_path)
     quick = ("--device", "cpu", "--rounds", "1")
-    for command in (
-        ("run", "mine.py", "-k", "infer_step and batch=1,", *quick, "-o", "first.jsonl"),
-        ("run", "mine.toml", "more.py", "--set", "batch=8", *quick, "-o", "more.jsonl"),
-    ):
-        done = shared_hosts.dlbench(*command, cwd=tmp_path)
-        assert done.code == 0, done.err
+    run(tmp_path, "run", "mine.py", "-k", "infer_step and batch=1,", *quick, "-o", "first.jsonl")
+    run(tmp_path, "run", "mine.toml", "more.py", "--set", "batch=8", *quick, "-o", "more.jsonl")
     ended = [(each["case"]["id"], each["status"]) for path in sorted(tmp_path.glob("*.jsonl")) for each in front_door.measurements(path)]
     trained = [f"train_step[model={name},batch=8,dtype=fp32,optimizer=own]@cpu" for name in ("words", "masks", "by_name")]
     assert dict(ended) == dict.fromkeys(["infer_step[model=digits,batch=1,dtype=fp32]@cpu", *trained], "ok")
@@ -243,16 +255,13 @@ def test_the_results_page_runs(tmp_path):
     mine = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = [8, 16]\naxes.dtype = ["fp32", "bf16"]')
     for name, devices in {"run": ("cpu", "twin"), "cpu": ("cpu",), "gpu": ("twin",)}.items():
         where = [word for device in devices for word in ("--device", device)]
-        done = shared_hosts.dlbench("run", mine, "twin.py", *where, "--rounds", "1", "-o", f"{name}.jsonl", cwd=tmp_path)
-        assert done.code == 0, done.err
+        run(tmp_path, "run", mine, "twin.py", *where, "--rounds", "1", "-o", f"{name}.jsonl")
     finished = tmp_path / re.findall(r"results/quick-\S+\.jsonl", PAGES[page])[0]
     finished.parent.mkdir()
     finished.write_bytes((tmp_path / "cpu.jsonl").read_bytes())
     replay(page, tmp_path)
-    for body in (each.values[1] for each in blocks("python") if each.values[0] == page):
-        done = python("-W", "error", "-c", body, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-
+    for body in of_page(page, blocks("python")):
+        run_python(tmp_path, "-W", "error", "-c", body)
     header = front_door.lines(tmp_path / "run.jsonl")[0]
     assert keys(page, "Header keys") == [key for key in header if key != "kind"]
     assert keys(page, "Measurement keys") == [each.name for each in fields(Measurement)]
@@ -275,21 +284,10 @@ def test_the_data_page_runs(tmp_path):
     page = "docs/data.md"
     (tmp_path / "run.jsonl").write_bytes((front_door.FILES / "intel-xeon-processor" / "quick.jsonl").read_bytes())
     replay(page, tmp_path)
-    code = "\n".join(each.values[1] for each in blocks("python") if each.values[0] == page)
-    done = python("-W", "error", "-c", code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_python(tmp_path, "-W", "error", "-c", "\n".join(of_page(page, blocks("python"))))
     with contextlib.chdir(tmp_path):
-        found = [duckdb.sql(each.values[1]).fetchall() for each in blocks("sql") if each.values[0] == page]
+        found = [duckdb.sql(body).fetchall() for body in of_page(page, blocks("sql"))]
     assert [len(rows) for rows in found] == [14, 14 * 7]  # cases, and their rounds
-
-
-def replay(page, folder):
-    """Run every command of a page in a folder that has its files."""
-    for each in SHELL:
-        if each.values[0] == page:
-            for command in commands(each.values[1]):
-                done = shared_hosts.dlbench(*command, cwd=folder)
-                assert done.code == 0, f"{command}: {done.err}"
 
 
 def test_the_reference_is_what_make_docs_writes():
@@ -377,17 +375,9 @@ def test_rates_of_tools_are_those_of_the_replay():
     assert len(shown) == 7
 
 
-def test_the_limits_of_suites_and_the_coverage_of_intervals_are_those_of_the_program():
-    words = " ".join(PAGES["docs/suites.md"].split())
-    assert all(f"{number:,}" in words for number in (MAX_BYTES, planning.MAX_CASES))
-    assert f"exponents from 0 to {suite.MAX_POWER}" in words
-    for rounds, ends, coverage in table("docs/protocol.md", "rounds", "from … to", "coverage"):
-        rank, exact = median_ranks(int(rounds), 0.95)
-        assert (rank, f"{exact * 100:.1f} %") == (int((re.match(r"\d+", ends) or ["1"])[0]), coverage)
-
-
-def test_the_numbers_of_the_protocol_are_those_of_the_program():
-    phrases = [
+def test_the_numbers_of_the_protocol_and_of_suites_are_those_of_the_program():
+    of_suites = [f"{MAX_BYTES:,}", f"{planning.MAX_CASES:,}", f"exponents from 0 to {suite.MAX_POWER}"]
+    of_the_protocol = [
         f"If it takes more than {measure.SLOW_CALL_S} s",
         f"if the third is within {measure.WARM_CALLS_AGREE * 100:g} % of it",
         f"at least {CpuBackend.warmup_s} s and {CpuBackend.warmup_calls} calls on a CPU",
@@ -406,8 +396,11 @@ def test_the_numbers_of_the_protocol_are_those_of_the_program():
         f"A case has {Policy().timeout_s:g} s in each round",
         f"of more than {models.BLOCK:,} values",
     ]
-    text = " ".join(PAGES["docs/protocol.md"].split())
-    assert [phrase for phrase in phrases if phrase not in text] == []
+    for page, phrases in (("docs/suites.md", of_suites), ("docs/protocol.md", of_the_protocol)):
+        assert [phrase for phrase in phrases if phrase not in " ".join(PAGES[page].split())] == []
+    for rounds, ends, coverage in table("docs/protocol.md", "rounds", "from … to", "coverage"):
+        rank, exact = median_ranks(int(rounds), 0.95)
+        assert (rank, f"{exact * 100:.1f} %") == (int((re.match(r"\d+", ends) or ["1"])[0]), coverage)
 
 
 # Runs at the start of every Python process of the walk, the measuring one's, too, and notes each function of dlbench that is called;

@@ -119,7 +119,7 @@ def test_nothing_knows_storage_but_its_own_files(tmp_path):
     folder = checkout(tmp_path, without=STORAGE)
     sources = [path for place in ("dlbench", "suites") for ending in ("py", "toml") for path in (folder / place).rglob(f"*.{ending}")]
     assert [str(path) for path in sources if NAMED.search(path.read_text())] == []
-    words = "links or index or rooms or reference_is or registered or full_is or leaves_out"
+    words = "links or index or reference_is or registered or full_is or leaves_out"
     files = ("tests/test_docs.py", "tests/workloads/test_registered_workloads.py", "tests/suites/test_shipped_suites.py")
     run(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", words)
 

@@ -1,5 +1,6 @@
-"""Results in README.md and the documentation, held against the committed result files."""
+"""The reference runs that come with dlbench: each can be read and has most of its suites, all are small, and pages have their numbers."""
 
+import functools
 import json
 import re
 import runpy
@@ -10,6 +11,11 @@ from front_door import ROOT, in_process
 
 from benchmarks.replay import GATE
 from dlbench.analysis.read.runs import ReferenceRun
+from dlbench.core.model import Status
+from dlbench.core.store import load
+from dlbench.harness.plan import cases as planning
+from dlbench.harness.plan import suite
+from dlbench.harness.worker import registry
 
 SHOWS = re.compile(r"```console\n\$ dlbench (show results/reference/[^\n]+)\n(.*?)```", re.DOTALL)
 FROM_RESULTS = runpy.run_path(str(ROOT / "docs" / "from_results.py"))
@@ -19,9 +25,9 @@ def page(name):
     return (ROOT / name).read_text()
 
 
-def of_reference(suite, *options):
+def of_reference(name, *options):
     """What ``show`` says of the file of the machine that pages show, as JSON."""
-    file = FROM_RESULTS["shown"]()["quick"].path.parent / f"{suite}.jsonl"
+    file = FROM_RESULTS["shown"]()["quick"].path.parent / f"{name}.jsonl"
     return json.loads(in_process(ROOT, "show", str(file), *options, "--format", "json").out)
 
 
@@ -38,12 +44,12 @@ def test_pages_have_what_dlbench_says_of_the_reference_files():
 def test_pages_show_the_machine_with_most_suites_that_has_what_they_show(monkeypatch):
     measured = "a/cnn/21 a/quick/21 b/cnn/22 b/quick/22 b/batch/20 c/cnn/25 c/batch/25 c/feed/25 c/modes/25"
     runs = []
-    for machine, suite, day in (each.split("/") for each in measured.split()):
-        utc = f"2026-11-{day}"
-        runs.append(ReferenceRun(Path(machine) / f"{suite}.jsonl", {"environment": {"provenance": {"utc": utc}}}))
+    for machine, name, day in (each.split("/") for each in measured.split()):
+        header = {"environment": {"provenance": {"utc": f"2026-11-{day}"}}}
+        runs.append(ReferenceRun(Path(machine) / f"{name}.jsonl", header))
     shown = FROM_RESULTS["shown"].__wrapped__
     monkeypatch.setitem(shown.__globals__, "reference_runs", lambda: runs)
-    assert {suite: run.machine for suite, run in shown().items()} == {"cnn": "b", "quick": "b", "batch": "b"}
+    assert {name: run.machine for name, run in shown().items()} == {"cnn": "b", "quick": "b", "batch": "b"}
     runs[:] = runs[-1:]
     with pytest.raises(ValueError, match=r"^no machine in results/reference has runs of cnn and quick; make them with: make references$"):
         shown()
@@ -104,3 +110,44 @@ def test_the_lines_of_readme_have_their_tags():
     assert [line for line in block if len(line) > 120] == []
     without = [line for line in block if re.search(r"\d×|days", line) and "…" not in line]
     assert [line for line in without if "few rounds" not in line] == []
+
+
+FOLDERS = sorted({path.parent for path in (ROOT / "results" / "reference").glob("*/*.jsonl")})
+MAX_BYTES = 8_000_000
+ANSWERED = (Status.OK, Status.UNSUPPORTED)
+"""A case that the machine can't do is not missing."""
+
+
+@functools.cache
+def signatures():
+    registry.load_builtins()
+    return {name: each.signature for name, each in registry.all_workloads().items()}
+
+
+def lacking(folder):
+    """Return, by suite, what is planned today for the devices that the files of a machine measured it on, and what of it they lack.
+
+    Only where they were asked for all of it: a contributed file does not tell, and -k and --set ask for less or for other cases.
+    """
+    runs = [load(path) for path in sorted(folder.glob("*.jsonl"))]
+    assert [run.path.name for run in runs if run.left_out or run.torn] == []
+    found = {}
+    for name in sorted({each.case.suite for run in runs for each in run.measurements} & set(suite.builtin_names())):
+        of_suite = [(run, each) for run in runs for each in run.measurements if each.case.suite == name]
+        devices = sorted({each.case.device for _, each in of_suite})
+        planned = {case.id for case in planning.plan([suite.load(name)], signatures(), devices) if case.device in devices}
+        answered = {each.case.id for _, each in of_suite if each.status in ANSWERED}
+        if all(run.header.get("expression", "") is None for run, _ in of_suite) and planned & answered:
+            found[name] = planned, planned - answered
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_reference_can_be_read_wholly_and_has_most_of_the_cases_that_its_suites_plan(folder):
+    found = lacking(folder)
+    assert {name: sorted(lacks) for name, (planned, lacks) in found.items() if 3 * len(lacks) > len(planned)} == {}
+
+
+def test_all_of_them_are_small():
+    sizes = {str(path.relative_to(folder.parent)): path.stat().st_size for folder in FOLDERS for path in folder.glob("*.jsonl")}
+    assert sum(sizes.values()) <= MAX_BYTES, sizes

@@ -15,6 +15,23 @@ from benchmarks import agreement, alternate, compare_scale, help_time, overhead
 pytestmark = pytest.mark.real
 
 
+@pytest.fixture
+def printed(capsys):
+    """Runs a script; returns the cells of its table, heading first, and what it says of its aim."""
+
+    def run(script, *arguments):
+        script.main(arguments)
+        title, table, last = capsys.readouterr().out.split("\n\n")
+        assert title.endswith(":")
+        verdict, measured_with = re.fullmatch(r"((?:reached|MISSED): .*)\.\n\((.*)\)\n", last, re.DOTALL).groups()
+        assert re.fullmatch(r"dlbench \S+, Python \S+, torch \S+, .+, \d+ threads, \d{4}-\d\d-\d\d", measured_with.replace("\n", " "))
+        rows = [[cell.strip() for cell in line[2:-2].split(" | ")] for line in table.splitlines()]
+        assert all(re.fullmatch("-+", cell) for cell in rows.pop(1))
+        return rows, verdict.replace("\n", " ")
+
+    return run
+
+
 def test_help_time_says_what_was_imported(printed):
     table, verdict = printed(help_time, "--pairs", "2")
     assert [row[0] for row in table] == ["program", "dlbench", "bare click + rich"]
