@@ -27,13 +27,11 @@ ROOT = front_door.ROOT
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 PAGE = (ROOT / "docs" / "ci.md").read_text()
 BLOCKS, EXPORTED = (
-    [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)]
-    for page in (PAGE, (ROOT / "docs" / "export.md").read_text())
+    [yaml.safe_load(block) for block in test_docs.of_page(f"docs/{name}.md", test_docs.blocks("yaml"))] for name in ("ci", "export")
 )
-FILES = {str(path.relative_to(ROOT)): yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
-ALL = {"action.yml": ACTION, **FILES, **{f"docs/ci.md {number}": block for number, block in enumerate(BLOCKS, 1)}}
-ALL |= {f"docs/export.md {number}": block for number, block in enumerate(EXPORTED, 1)}
-WORKFLOWS = {name: each for name, each in ALL.items() if isinstance(each, dict) and "jobs" in each}
+FILES = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+ALL = [ACTION, *FILES, *BLOCKS, *EXPORTED]
+WORKFLOWS = [each for each in ALL if isinstance(each, dict) and "jobs" in each]
 MOST = 60  # rounds a side that a gate goes on to
 ON = True  # what YAML 1.1 makes of the key `on`
 
@@ -51,22 +49,20 @@ def scripts(content: Any) -> list[str]:
 
 
 def test_scripts_are_bash_without_expressions_and_other_actions_are_pinned_and_keep_no_token() -> None:
-    assert {"action.yml", ".github/workflows/ci.yml"} < ALL.keys()
-    assert (sum(len(steps(content)) for content in ALL.values()) > 15, len(WORKFLOWS) >= 4) == (True, True)
-    used = [step for content in ALL.values() for step in steps(content) if "uses" in step]
+    assert (len(FILES), len(WORKFLOWS) >= 4, len(steps(ALL)) > 15) == (2, True, True)
+    used = [step for step in steps(ALL) if "uses" in step]
     pinned = re.compile(r"[\w-]+/[\w/-]+@[0-9a-f]{40}|OWNER/dlbench@COMMIT")
     assert [step["uses"] for step in used if not pinned.fullmatch(step["uses"])] == []
     checkouts = [step for step in used if step["uses"].startswith("actions/checkout@")]
     assert [step for step in checkouts if step.get("with", {}).get("persist-credentials") is not False] == []
-    texts = [script for content in ALL.values() for script in scripts(content)]
-    assert [script for script in texts if "${{" in script] == []
-    for script in texts:
+    assert [script for script in scripts(ALL) if "${{" in script] == []
+    for script in scripts(ALL):
         done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), script
 
 
 def test_a_workflow_may_read_and_what_may_write_runs_no_code_of_a_pull_request() -> None:
-    for workflow in WORKFLOWS.values():
+    for workflow in WORKFLOWS:
         assert workflow["permissions"] in ({}, {"contents": "read"})
         assert "pull_request_target" not in workflow[ON]
         if "workflow_run" in workflow[ON]:
@@ -82,7 +78,7 @@ def is_release(workflow: dict[Any, Any]) -> bool:
 
 
 def test_what_may_publish_runs_no_code_and_waits_for_approval() -> None:
-    (release,) = (workflow for workflow in WORKFLOWS.values() if is_release(workflow))
+    (release,) = (workflow for workflow in WORKFLOWS if is_release(workflow))
     build, publish = release["jobs"].values()
     assert "permissions" not in build
     assert (publish["needs"], publish["environment"], scripts(publish)) == ("build", "pypi", [])
@@ -270,7 +266,7 @@ def test_with_a_real_run(runner: Runner) -> None:
     assert (measured["case"]["workload"], measured["status"]) == ("noop", "ok")
 
 
-COMMENT = next(workflow for workflow in WORKFLOWS.values() if "workflow_run" in workflow[ON])["jobs"]["comment"]["steps"][1]["run"]
+COMMENT = next(workflow for workflow in WORKFLOWS if "workflow_run" in workflow[ON])["jobs"]["comment"]["steps"][1]["run"]
 COUNTS = {"slower": 1, "failed": 0, "missing": 0, "inconclusive": 2, "incomparable": 0, "faster": 3, "same": 4, "new": 0}
 
 

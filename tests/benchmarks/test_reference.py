@@ -25,7 +25,6 @@ from dlbench.core.writer import ResultWriter
 
 pytestmark = pytest.mark.real
 
-
 CPU, GPU = scripted_card.CPU, scripted_card.CARD
 SUITES = [*SHORT, *LATER]
 CASES = 2
@@ -38,7 +37,7 @@ class Machine:
         self.devices = devices
         self.now = 1000.0
         self.asked_s = 0.0
-        """What the devices take to be listed: each time, or one time after the other."""
+        """What the devices take to be listed."""
         self.calls = []
         self.script = {}
         """Name of a piece to what its calls do, one after the other: seconds (None: all it may), rounds measured (None: all), exit code."""
@@ -67,21 +66,19 @@ class Machine:
             self.write(ResultWriter.resume(run.path), range(begun, wanted if rounds is None else begun + rounds))
         return code
 
-    def write(self, writer, rounds, status=Status.OK, footer=True):
+    def write(self, writer, rounds):
         for number in rounds:
             for n in range(CASES):
                 case = Case(f"noop[n={n}]@cpu", "quick", "noop", {"n": n}, "cpu")
-                samples = Samples(1, (1.0,), 1.0, 1.0, True) if status is Status.OK else None
-                writer.append(measurement_to_json(Measurement(case, number, status, samples=samples)))
-        if footer:
-            writer.append({"kind": "footer"})
+                writer.append(measurement_to_json(Measurement(case, number, Status.OK, samples=Samples(1, (1.0,), 1.0, 1.0, True))))
+        writer.append({"kind": "footer"})
         writer.close()
 
     def reference(self, into, *arguments):
         return main(["--into", str(into), *arguments], self, self.ask, lambda: self.now)
 
     def ask(self):
-        self.now += self.asked_s.pop(0) if isinstance(self.asked_s, list) else self.asked_s
+        self.now += self.asked_s
         return scripted_card.hello(*self.devices)
 
     def pieces(self):
@@ -240,8 +237,11 @@ def test_a_card_that_is_gone_between_two_calls_is_named_and_nothing_is_written(t
     assert len(machine.slices) == 1
 
 
-def test_failed_tests_and_failed_cases_end_with_five_and_everything_else_is_done(tmp_path, capsys):
+def test_failed_tests_and_failed_cases_end_with_five_and_everything_else_is_done_and_ctrl_c_ends_it_all(tmp_path, capsys):
     machine = Machine()
+    machine.script = {"tests": [(5, 1, 130)]}
+    assert (machine.reference(tmp_path / "interrupted"), machine.pieces()) == (130, [*SHORT, "tests"])
+    assert "\ngo on with: " in capsys.readouterr().out
     machine.script = {"tests": [(60, 0, 1)], "quick": [(10, None, 5)]}
     assert machine.reference(tmp_path, "--rounds", "4") == 5
     assert machine.pieces()[-1] == LATER[-1]
@@ -272,13 +272,6 @@ def test_tests_that_were_stopped_go_on_with_those_that_had_not_passed(tmp_path, 
     assert call(f"{two}</testcase>") == (["tests"], [])
 
 
-def test_ctrl_c_in_the_tests_ends_it_all_and_says_how_to_go_on(tmp_path, capsys):
-    machine = Machine()
-    machine.script = {"tests": [(5, 1, 130)]}
-    assert (machine.reference(tmp_path), machine.pieces()) == (130, [*SHORT, "tests"])
-    assert "\ngo on with: " in capsys.readouterr().out
-
-
 def test_a_machine_that_does_not_answer_ends_the_call_with_that_sentence_and_the_worst_code_speaks_for_all(tmp_path, capsys):
     def ask():
         raise DeviceFault("the devices do not answer")
@@ -291,9 +284,7 @@ def test_a_machine_that_does_not_answer_ends_the_call_with_that_sentence_and_the
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_a_time_limit_reach_the_command_under_way_and_are_waited_for(number):
-    inner = (
-        "import signal\ntry:\n    print('ready', flush=True)\n    signal.pause()\nexcept KeyboardInterrupt:\n    print('saved', flush=True)"
-    )
+    inner = "import signal\ntry:\n    print('ready', flush=True); signal.pause()\nexcept KeyboardInterrupt:\n    print('saved', flush=True)"
     ignored = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"  # as in a background job
     outer = f"{ignored}; from benchmarks.limited import listen, run_python; listen(); print(run_python(['-c', {inner!r}], 60))"
     command = [sys.executable, "-c", outer]
