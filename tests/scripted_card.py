@@ -13,7 +13,6 @@ from collections import defaultdict
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 from unittest import mock
 
 import front_door
@@ -65,7 +64,7 @@ def seconds_on_a_cpu(machine="intel-xeon-processor"):
 class ScriptedCard:
     """Runs ``dlbench`` commands as `benchmarks.limited.run_python` does, in this process and on a clock of its own."""
 
-    def __init__(self, folder: Path, devices=(CPU, CARD)):
+    def __init__(self, folder, devices=(CPU, CARD)):
         self.folder, self.devices, self.now = folder, devices, 1000.0
         self.slices = []
         """Of each command: the words, the seconds that it measured, and those that it waited for processes to start."""

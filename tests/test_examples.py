@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import front_door
 import pytest
@@ -17,13 +16,11 @@ pytestmark = pytest.mark.real
 
 EXAMPLE = front_door.ROOT / "examples" / "dlbench-attention"
 NETWORK = front_door.ROOT / "examples" / "my-network" / "my_network.py"
-
-
 NOTEBOOK = front_door.ROOT / "examples" / "notebook" / "dlbench.ipynb"
 SOURCE = tomllib.loads((front_door.ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"].removeprefix("https://github.com/")
 
 
-def test_an_installed_package_has_a_workload_that_runs_by_its_name_alone_and_tests_that_pass(tmp_path: Path) -> None:
+def test_an_installed_package_has_a_workload_that_runs_by_its_name_alone_and_tests_that_pass(tmp_path):
     """Installed without a network into a folder of its own."""
     installed = tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
@@ -40,7 +37,7 @@ def test_an_installed_package_has_a_workload_that_runs_by_its_name_alone_and_tes
     assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout
 
 
-def test_a_network_is_measured_by_itself_and_fed_by_its_loader(tmp_path: Path) -> None:
+def test_a_network_is_measured_by_itself_and_fed_by_its_loader(tmp_path):
     steps = 'workload = "train_step"\naxes.model = "own"\naxes.optimizer = "own"\naxes.batch = 4'
     feeding = 'workload = "feed"\naxes.model = "own"\naxes.source = "pictures"\naxes.workers = 1\naxes.batch = 4'
     suite = front_door.suite(tmp_path, steps, feeding)
@@ -52,7 +49,7 @@ def test_a_network_is_measured_by_itself_and_fed_by_its_loader(tmp_path: Path) -
     assert found[fed]["values"]["input_alone_s"] > 0
 
 
-def test_the_notebook_runs_from_top_to_bottom_and_all_pages_install_from_one_address(tmp_path: Path) -> None:
+def test_the_notebook_runs_from_top_to_bottom_and_all_pages_install_from_one_address(tmp_path):
     """On the CPU, with one case of its suite in one round."""
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     install, *commands = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]

@@ -6,8 +6,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
 from front_door import ROOT, environment
@@ -40,15 +38,15 @@ LOOKUP = {
             share = len(asked.unique()) / n
             return Work(call=lambda: table[rows], inputs=(table,), items=n, bytes=2 * table.nbytes, report=lambda _: {"distinct": share})
     ''',
-    "dlbench/analysis/answers/bottleneck/lookup.py": '''
+    "dlbench/analysis/answers/lookup.py": '''
         """Lookups: how many rows a device finds in a second."""
 
-        from dlbench.analysis.answers.engine.question import Section
+        from dlbench.analysis.answers.engine.question import Question, Section
         from dlbench.analysis.presentation.columns import KEY, THROUGHPUT
         from dlbench.analysis.read.table import Results
         from dlbench.core.rows.row import Row
 
-        ORDER = 60
+        ORDER = 67
 
 
         def lookups(results: Results) -> list[Row]:
@@ -57,25 +55,26 @@ LOOKUP = {
             return sorted(rows, key=lambda row: -row.throughput)
 
 
-        SECTIONS = [
-            Section(
-                records=lookups,
-                title="Lookups",
-                columns=[KEY.headed("lookup"), THROUGHPUT.headed("rows/s")],
-                headline={"": "rows found: {items_per_s} at most"},
-            )
-        ]
+        QUESTION = Question(
+            "lookup",
+            "How many rows does a device find in a second?",
+            command="dlbench run lookup",
+            missing=["no lookup was measured"],
+            sections=[
+                Section(
+                    records=lookups,
+                    title="Lookups",
+                    columns=[KEY.headed("lookup"), THROUGHPUT.headed("rows/s")],
+                    headline={"": "rows found: {items_per_s} at most"},
+                )
+            ],
+        )
     ''',
     "suites/lookup.toml": """
         about = "How fast are rows of a table found by their numbers?"
         place_in_full = 55
 
-        [policy]
-        rounds = 1
-        max_rounds = 1
-        round_s = 0.01
-        warmup_s = 0.01
-        max_warmup_s = 0.05
+        policy = { rounds = 1, max_rounds = 1, round_s = 0.01, warmup_s = 0.01, max_warmup_s = 0.05 }
 
         [[bench]]
         workload = "lookup"
@@ -90,10 +89,10 @@ LOOKUP = {
         `dlbench run lookup` looks rows of a table up, at random and in order.
     """,
 }
-"""A family with a sweep, a switch, a value and a part of an answer: its files, and what stands in them."""
+"""A family with a sweep, a switch, a value and an answer: its files, and what stands in them."""
 
 
-def checkout(folder: Path, *, without: Sequence[str] = (), added: Mapping[str, str] | None = None) -> Path:
+def checkout(folder, *, without=(), added=None):
     """Copy the project there without some of its files and with others, and make the generated pages anew."""
     for name in {*project_files()} - {*without}:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +103,7 @@ def checkout(folder: Path, *, without: Sequence[str] = (), added: Mapping[str, s
     return folder
 
 
-def run(folder: Path, *arguments: str) -> str:
+def run(folder, *arguments):
     """Run Python in a checkout, importing from there, and return what it prints. Raises CalledProcessError where it fails."""
     variables = environment(PYTHONPATH=str(folder))
     return subprocess.run([sys.executable, *arguments], cwd=folder, env=variables, stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -135,8 +134,7 @@ def test_a_family_is_found_by_its_own_files(tmp_path):
     measured = folder / "run.jsonl"
     # Whoever else runs here.
     measured.write_text(re.sub(r'"(waiting|stolen|other_cpus|stolen_cpus)":[\d.e-]+', r'"\1":0', measured.read_text()))
-    answers = json.loads(run(folder, "-m", "dlbench", "show", "run.jsonl", "--topic", "all", "--format", "json"))["answers"]
-    (bottleneck,) = [each for each in answers if each["question"]["topic"] == "bottleneck"]
-    assert bottleneck["sentences"][0].startswith("lookup n=")
-    assert re.fullmatch(r"rows found: \S+ [kMG]?/s at most", bottleneck["headline"]), bottleneck["headline"]
-    assert [table["title"] for table in bottleneck["tables"]] == ["Lookups"]
+    (answer,) = json.loads(run(folder, "-m", "dlbench", "show", "run.jsonl", "--topic", "lookup", "--format", "json"))["answers"]
+    assert answer["sentences"][0].startswith("lookup n=")
+    assert re.fullmatch(r"rows found: \S+ [kMG]?/s at most", answer["headline"]), answer["headline"]
+    assert [table["title"] for table in answer["tables"]] == ["Lookups"]

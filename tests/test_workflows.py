@@ -36,7 +36,7 @@ MOST = 60  # rounds a side that a gate goes on to
 ON = True  # what YAML 1.1 makes of the key `on`
 
 
-def steps(content: Any) -> list[dict[str, Any]]:
+def steps(content):
     """Every step anywhere in it; a block of the page may be a list of steps on its own."""
     if isinstance(content, list):
         found = [each for each in content if isinstance(each, dict) and {"run", "uses"} & each.keys()]
@@ -44,11 +44,11 @@ def steps(content: Any) -> list[dict[str, Any]]:
     return [step for value in content.values() for step in steps(value)] if isinstance(content, dict) else []
 
 
-def scripts(content: Any) -> list[str]:
+def scripts(content):
     return [step["run"] for step in steps(content) if "run" in step]
 
 
-def test_scripts_are_bash_without_expressions_and_other_actions_are_pinned_and_keep_no_token() -> None:
+def test_scripts_are_bash_without_expressions_and_other_actions_are_pinned_and_keep_no_token():
     assert (len(FILES), len(WORKFLOWS) >= 4, len(steps(ALL)) > 15) == (2, True, True)
     used = [step for step in steps(ALL) if "uses" in step]
     pinned = re.compile(r"[\w-]+/[\w/-]+@[0-9a-f]{40}|OWNER/dlbench@COMMIT")
@@ -61,7 +61,7 @@ def test_scripts_are_bash_without_expressions_and_other_actions_are_pinned_and_k
         assert (done.returncode, done.stderr) == (0, ""), script
 
 
-def test_a_workflow_may_read_and_what_may_write_runs_no_code_of_a_pull_request() -> None:
+def test_a_workflow_may_read_and_what_may_write_runs_no_code_of_a_pull_request():
     for workflow in WORKFLOWS:
         assert workflow["permissions"] in ({}, {"contents": "read"})
         assert "pull_request_target" not in workflow[ON]
@@ -72,12 +72,12 @@ def test_a_workflow_may_read_and_what_may_write_runs_no_code_of_a_pull_request()
             assert [job for job in workflow["jobs"].values() if "permissions" in job] == []
 
 
-def is_release(workflow: dict[Any, Any]) -> bool:
+def is_release(workflow):
     """Whether nothing but a tag starts it."""
     return list(workflow[ON]) == ["push"] and list(workflow[ON]["push"]) == ["tags"]
 
 
-def test_what_may_publish_runs_no_code_and_waits_for_approval() -> None:
+def test_what_may_publish_runs_no_code_and_waits_for_approval():
     (release,) = (workflow for workflow in WORKFLOWS if is_release(workflow))
     build, publish = release["jobs"].values()
     assert "permissions" not in build
@@ -85,7 +85,7 @@ def test_what_may_publish_runs_no_code_and_waits_for_approval() -> None:
     assert publish["permissions"] == {"id-token": "write", "attestations": "write"}
 
 
-def test_the_page_has_commands_that_the_command_line_takes_and_the_inputs_and_outputs_of_the_action() -> None:
+def test_the_page_has_commands_that_the_command_line_takes_and_the_inputs_and_outputs_of_the_action():
     gitlab = next(block["benchmarks"]["script"] for block in BLOCKS if "benchmarks" in block)
     texts = [*(script for block in BLOCKS for script in scripts(block)), *gitlab]
     commands = [command for text in texts if re.search("^dlbench ", text, re.MULTILINE) for command in test_docs.commands(text)]
@@ -98,20 +98,20 @@ def test_the_page_has_commands_that_the_command_line_takes_and_the_inputs_and_ou
     assert test_docs.table("docs/ci.md", "output", "meaning") == outputs
 
 
-def parse(name: str, *arguments: str) -> None:
+def parse(name, *arguments):
     with dlbench.make_context("dlbench", [name], resilient_parsing=True) as context:
         found = dlbench.get_command(context, name)
         assert found is not None, f"there is no command {name}"
         found.make_context(name, [*arguments])
 
 
-def test_the_page_has_the_rounds_and_minutes_of_a_gate() -> None:
+def test_the_page_has_the_rounds_and_minutes_of_a_gate():
     rows = [line.split(" | ") for line in PAGE.split("| suite | cases |")[1].split("\n\n")[0].splitlines()[2:]]
     assert [row[1] for row in rows] == ["2", "10", "17", "50"]
     for name, counted, *found in rows:
         cases, policy = int(counted), suite.load("quick").policy if "quick" in name else Policy()
 
-        def minutes(rounds: int, measured: int, policy: Policy = policy) -> str:
+        def minutes(rounds, measured, policy=policy):
             return f"{estimate(replace(policy, rounds=rounds, budget_s=None), measured) / 60:.1f}"
 
         first = rounds_for_gate(PAIRED_SHARES * cases, least=LEAST_ROUNDS, paired=True)
@@ -122,7 +122,7 @@ def test_the_page_has_the_rounds_and_minutes_of_a_gate() -> None:
 
 
 @pytest.mark.parametrize(("code", "ended", "warns"), [("0", 0, False), ("4", 0, True), ("3", 3, False), ("", 70, False)])
-def test_a_job_can_warn_of_what_is_undecided(code: str, ended: int, warns: bool) -> None:
+def test_a_job_can_warn_of_what_is_undecided(code, ended, warns):
     (block,) = (block for block in BLOCKS if isinstance(block, list) and any("continue-on-error" in step for step in block))
     done = subprocess.run(["bash", "-ec", block[1]["run"]], env={"CODE": code}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.startswith("::warning title=dlbench::")) == (ended, warns)
@@ -149,24 +149,24 @@ AS_TEXT: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
 class Runner:
     """Runs the steps of the action as GitHub's runner does: a script file for bash, inputs in variables, files for what it says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.log = folder / "calls"
         self.temp = folder / "runner temp"
         self.temp.mkdir()
 
-    def stand_in(self, measured: str = "head.jsonl", code: int = 0) -> str:
+    def stand_in(self, measured="head.jsonl", code=0):
         path = self.folder / "stand in for python"
         path.write_text(STAND_IN.format(python=sys.executable, log=str(self.log), measured=str(self.folder / measured), code=code))
         path.chmod(0o755)
         return str(path)
 
-    def calls(self) -> list[list[str]]:
+    def calls(self):
         """The arguments of each call of the Python that stands in, without folders that have a random name."""
         lines = self.log.read_text().splitlines()
         return [json.loads(re.sub(r"dlbench-\w{6}/", "FOLDER/", line.replace(f"{self.temp}/", ""))) for line in lines]
 
-    def run(self, number: int, **inputs: str) -> tuple[int, dict[str, str], str]:
+    def run(self, number, **inputs):
         """Return the exit code, the outputs and the summary of one step of the action."""
         step = ACTION["runs"]["steps"][number]
         given = {name: inputs.pop(name.replace("-", "_"), each.get("default", "")) for name, each in ACTION["inputs"].items()}
@@ -184,7 +184,7 @@ class Runner:
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Runner:
+def runner(tmp_path):
     noisy = tuple(1 + 12 * (each - 1) for each in made_up.SEVEN)
     files = (("base", 1.0, made_up.SEVEN), ("head", 1.0, made_up.SEVEN), ("slow", 1.5, made_up.SEVEN), ("noisy", 1.4, noisy))
     for name, factor, times in files:
@@ -199,7 +199,7 @@ JUDGE = ["--github", "--verdict=FOLDER/verdict.json", "--junit=FOLDER/verdicts.x
 HOSTILE = "x\"; touch owned; $(touch owned) `touch owned` '*' \\ -rf"
 
 
-def test_dlbench_is_installed_beside_the_torch_that_is_there_and_compares_two_commits_whatever_the_inputs(runner: Runner) -> None:
+def test_dlbench_is_installed_beside_the_torch_that_is_there_and_compares_two_commits_whatever_the_inputs(runner):
     assert runner.run(INSTALL, python=runner.stand_in())[0] == 0
     assert runner.calls() == [["-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(ROOT)]]
     inputs = {"plugin": "bench.py", "device": "cpu", "base_ref": "main", "rounds": "12", "threshold": "5%", "detect": "15%"}
@@ -232,7 +232,7 @@ def test_dlbench_is_installed_beside_the_torch_that_is_there_and_compares_two_co
         ("head.jsonl", 75, 75, None),
     ],
 )
-def test_against_a_baseline(runner: Runner, measured: str, code: int, expected: int, verdict: str | None) -> None:
+def test_against_a_baseline(runner, measured, code, expected, verdict):
     ended, outputs, summary = runner.run(GATE, python=runner.stand_in(measured, code), baseline="base.jsonl", device="cpu")
     folder = Path(outputs.pop("folder"))
     assert (ended, outputs) == (expected, {"exit-code": str(expected)} | ({"verdict": verdict} if verdict else {}))
@@ -248,7 +248,7 @@ def test_against_a_baseline(runner: Runner, measured: str, code: int, expected: 
 
 
 @pytest.mark.parametrize("inputs", [{}, {"baseline": "base.jsonl", "base_ref": "main"}])
-def test_one_thing_to_compare_with_is_needed(runner: Runner, inputs: dict[str, str]) -> None:
+def test_one_thing_to_compare_with_is_needed(runner, inputs):
     ended, outputs, text = runner.run(GATE, python=runner.stand_in(), **inputs)
     assert (ended, outputs["exit-code"], "verdict" in outputs) == (2, "2", False)
     assert text == "::error title=dlbench::give either base-ref or baseline\n"
@@ -256,7 +256,7 @@ def test_one_thing_to_compare_with_is_needed(runner: Runner, inputs: dict[str, s
 
 
 @pytest.mark.real
-def test_with_a_real_run(runner: Runner) -> None:
+def test_with_a_real_run(runner):
     mine = front_door.suite(runner.folder, 'workload = "noop"')
     made_up.write(runner.folder / "noop.jsonl", made_up.rounds_of(made_up.case("noop"), [[1e-7]]))
     ended, outputs, summary = runner.run(GATE, python=sys.executable, suite=mine, device="cpu", rounds="1", baseline="noop.jsonl")
@@ -270,7 +270,7 @@ COMMENT = next(workflow for workflow in WORKFLOWS if "workflow_run" in workflow[
 COUNTS = {"slower": 1, "failed": 0, "missing": 0, "inconclusive": 2, "incomparable": 0, "faster": 3, "same": 4, "new": 0}
 
 
-def comment(folder: Path, counts: dict[str, Any], heads: list[str]) -> tuple[int, str]:
+def comment(folder, counts, heads):
     """Run the script that posts, with a ``gh`` that knows pull requests of these commits and writes down what is posted."""
     tools = folder / "tools"
     tools.mkdir()
@@ -301,8 +301,6 @@ POSTED = ["pr", "comment", "8", "--repo", "me/mine", "--body", BODY]
         (COUNTS, ["other"], []),
     ],
 )
-def test_the_comment_has_the_counts_of_its_pull_request_and_nothing_else_is_posted(
-    tmp_path: Path, counts: dict[str, Any], heads: list[str], expected: list[str]
-) -> None:
+def test_the_comment_has_the_counts_of_its_pull_request_and_nothing_else_is_posted(tmp_path, counts, heads, expected):
     code, posted = comment(tmp_path, counts, heads)
     assert (code == 0, posted.splitlines()) == (bool(expected), expected)
