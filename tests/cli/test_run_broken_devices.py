@@ -351,7 +351,7 @@ ALL = {"cuda": 64, "hip": 1, "xpu": 2}
 MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def nothing_hidden_by_the_caller(monkeypatch):
     for name in MASKS:
         monkeypatch.delenv(name, raising=False)
@@ -366,12 +366,14 @@ def visible(folder, *benches, isolation="fork", by=shared_hosts.dlbench):
     return tuple([each["values"] for each in rows if each["case"]["device"] == device] for device in ("cpu", "pretend:0"))
 
 
+@pytest.mark.usefixtures("nothing_hidden_by_the_caller")
 def test_cases_on_the_cpu_find_no_accelerator_nor_do_ranks_and_one_on_an_accelerator_finds_all(tmp_path):
     benches = 'workload = "visible"\ndevices = ["cpu", "pretend"]', 'workload = "visible_to_ranks"\naxes.ranks = 1\ndevices = ["cpu"]'
     assert visible(tmp_path, *benches) == ([NONE, NONE], [ALL])
 
 
 @pytest.mark.parametrize(("isolation", "on_cpu"), [("spawn", NONE), ("none", ALL)])
+@pytest.mark.usefixtures("nothing_hidden_by_the_caller")
 def test_a_fresh_process_a_case_finds_none_and_one_process_for_all_devices_finds_all(tmp_path, isolation, on_cpu):
     bench = 'workload = "visible"\naxes.mode = ["autotune"]\ndevices = ["cpu", "pretend"]'
     assert visible(tmp_path, bench, isolation=isolation, by=in_own_processes) == ([on_cpu], [ALL])
