@@ -111,8 +111,8 @@ def _observe_training(call: Step, parts: StepParts, update: torch.optim.Optimize
     """Take two training steps, and return the labels and momenta of the first, the updates and gradients of the second, and the loss.
 
     A classifier's labels are the likeliest class of each image in the first step, and the unlikeliest in the second; its loss is the
-    difference of both. A single loss is near the logarithm of the number of classes, whatever an untrained network computes, and the
-    gradient of an unlikely class hardly depends on the logits. The loss of another network is that of its first step.
+    difference of both. For a single loss of an untrained network is about the logarithm of the number of classes, right or wrong, and so
+    shows no error. The gradient of an unlikely class hardly depends on the logits. The loss of another network is that of its first step.
 
     Before the first step there are no momenta. Before the second they are so large that the update is visible.
     """

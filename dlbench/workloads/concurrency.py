@@ -119,7 +119,7 @@ def distillation(
     all_cpus = usable_cpus()
     if free_core and not module:
         raise ValueError("free_core is for the thread that launches on an accelerator; on a CPU alone leave it out")
-    cpus = [all_cpus, part_of(all_cpus[free_core:], 0, 1)] if module else [part_of(all_cpus, at, 2) for at in range(2)]
+    cpus = [all_cpus, part_of(all_cpus[1:] if free_core else all_cpus, 0, 1)] if module else [part_of(all_cpus, at, 2) for at in range(2)]
     teacher_network = build_on(CPU, teacher, "fp32", "nchw").eval()
     student_network = build_on(device, student, dtype, "nchw").train()
     inputs, _ = draw_batch(device, student, batch, dtype, "nchw")

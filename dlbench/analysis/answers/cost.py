@@ -35,7 +35,7 @@ class Costs(NamedTuple):
 
 
 def _read(results: Results) -> Costs:
-    """Return all costs: networks of the user's first, then the most familiar ones."""
+    """Return all costs: of trainings with the user's own networks first, then familiar ones; of inference by the rate that is paid for."""
     trainings = list(training_estimates(results))
     trainings.sort(key=lambda each: (each.model in PARAMETERS, familiarity(each.model)))
     forward = sorted(inference_estimates(results), key=lambda each: -each.row.paid_rate)

@@ -187,8 +187,9 @@ _TAIL = 400  # bytes kept free in each section for the sentence that counts what
 def annotations(comparisons: Sequence[Comparison]) -> list[str]:
     """Return a workflow command for each case that needs attention, the worst first: errors, warnings and notices, ten of each at most.
 
-    Errors are slower, failed and missing cases, and comparisons that could not have failed. Warnings are undecided cases, and slower ones
-    where different machines are only reported on. Notices are faster cases.
+    Errors are slower, failed and missing cases, and comparisons with too few rounds to fail. A comparison of different machines is only
+    reported on: there slower cases are warnings, and it is no error that it could not fail. Warnings are also cases that are undecided,
+    or were not measured. Notices are faster cases.
     """
     entries: dict[str, list[tuple[str, str]]] = {"error": [], "warning": [], "notice": []}
     entries["error"] = [(each.title, each.powerless) for each in comparisons if each.powerless and not each.report_only]

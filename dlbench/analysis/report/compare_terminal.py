@@ -107,8 +107,8 @@ def count(cases: Iterable[CaseVerdict]) -> str:
 def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
     """Return a row of the table, a text for each of `HEADINGS`.
 
-    The change is the shift that was tested; a time of new that does not fit it is left out. A case without times shows the value that
-    decides it.
+    The change is the shift that was tested. The time of new is left out where its ratio to that of base would say another change. A case
+    without times shows the value that decides it.
     """
     if by_value := _deciding_value(case):
         return (case.case, *_value_texts(by_value), "", word(case))

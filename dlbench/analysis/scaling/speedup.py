@@ -227,7 +227,8 @@ def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
         return None, f"its devices are {' and '.join(step.models)}: one of them is no measure of the others"
     if not step.rates:
         return None, "it states no items, so it has no throughput"
-    free = step.spread | ({_WORKLOAD} if step.parallel.step else set())
+    # A parallel step may be a workload of its own: what it computes is the step that it declares, which is compared below.
+    may_differ = step.spread | ({_WORKLOAD} if step.parallel.step else set())
     candidates = [
         each
         for each in steps
@@ -236,7 +237,7 @@ def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
         and each.row.is_ok
         and not each.is_unsynchronised
         and each.parallel.step == step.parallel.step
-        and each.differing(step) <= each.spread | free
+        and each.differing(step) <= each.spread | may_differ
     ]
     base = min(candidates, key=lambda each: len(each.differing(step)), default=None)
     return base, None if base else "no ok row of the same work with ranks = 1 to set it against"

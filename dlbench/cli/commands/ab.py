@@ -74,7 +74,8 @@ def _parse_side(name: str, given: Sequence[str]) -> tuple[Side, str | None]:
     found = Interpreter().python if python is None else shutil.which(python)
     if found is None:
         raise UsageError(f"--{name} python={python}: there is no such program; give the path of a Python, such as .venv/bin/python")
-    # Absolute, and not resolved: a virtual environment's is a link to another one's. Code installed there goes before the folder's.
+    # Absolute, but not resolved: the Python of a virtual environment is a link to another one. A Python that the user names imports the
+    # packages that are installed for it, and nothing from the current folder.
     interpreter = Interpreter(str(Path(found).absolute()), environ, imports_from_folder=python is None)
     return Side(name=name, interpreter=interpreter), single.get("ref")
 

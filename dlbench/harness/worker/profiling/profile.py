@@ -275,10 +275,10 @@ def note_layers() -> Iterator[None]:
 
 
 def slowest_layers(timed: Iterable[tuple[Within, float]], steps: int) -> tuple[LayerTime, ...]:
-    """Return the slowest layers. ``timed`` are the events in the order of their beginning, each with the seconds of its own.
+    """Return the slowest layers. ``timed`` are the events in the order of their beginning, each with its self time in seconds.
 
-    A node of the backward pass has the sequence number of the operation that made it, which leads to the layer. All operations since the
-    previous node have this number, too; the last of them made the node.
+    A node of the backward pass has the sequence number of the forward operation that made it, which leads to the layer. Several
+    operations may have one number: the last of them made the node, so later ones overwrite the layer of a number.
     """
     forward_s, backward_s = defaultdict[str, float](float), defaultdict[str, float](float)
     layers: dict[int, str] = {}
