@@ -136,13 +136,15 @@ class Prefetched(PageLocked):
         self._ahead = self._start(self.fetch())
 
     def _start(self, batch: Batch) -> tuple[Batch, Any]:
+        """Start the copy of a batch on the other stream, and return the copy with the event after it."""
         with self.streams.stream(self._stream):
             copied = self._copied
             return super().send(batch), copied
 
     def send(self, batch: Batch) -> Batch:
         """Start the copy of this batch and return the one before, which the step's stream waits for."""
-        (sent, event), self._ahead = self._ahead, self._start(batch)
+        sent, event = self._ahead
+        self._ahead = self._start(batch)
         step = self.streams.current_stream()
         step.wait_event(event)
         for part in sent:

@@ -118,39 +118,16 @@ Kernels = Literal["vendor", "native"]
 WARM_UP_STEPS = 3
 """Steps before a capture, on a stream of their own (https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture)."""
 
-_COMPILED = {"mode": ("compile",)}
 _COMPILING = ("compile", "freeze")
+_COLD = "how much longer the first step takes than the second, where the compiler's cache is empty: measured once"
+_WARM = "how much longer the first step of a process takes than the second, where the cache holds what was compiled"
+_BREAKS = "how often the compiler leaves a part of the step to Python"
+_value_of_compiling = partial(Value, when={"mode": ("compile",)}, optional=True)
 VALUES = (
-    Value(
-        "compile_cold_s",
-        Unit.SECONDS,
-        None,
-        "how much longer the first step takes than the second, where the compiler's cache is empty: measured once",
-        when=_COMPILED,
-        optional=True,
-        role="once",
-    ),
-    Value(
-        "compile_warm_s",
-        Unit.SECONDS,
-        "lower",
-        "how much longer the first step of a process takes than the second, where the cache holds what was compiled",
-        when=_COMPILED,
-        optional=True,
-        role="once",
-    ),
-    Value(
-        "graph_breaks",
-        Unit.COUNT,
-        "lower",
-        "how often the compiler leaves a part of the step to Python",
-        when=_COMPILED,
-        optional=True,
-        margin=0.5,
-    ),
+    _value_of_compiling("compile_cold_s", Unit.SECONDS, None, _COLD, role="once"),
+    _value_of_compiling("compile_warm_s", Unit.SECONDS, "lower", _WARM, role="once"),
+    _value_of_compiling("graph_breaks", Unit.COUNT, "lower", _BREAKS, margin=0.5),
 )
-
-
 INFERENCE_VALUES = tuple(replace(each, when={"mode": _COMPILING}) for each in VALUES)
 
 

@@ -37,11 +37,11 @@ class Batcher:
     largest: int
     wait_s: float = 0.0
 
-    def due(self, waiting: int, oldest: float) -> float:
-        """Return the earliest time for a batch of the requests that wait; ``oldest``: when the first of them was sent."""
-        if waiting >= self.largest:
+    def due(self, waiting: Sequence[float]) -> float:
+        """Return the earliest time for a batch of the requests that wait, by when each was sent."""
+        if len(waiting) >= self.largest:
             return -math.inf
-        return oldest + self.wait_s if waiting else math.inf
+        return waiting[0] + self.wait_s if waiting else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,14 @@ def serve(
     stamps = Stamps(scheduled)
     sent = stamps.sent
     failure: Exception | None = None
-    while (served := len(stamps.done)) < len(scheduled):
-        sent += receive(batcher.due(len(sent) - served, sent[served] if len(sent) > served else math.inf))
-        waiting, begun = len(sent) - served, now()
-        if not waiting or begun < batcher.due(waiting, sent[served]):
+    while len(stamps.done) < len(scheduled):
+        served = len(stamps.done)
+        next_batch = slice(served, served + batcher.largest)
+        sent += receive(batcher.due(sent[next_batch]))
+        begun = now()
+        if begun < batcher.due(sent[next_batch]):  # none or too few have come
             continue
-        size = min(batcher.largest, waiting)
+        size = len(sent[next_batch])
         try:
             service(size)
             done, failure = now(), None

@@ -124,14 +124,14 @@ class _CompiledProduct:
         rows_at_once = ctypes.c_int64.in_dll(library, "binary_rows").value
         panel = ctypes.c_int64.in_dll(library, "binary_panel").value
         (m, k), n = a.shape, b.shape[1]
-        words = -(-k // _WORD)
+        words = _round_up(k, _WORD) // _WORD
         self._packed = torch.zeros(_round_up(m, rows_at_once), words, dtype=torch.int64)
         unpacked = b.T.contiguous()
         columns = torch.zeros(_round_up(n, panel), words, dtype=torch.int64)
         library.binary_pack(self._number, unpacked.data_ptr(), n, k, columns.data_ptr())
         self._panels = columns.view(-1, panel, words).transpose(1, 2).contiguous()
         self._n = n
-        rows_of_thread = _round_up(-(-m // torch.get_num_threads()), rows_at_once)
+        rows_of_thread = _round_up(math.ceil(m / torch.get_num_threads()), rows_at_once)
         self._parts = [slice(begin, min(begin + rows_of_thread, m)) for begin in range(0, m, rows_of_thread)]
         self._map = _thread_pool(len(self._parts)).map if len(self._parts) > 1 else map
 

@@ -108,11 +108,13 @@ def observe_step(call: Step, parts: StepParts, exact: Mapping[str, Observed]) ->
 
 
 def _observe_training(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact: Mapping[str, Observed]) -> dict[str, Observed]:
-    """Take two training steps, and return labels, loss, updates, gradients and momenta.
+    """Take two training steps, and return the labels and momenta of the first, the updates and gradients of the second, and the loss.
 
-    The first, without momenta before it, has each image's likeliest class as its label; the second has the unlikeliest, and a visible
-    update. The loss is the difference of the two: a single one is near the logarithm of the number of classes, whatever an untrained
-    network computes. The gradient of an unlikely class hardly depends on the logits.
+    A classifier's labels are the likeliest class of each image in the first step, and the unlikeliest in the second; its loss is the
+    difference of both. A single loss is near the logarithm of the number of classes, whatever an untrained network computes, and the
+    gradient of an unlikely class hardly depends on the logits. The loss of another network is that of its first step.
+
+    Before the first step there are no momenta. Before the second they are so large that the update is visible.
     """
     if parts.scaler:  # at its first factor a gradient may overflow, and a skipped step shows no update
         parts.scaler.load_state_dict({**parts.scaler.state_dict(), "scale": 1.0})
@@ -122,39 +124,35 @@ def _observe_training(call: Step, parts: StepParts, update: torch.optim.Optimize
     _forget(update)
     loss, labels = _take_first_step(call, parts, exact.get("labels"))
     tolerance = TOLERANCE if torch.equal(generator, _generator_state(device)) else DRAWN_TOLERANCE
-    momenta = {
-        f"{key} of {name}": along
-        for name, each in weights.items()
-        if each.grad is not None
-        for key, along in _momenta(update.state.get(each, {}), each.grad)
-    }
+    momenta: dict[str, Tensor] = {}
+    for name, each in weights.items():
+        if each.grad is not None:
+            momenta |= {f"{key} of {name}": along for key, along in _momenta(update.state.get(each, {}), each.grad)}
     _forget(update)
     _make_visible(update)
+    parts.network.zero_grad(set_to_none=False)  # in place: a graph writes there
     before = {name: _some(each).clone() for name, each in weights.items()}
-    for each in weights.values():
-        if each.grad is not None:
-            each.grad.zero_()  # in place: a graph writes there
-    found: dict[str, Observed] = {}
     rounding = 0.0
-    if parts.labels is not None and labels is not None:
+    if parts.labels is None or labels is None:
+        call()
+    else:
         parts.labels.copy_(labels.values["unlikely"])
         unlikely_loss = _host(call())
         difference = unlikely_loss - loss
         rounding = (torch.finfo(storage(parts.dtype)).eps * (loss + unlikely_loss) / difference.abs()).item()
         loss = difference
-        found["labels"] = labels
-    else:
-        call()
     gradients = {name: _norm(each.grad) for name, each in weights.items() if each.grad is not None}
     updates = {name: _host(_some(each)) - _host(before[name]) for name, each in weights.items()}
     for name, each in weights.items():
         _some(each).copy_(before[name])
     _forget(update)
-    found["loss"] = Observed({"": loss}, tolerance + rounding)
-    found["update"] = Observed(updates, TOLERANCE)
-    found["gradient"] = Observed(gradients, tolerance)
-    found["momentum"] = Observed(momenta, tolerance)
-    return found
+    observed = {
+        "loss": Observed({"": loss}, tolerance + rounding),
+        "update": Observed(updates, TOLERANCE),
+        "gradient": Observed(gradients, tolerance),
+        "momentum": Observed(momenta, tolerance),
+    }
+    return {"labels": labels, **observed} if labels else observed
 
 
 def _take_first_step(call: Step, parts: StepParts, labels: Observed | None) -> tuple[Tensor, Observed | None]:

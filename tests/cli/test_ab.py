@@ -213,8 +213,7 @@ def ab_of_states(checkout, *arguments, benches=('workload = "tells"',), run=dlbe
 
 
 @pytest.mark.parametrize(
-    ("references", "states"),
-    [({"a": "state1", "b": "main"}, {"a": [1.0], "b": [2.0]}), ({"a": "HEAD"}, {"a": [2.0], "b": [3.0]})],
+    ("references", "states"), [({"a": "state1", "b": "main"}, {"a": [1.0], "b": [2.0]}), ({"a": "HEAD"}, {"a": [2.0], "b": [3.0]})]
 )
 def test_git_references_are_measured_from_folders_of_their_own_and_files_as_they_are(checkout, references, states):
     before = state_of(checkout)

@@ -198,6 +198,7 @@ VALUES = [
     'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})',
     'Value("a", Unit.SECONDS, None, "", role="inputs")',
     'Value("a", Unit.RATIO, None, "", role="input")',
+    'Value("a", Unit.SECONDS, None, "", role="input"), Value("b", Unit.SECONDS, None, "", role="input")',
     'Value("a", Unit.COUNT, None, "", role="largest")',
     'Value("a", Unit.ITEMS_PER_S, None, "", role="highest_rate")',
     'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")',
@@ -214,8 +215,10 @@ MISFITS = [
     'values=(Value("a", Unit.RATIO, None, "", when={"flag": ("1",)}),)',
     'values=(Value("a", Unit.SECONDS, None, "", when={"form": ("tover",)}),)',
     'parallel=Parallel(scaling="weka")',
+    'parallel=Parallel(all_reduce=("ddp", "tawer"))',
     'ceiling="memry"',
 ]
+STEP = 'parallel=Parallel(step="s")'
 PARAMETERS = [
     "form: Sweep[Literal['a', 'b']] = 'a'",
     "n: Sweep = 1",
@@ -225,9 +228,11 @@ PARAMETERS = [
     "form: Annotated[Literal['loops', 'rows'], Role('way', 'lops')] = 'rows'",
     "form: Annotated[Literal['loops', 'rows'], Role('way')] = 'rows'",
     "n: Annotated[int, Role('swep')] = 1",
+    "n: Sweep[Size] = 1, m: Sweep[Size] = 1",
     "batch: Searched[Size] = 8",
     "batch: Searched[Size]",
     "threads: SearchedCores[str] = None",
+    "cores: SearchedCores[Size] = None",
     "form: Searched[str] = None",
     "n: [8, 16] = 8",
 ]
@@ -241,6 +246,7 @@ def test_a_declaration_that_makes_no_sense_is_a_sentence(
         **{values: refused(tmp_path, f"values=({values},)", "form: str = 'x'") for values in VALUES},
         **{declared: refused(tmp_path, declared, FORMS) for declared in MISFITS},
         **{parameters: refused(tmp_path, "", parameters) for parameters in PARAMETERS},
+        STEP: refused(tmp_path, STEP, "rank: int = 1"),
     }
     snapshot("wrong-declarations", front_door.under_titles(texts))
 

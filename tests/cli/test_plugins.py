@@ -42,13 +42,7 @@ UNKNOWN = "mine: its operations are unknown: no formula for aten._fft_r2c, so ra
 
 @pytest.mark.parametrize(
     ("counts", "told"),
-    [
-        ("", NEITHER),
-        ("items=2", NEITHER),
-        ("flops=8", ""),
-        ("bytes=8", ""),
-        ("unknown={'flops': 'no formula for aten._fft_r2c'}", UNKNOWN),
-    ],
+    [("", NEITHER), ("items=2", NEITHER), ("flops=8", ""), ("bytes=8", ""), ("unknown={'flops': 'no formula for aten._fft_r2c'}", UNKNOWN)],
 )
 def test_a_workload_that_states_neither_operations_nor_bytes_is_told_so(tmp_path, counts, told):
     measured(tmp_path, "@workload", f"Work(call=lambda: None, {counts})")

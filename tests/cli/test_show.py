@@ -1,3 +1,5 @@
+"""``dlbench show``: its answers, a card to paste, and prices."""
+
 import csv
 import io
 import json
@@ -13,8 +15,12 @@ import front_door
 import made_up
 import pytest
 
-from dlbench.analysis.answers import topics
+from dlbench.analysis.answers import answers, topics
+from dlbench.analysis.answers.engine.question import Answer
+from dlbench.analysis.export.answers_export import card
+from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import RoundState, Throttling
+from dlbench.core.model import Status
 from dlbench.core.reference import peaks
 
 Snapshot = Callable[[str, str], None]
@@ -202,3 +208,122 @@ def test_small_files_of_all_suites(tmp_path: Path, packed: Path, snapshot: Snaps
     (tmp_path / name).write_bytes(lzma.decompress(packed.read_bytes()))
     shown = [front_door.in_process(tmp_path, "show", name, *more, columns=120) for more in ((), ("--topic", "details"), ("--topic", "all"))]
     snapshot(f"small-{packed.name.partition('.')[0]}", "\n\n".join(f"{done.out}{done.err}".rstrip() for done in shown) + "\n")
+
+
+REFERENCES = sorted((front_door.ROOT / "results" / "reference").glob("*/*.jsonl"))
+COMMAND = [["run", "/home/somebody/my suites/mine.toml"], ["/home/somebody/net.py"], ["--set", "path=/home/somebody/d"]]
+ENVIRONMENT = {
+    "stack": {"versions": {"torch": "2.13.0+cu130"}},
+    "provenance": {"dlbench": "0.2.0", "utc": "2026-11-21T15:40:55+00:00", "command": [*COMMAND, ["--rounds", "7"]]},
+}
+
+
+TWO_KINDS = made_up.both_kinds()
+ON_CPU = [each for each in TWO_KINDS if each.case.device == "cpu"]
+CARDS = {
+    "a run": ([TWO_KINDS], ()),
+    "a run and a price": ([TWO_KINDS], ("--price", "cuda=2/h")),
+    "several machines": ([[made_up.renamed(each, f"CPU {number}", 2) for each in ON_CPU] for number in range(4)], ()),
+    "a run that is not usable": ([[replace(each, throttling=Throttling(thermal=0.5)) for each in TWO_KINDS]], ()),
+    "nothing that went well": ([[made_up.ended(made_up.case("matmul", n=n), Status.FAILED, "no") for n in (8, 16)]], ()),
+}
+
+
+@pytest.mark.usefixtures("earlier_files")
+def test_a_card_of_each_kind(tmp_path, snapshot):
+    texts = {}
+    for what, (files, options) in CARDS.items():
+        names = [f"run{number}.jsonl" for number in range(len(files))]
+        for name, measured in zip(names, files, strict=True):
+            made_up.write(tmp_path / what / name, measured, environment=ENVIRONMENT)
+        done = front_door.in_process(tmp_path / what, "show", *names, "--topic", "card", *options)
+        texts[f"{what}, exit {done.code}"] = done.out + done.err
+    snapshot("cards", front_door.under_titles(texts))
+
+
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
+def test_each_committed_reference_has_the_lines_of_its_answers(path):
+    results = collect([path])
+    lines = [line for line in card(results).splitlines() if line.startswith("- ")]
+    found = [each for each in answers(results) if isinstance(each, Answer)]
+    labels = dict.fromkeys(each.label or each.question.topic for each in found if each.lines)
+    assert list(dict.fromkeys(line[2:].partition(": ")[0] for line in lines)) == [*labels]
+    assert not [line for line in lines if "/home/" in line or "results/" in line]
+
+
+def test_names_are_text_and_no_markup_and_never_too_long(tmp_path):
+    name = "<b>a|b\x1b[2J*" + "`x|" * 20
+    measured = [replace(each, device_name=name) for each in TWO_KINDS]
+    command = [["run", "quick"], ["-k", "`" * 5 + "x" * 2000]]
+    made_up.write(tmp_path / "run.jsonl", measured, environment={"provenance": {"dlbench": "0.2.0", "command": command}})
+    text = front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "card").out
+    assert len(text) < 3000
+    assert not {"<", "\x1b"} & set(text)
+    assert "a\\|b[2J\\*" in text
+
+
+@pytest.fixture
+def priced(tmp_path):
+    """The command on a file of training steps, with what it says beside the file and its options."""
+    made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())
+
+    def call(*options, defaults="", command="show"):
+        (tmp_path / "dlbench.toml").write_text(defaults)
+        return front_door.in_process(tmp_path, command, "run.jsonl", *options)
+
+    return call
+
+
+REFUSED = (
+    "-3/h | nan | 2,50 | ٣ | cuda= | =2 | cuda:=2 | cuda=2/d | cuda=9/4y | EUR2EUR | \x1b[31m2 | 1/0y/8h | 1/4y/24.5h | kwh=1/h | "
+    f"{'9' * 300} | 1/h --price 2/h | cpu=1 --price cpu=2 | kwh=1 --price kwh=2 | cpu=1EUR --price cuda=2USD | xpu=2/h | cuda:3=2"
+).split(" | ")
+"""Prices that make no sense."""
+
+
+def test_prices_that_make_no_sense_are_one_sentence(priced, tmp_path, snapshot):
+    said = {}
+    for options in (*(f"--price {each}" for each in REFUSED), "--samples 0", "--epochs 4"):
+        done, page = (priced(*options.split(" "), command=command) for command in ("show", "report"))
+        assert (done.code, done.out, page.code, page.out) == (2, "", 2, "")
+        assert done.err.replace("dlbench show", "dlbench report") == page.err
+        said[options.replace("\x1b", "ESC")] = done.err.splitlines()[-1]
+    for options in ("--by dtype", "--format csv", "--topic batch"):  # a default rests where no answer on cost is shown
+        assert priced(*options.split(), defaults="[show]\nprice = 1\n").code == 0
+        said[f"{options} --price 1"] = priced(*options.split(), "--price", "1").err
+    for line in ("price = -1", "price = ['cuda=']", "samples = 3"):
+        said[f"dlbench.toml: [show] {line}"] = priced(defaults=f"[show]\n{line}\n").err
+    absent = made_up.ended(made_up.case("matmul", device="accelerator", n=8), Status.SKIPPED, "this machine has no accelerator; it has cpu")
+    on_cpu = [each for each in made_up.both_kinds() if each.case.device == "cpu"]
+    made_up.write(tmp_path / "absent.jsonl", [*on_cpu, absent])
+    (tmp_path / "dlbench.toml").unlink()
+    said["a device that was absent"] = front_door.in_process(tmp_path, "show", "absent.jsonl", "--price", "cuda=2.50/h").err
+    assert "\x1b" not in "".join(said.values())
+    assert not list(tmp_path.glob("*.html"))
+    snapshot("prices-refused", front_door.under_titles(said))
+
+
+def money(done):
+    assert done.code == 0, done.err
+    tables = json.loads(done.out)["answers"][0]["tables"]
+    return {row["place"]: row["cost.per_hour"] for each in tables for row in each["rows"] if "cost.per_hour" in row}
+
+
+def test_defaults_hold_where_the_command_line_says_nothing_and_may_name_devices_of_other_machines(priced):
+    defaults = '[show]\nprice = ["cuda=2.5/h", "cpu=0.125EUR/h", "xpu=7/h"]\n'
+    document = ("--topic", "cost", "--format", "json")
+    done = priced(*document, defaults=defaults)
+    assert money(done) == {"cuda:0": 2.5, "cpu": 0.125}
+    assert "note: --price xpu=: no row of these files is of xpu; they have cpu, cuda:0" in " ".join(done.err.split())
+    assert money(priced(*document, "--price", "3/h", defaults=defaults)) == {"cuda:0": 3, "cpu": 3}
+    assert money(priced(*document, defaults="[show]\nprice = '4/h'\n")) == {"cuda:0": 4, "cpu": 4}
+
+
+def test_a_currency_is_text_on_the_page_and_no_markup_of_the_terminal(priced, tmp_path):
+    done = priced("--price", "2<b>&x/h", command="report")
+    assert done.code == 0, done.err
+    page = (tmp_path / "run.html").read_text()
+    assert ("What it costs, in &lt;b&gt;&amp;x" in page, "<b>&x" in page) == (True, False)
+    assert "What it costs, in [red]x" in priced("--topic", "cost", "--price", "[red]x2/h").out
+    done = priced("--topic", "all", "--format", "md", "--price", "2*|`x/h")
+    assert "in \\*\\|\\`x" in done.out or "in \\*&#124;\\`x" in done.out

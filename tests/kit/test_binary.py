@@ -5,16 +5,13 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from dlbench.kit import products
 from dlbench.kit.products import binary_product
@@ -22,7 +19,7 @@ from dlbench.kit.products import binary_product
 pytestmark = pytest.mark.usefixtures("scratch")
 
 
-def compiler_or_skip() -> str:
+def compiler_or_skip():
     try:
         return products._compiler()[0]
     except NotImplementedError as error:
@@ -30,20 +27,20 @@ def compiler_or_skip() -> str:
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def threads(count):
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     yield
     torch.set_num_threads(before)
 
 
-def signs_multiplied(a: Tensor, b: Tensor) -> Tensor:
+def signs_multiplied(a, b):
     """In fp64, which holds every integer that a sum of signs comes to."""
     one = torch.ones((), dtype=torch.float64)
     return (torch.where(a >= 0, one, -one) @ torch.where(b >= 0, one, -one)).int()
 
 
-def numbers(seed: int, *shape: int) -> Tensor:
+def numbers(seed, *shape):
     """Numbers of either sign, with zeros, negative zeros, infinities and NaN among them."""
     generator = torch.Generator().manual_seed(seed)
     values = torch.tensor([0.0, -0.0, 1e-45, -1e-45, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), -float("nan")])
@@ -55,7 +52,7 @@ SHAPES = st.tuples(st.integers(1, 80), st.integers(1, 80), st.one_of(st.integers
 
 @given(shape=SHAPES, seed=st.integers(0, 1000), count=st.integers(1, 3))
 @settings(max_examples=60)
-def test_every_kernel_gives_the_product_of_signs_in_any_order_of_operands(shape: tuple[int, int, int], seed: int, count: int) -> None:
+def test_every_kernel_gives_the_product_of_signs_in_any_order_of_operands(shape, seed, count):
     compiler_or_skip()
     m, n, k = shape
     a, b = numbers(seed, m, k), numbers(seed + 1, n, k).T
@@ -67,7 +64,7 @@ def test_every_kernel_gives_the_product_of_signs_in_any_order_of_operands(shape:
             assert torch.equal(made(packs=False), signs_multiplied(a, b))
 
 
-def test_a_machine_with_a_compiler_has_the_kernels_of_its_processor_and_products_share_its_threads() -> None:
+def test_a_machine_with_a_compiler_has_the_kernels_of_its_processor_and_products_share_its_threads():
     compiler_or_skip()
     library, counts = products._library(), set()
     names = [library.binary_kernel(number).decode() for number in products.kernels(library)]
@@ -80,7 +77,7 @@ def test_a_machine_with_a_compiler_has_the_kernels_of_its_processor_and_products
     assert len(counts) == 1
 
 
-def test_the_left_operand_is_packed_in_each_call_and_the_right_one_once() -> None:
+def test_the_left_operand_is_packed_in_each_call_and_the_right_one_once():
     compiler_or_skip()
     a, b = torch.ones(5, 70), torch.ones(70, 9)
     made = binary_product(a, b)
@@ -91,28 +88,22 @@ def test_the_left_operand_is_packed_in_each_call_and_the_right_one_once() -> Non
     assert [each.unique().tolist() for each in found] == [[70], [70], [-70], [-70]]
 
 
-class FakeTriton:
-    def __init__(self, a: Tensor, b: Tensor) -> None:
-        self.shape = a.shape[0], b.shape[1]
-
-    def __call__(self, *, packs: bool = True) -> Tensor:
-        return torch.full(self.shape, int(packs))
+def fake_triton(a, b):
+    return lambda packs=True: torch.full((a.shape[0], b.shape[1]), int(packs))
 
 
-def refuses(*_: Tensor) -> None:
+def refuses(*_):
     raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
 
 
-def test_cuda_takes_triton_and_other_accelerators_have_no_such_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_takes_triton_and_other_accelerators_have_no_such_product(monkeypatch):
     a, b = (SimpleNamespace(device=torch.device("cuda"), shape=shape) for shape in ((2, 3), (3, 4)))
-    monkeypatch.setitem(sys.modules, "dlbench.kit.binary_triton", SimpleNamespace(TritonProduct=FakeTriton))
+    monkeypatch.setitem(sys.modules, "dlbench.kit.binary_triton", SimpleNamespace(TritonProduct=fake_triton))
     made = binary_product(a, b)
     assert (made().tolist(), made(packs=False).tolist()) == ([[1] * 4] * 2, [[0] * 4] * 2)
     missing = "products of single bits need Triton here; install the one that goes with this torch"
-    for module, said in (
-        (SimpleNamespace(TritonProduct=refuses), "Triton needs a C compiler for Triton's launchers; install gcc or name one in CC"),
-        (None, missing),
-    ):
+    lacking = "Triton needs a C compiler for Triton's launchers; install gcc or name one in CC"
+    for module, said in ((SimpleNamespace(TritonProduct=refuses), lacking), (None, missing)):
         monkeypatch.setitem(sys.modules, "dlbench.kit.binary_triton", module)
         with pytest.raises(NotImplementedError, match=said):
             binary_product(a, b)
@@ -130,7 +121,7 @@ for made, expected in [(TritonProduct(a, b), expected) for a, b, expected in tor
 """
 
 
-def test_triton_gives_the_product_of_signs(tmp_path: Path) -> None:
+def test_triton_gives_the_product_of_signs(tmp_path):
     """In its interpreter, which needs no card, and which a process has from its start."""
     pytest.importorskip("triton", reason="torch for CPUs comes without Triton")
     operands = [(numbers(1, m, k), numbers(2, k, n)) for m, n, k in ((1, 1, 1), (65, 3, 33), (70, 130, 100), (3, 66, 1030))]
@@ -141,7 +132,7 @@ def test_triton_gives_the_product_of_signs(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_card_gives_the_product_of_signs() -> None:
+def test_a_card_gives_the_product_of_signs():
     a, b = numbers(1, 300, 1030), numbers(2, 1030, 200)
     made = binary_product(a.cuda(), b.cuda())
     assert torch.equal(made().cpu(), signs_multiplied(a, b))
@@ -158,7 +149,7 @@ COMPILERS = {
 """What the compiler that CC names does, and what is said of it."""
 
 
-def compiler(folder: Path, text: str) -> str:
+def compiler(folder, text):
     path = folder / "compiler"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -166,7 +157,7 @@ def compiler(folder: Path, text: str) -> str:
 
 
 @pytest.fixture
-def scratch_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def scratch_at(monkeypatch, tmp_path):
     products._library.cache_clear()
     (folder := tmp_path / "scratch").mkdir()
     monkeypatch.setattr("dlbench.harness.worker.parent._folder", folder)
@@ -175,9 +166,7 @@ def scratch_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path
 
 
 @pytest.mark.parametrize(("text", "says"), COMPILERS.items())
-def test_a_compiler_that_fails_is_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scratch_at: Path, text: str, says: str
-) -> None:
+def test_a_compiler_that_fails_is_a_sentence(monkeypatch, tmp_path, scratch_at, text, says):
     monkeypatch.setenv("CC", compiler(tmp_path, text))
     with pytest.raises(NotImplementedError, match="^" + re.escape(NEEDED + says.format(f"{tmp_path}/compiler"))):
         binary_product(torch.ones(2, 70), -torch.ones(70, 2))
@@ -189,9 +178,7 @@ def test_a_compiler_that_fails_is_a_sentence(
             binary_product(torch.ones(2, 70), -torch.ones(70, 2))
 
 
-def test_a_run_compiles_once_with_the_options_of_cc_and_its_other_processes_load_that(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scratch_at: Path
-) -> None:
+def test_a_run_compiles_once_with_the_options_of_cc_and_its_other_processes_load_that(monkeypatch, tmp_path, scratch_at):
     command = compiler_or_skip()
     monkeypatch.setenv("CC", compiler(tmp_path, f'echo $1 >> {tmp_path}/asked; exec {command} "$@"') + " -g0")
     for _ in range(2):

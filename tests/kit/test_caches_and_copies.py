@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dlbench import Copies, Work, with_copies
+from dlbench import Work, with_copies
 from dlbench.harness.probe import linux
 from dlbench.kit import memory
 from dlbench.workloads.primitives import conv2d
@@ -33,7 +33,7 @@ def cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_last_caches_of_the_cpus_of_this_process_add_up_and_each_counts_once(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_caches_of_the_cpus_of_this_process_add_up_and_each_counts_once(cpus, monkeypatch):
     assert memory.last_cache_bytes(CPU) == 4 << 20
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1})
     assert memory.last_cache_bytes(CPU) == 2 << 20
@@ -55,9 +55,7 @@ def test_last_caches_of_the_cpus_of_this_process_add_up_and_each_counts_once(cpu
         ("NVIDIA Made-up", 0, UNKNOWN),
     ],
 )
-def test_of_a_card_the_larger_of_what_torch_and_the_publisher_say(
-    name: str, by_torch: int, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_card_the_larger_of_what_torch_and_the_publisher_say(name, by_torch, expected, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(name=name, L2_cache_size=by_torch))
     assert memory.last_cache_bytes(torch.device("cuda", 0)) == expected
 
@@ -73,9 +71,7 @@ VALUES = torch.zeros(2, 3)
         ("", 95, MemoryError, "^24 bytes of page-locked memory would be too much of the 95 that the host has left$"),
     ],
 )
-def test_memory_that_can_not_be_locked(
-    monkeypatch: pytest.MonkeyPatch, refusal: str, left: int | None, error: type[Exception], said: str
-) -> None:
+def test_memory_that_can_not_be_locked(monkeypatch, refusal, left, error, said):
     def refuse(*_: object, **__: object) -> torch.Tensor:
         raise RuntimeError(refusal)
 
@@ -86,7 +82,7 @@ def test_memory_that_can_not_be_locked(
     assert type(raised.value) is error
 
 
-def test_more_than_is_left_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_is_left_is_refused_with_both_numbers(monkeypatch):
     monkeypatch.setattr(linux, "available_memory", lambda: 2**30)
     memory.refuse_more_than_left(2**30, "they take")
     with pytest.raises(MemoryError, match=r"^they take 1\.50 GiB, and the host has 1\.00 GiB left$"):
@@ -96,25 +92,25 @@ def test_more_than_is_left_is_refused_with_both_numbers(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this torch can lock pages")
-def test_a_torch_without_page_locked_memory_says_so() -> None:
+def test_a_torch_without_page_locked_memory_says_so():
     with pytest.raises(NotImplementedError, match="no page-locked memory: "):
         memory.page_locked(VALUES)
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="huge pages are advised on Linux")
 @pytest.mark.parametrize("refused", [False, True])
-def test_fresh_pages_are_private_and_a_kernel_without_huge_ones_is_fine(monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
+def test_fresh_pages_are_private_and_a_kernel_without_huge_ones_is_fine(monkeypatch, refused):
     class Pages(mmap.mmap):
         def __new__(cls, *given: int, flags: int) -> "Pages":
             made.append(flags)
             return super().__new__(cls, *given, flags=flags)
 
-        def madvise(self, advice: int) -> None:  # type: ignore[override]  # as it is called here
+        def madvise(self, advice: int) -> None:
             made.append(advice)
             if refused:
                 raise OSError(errno.EINVAL, "Invalid argument")
 
-    made: list[int] = []
+    made = []
     monkeypatch.setattr(mmap, "mmap", Pages)
     values = memory.fresh_pages(10_000)
     assert made == [mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.MADV_HUGEPAGE]
@@ -147,7 +143,7 @@ def doubled() -> tuple[Work, torch.Tensor]:
     return Work(call=lambda: there * 2, inputs=(there,), items=2, flops=6, bytes=48), there
 
 
-def test_pinned_copies_go_through_buffers_that_the_first_call_leaves(locked: list[torch.Tensor]) -> None:
+def test_pinned_copies_go_through_buffers_that_the_first_call_leaves(locked):
     copied = with_copies(CUDA, doubled()[0], "pinned")
     assert copied.call is not None
     assert [each.shape for each in locked] == [(2, 3)]
@@ -159,7 +155,7 @@ def test_pinned_copies_go_through_buffers_that_the_first_call_leaves(locked: lis
     assert torch.equal(locked[1], torch.full((2, 3), 2.0))
 
 
-def test_each_call_computes_on_what_is_in_host_memory(locked: list[torch.Tensor]) -> None:
+def test_each_call_computes_on_what_is_in_host_memory(locked):
     work, there = doubled()
     assert with_copies(CPU, work, "none") is with_copies(CUDA, work, "none") is work
     for copies in ("pageable", "pinned"):
@@ -174,9 +170,7 @@ def test_each_call_computes_on_what_is_in_host_memory(locked: list[torch.Tensor]
 
 
 @pytest.mark.parametrize("copies", ["pageable", "pinned"])
-def test_gradients_of_copied_inputs_are_those_of_resident_ones(
-    copies: Copies, locked: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_of_copied_inputs_are_those_of_resident_ones(copies, locked, monkeypatch):
     shape = {"batch": 1, "channels": 2, "size": 5, "filters": 2, "kernel": 3}
     torch.manual_seed(3)
     resident = conv2d(CPU, **shape, direction="forward_backward", layout="channels_last")

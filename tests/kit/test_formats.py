@@ -8,16 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlbench.kit.formats import (
-    FORMATS,
-    DynamicFixedPoint,
-    Layer,
-    fixed_point,
-    scaled_fp8,
-    scaled_int8,
-    stochastic_bf16,
-    stochastic_fp16,
-)
+from dlbench.kit.formats import FORMATS, DynamicFixedPoint, Layer, fixed_point, scaled_fp8, scaled_int8, stochastic_bf16, stochastic_fp16
 from dlbench.workloads.convergence import Perceptron, SeededTraining
 
 DRAWS = 100_000

@@ -1,15 +1,20 @@
-"""Modes and optimizers: what a device lacks, caches of compilers, and compilers that are missing. test_step_check.py holds their steps."""
+"""Modes and optimizers: graphs of CUDA, caches of compilers, and what a device or a compiler lacks; their steps: test_step_check.py."""
 
+import gc
 import os
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from small_classifier import tiny_network
+from torch import nn
 
 from dlbench.core.model import Case, Status
 from dlbench.harness.pool import process_for
@@ -162,51 +167,25 @@ GCC = (
     "subprocess.CalledProcessError: Command '['/usr/bin/gcc', 'cuda_utils.c', '-O3', '-shared', '-lcuda', '-o', 'x.so']' returned non-zero"
 )
 NO_LIBCUDA = 'AssertionError: libcuda.so cannot found!\nPlease make sure GPU is set up and then run "/sbin/ldconfig"'
-C_COMPILER = "a C compiler for Triton's launchers; install gcc or name one in CC"
-LIBCUDA = "libcuda.so for Triton; run ldconfig as root, or name its folder in TRITON_LIBCUDA_PATH"
-HEADER = "Python.h; install the headers of this Python, such as python3-dev"
-
-
-@pytest.mark.parametrize(
-    ("text", "lacks"),
-    [
-        (
-            "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx",
-            "a C++ compiler, and false is none that works; install g++ or name one in CXX",
-        ),
-        ("Cannot find a working triton installation.", "Triton on this device; install the one that goes with this torch"),
-        (IN_A_PROCESS + NO_C, C_COMPILER),
-        (NO_C, C_COMPILER),
-        (NO_LIBCUDA, LIBCUDA),
-        ("/usr/bin/ld: cannot find -lcuda: No such file", LIBCUDA),
-        ("x.c:5:10: fatal error: Python.h: No such file or directory", HEADER),
-        (IN_A_PROCESS + GCC, HEADER),
-        (
-            "Found Tesla P100 which is too old to be supported by the triton GPU compiler, which is used as the backend.",
-            "Triton on this device, and that needs a compute capability of 7.0 or more",
-        ),
-    ],
+COMPILERS = (
+    "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx",
+    "Cannot find a working triton installation.",
+    IN_A_PROCESS + NO_C,
+    NO_C,
+    NO_LIBCUDA,
+    "/usr/bin/ld: cannot find -lcuda: No such file",
+    "x.c:5:10: fatal error: Python.h: No such file or directory",
+    IN_A_PROCESS + GCC,
+    "Found Tesla P100 which is too old to be supported by the triton GPU compiler, which is used as the backend.",
+    "CppCompileError: C++ compile error\n\nCommand:\ng++ x\n\nOutput:\nx.cpp:3: error: no such thing\n",
+    f"{IN_A_PROCESS}OSError: [Errno 28] No space left on device\n",
 )
-def test_what_a_compiler_lacks_is_unsupported_and_named(monkeypatch, text, lacks):
-    monkeypatch.setenv("CXX", "false")
-    found = modes.compiler_error(RuntimeError(text))
-    assert (type(found), str(found)) == (NotImplementedError, f"torch.compile needs {lacks}")
 
 
-def test_of_a_compiler_that_fails_the_error_is_named_and_not_the_heading(monkeypatch):
+def test_what_a_compiler_lacks_is_unsupported_and_of_one_that_fails_the_error_is_named(snapshot, monkeypatch):
     monkeypatch.setenv("CXX", "false")
-    for text, said in (
-        (
-            "CppCompileError: C++ compile error\n\nCommand:\ng++ x\n\nOutput:\nx.cpp:3: error: no such thing\n",
-            "the C++ compiler false fails: x.cpp:3: error: no such thing",
-        ),
-        (
-            f"{IN_A_PROCESS}OSError: [Errno 28] No space left on device\n",
-            "torch's process for compiling fails: OSError: [Errno 28] No space left on device",
-        ),
-    ):
-        found = modes.compiler_error(RuntimeError(text))
-        assert (type(found), str(found)) == (RuntimeError, said)
+    found = [(text, modes.compiler_error(RuntimeError(text))) for text in COMPILERS]
+    snapshot("compilers", "".join(f"{text.strip()}\n    {type(error).__name__}: {error}\n" for text, error in found))
     other = MemoryError("no memory")
     assert modes.compiler_error(other) is other
 
@@ -252,3 +231,135 @@ def test_what_torch_really_freezes_gives_the_output_of_eager_execution(tmp_path)
     if done.stderr.startswith("lacking: torch.compile needs"):
         pytest.skip(done.stderr.strip())
     assert (done.returncode, done.stdout) == (0, "graphs: 1\n"), done.stderr
+
+
+DEVICE = torch.device("cuda", 1)
+
+
+class Graphs:
+    """As much of `torch.cuda` as a capture takes, noting what is done in which order, and on which stream and device."""
+
+    def __init__(self):
+        self.done, self.on, self.streams = [], [torch.device("cuda", 0)], ["usual"]
+        self.invalid = False
+
+    def CUDAGraph(self):  # noqa: N802  # as torch's
+        return SimpleNamespace(replay=lambda: self.note("launch"))
+
+    @contextmanager
+    def graph(self, captured, pool=None, stream=None):
+        assert pool == (0, 7)
+        self.note("capture")
+        self.streams.append(stream.name)
+        try:
+            yield
+        finally:
+            if self.invalid:  # as torch does, which then leaves its stream the current one
+                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+            self.streams.pop()
+
+    def graph_pool_handle(self):
+        return (0, 7)
+
+    def current_device(self):
+        return self.on[-1].index
+
+    def note(self, what):
+        self.done.append((what, self.streams[-1], self.on[-1].index))
+
+    def Stream(self, device):  # noqa: N802  # as torch's
+        return SimpleNamespace(wait_stream=lambda other: self.note("side waits"), device=device, name="side")
+
+    def current_stream(self, device):
+        assert device == self.on[-1]
+        return SimpleNamespace(wait_stream=lambda other: self.note("waits for side"), device=device, name="usual")
+
+    @contextmanager
+    def stream(self, stream):
+        assert stream.device == self.on[-1]
+        before = list(self.streams)
+        self.streams.append(stream.name)
+        try:
+            yield
+        finally:
+            self.streams[:] = before
+
+    @contextmanager
+    def device(self, device):
+        self.on.append(device)
+        yield
+        self.on.pop()
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    graphs = Graphs()
+    monkeypatch.setattr(torch, "cuda", graphs)
+    return graphs
+
+
+def test_a_graph_is_captured_on_a_stream_of_its_device_after_steps_there(cuda):
+    output = torch.zeros(1)
+
+    def step():
+        cuda.note("step")
+        return output
+
+    replay = modes.capture(step, DEVICE)
+    assert replay() is replay() is output
+    assert cuda.done == [
+        ("side waits", "usual", 1),
+        *[("step", "side", 1)] * modes.WARM_UP_STEPS,
+        ("waits for side", "usual", 1),
+        ("capture", "usual", 1),
+        ("step", "side", 1),
+        *[("launch", "usual", 0)] * 2,
+    ]
+
+
+def test_what_a_graph_reads_and_writes_lives_as_long_as_it(cuda):
+    def begun():
+        network, images = nn.Linear(3, 2), torch.ones(1, 3)
+        replay = modes.capture(lambda: network(images), DEVICE)
+        return replay, [weakref.ref(each) for each in (network, network.weight, images)]
+
+    replay, kept = begun()
+    gc.collect()
+    assert [each() is not None for each in kept] == [True] * 3
+    del replay
+    gc.collect()
+    assert [each() for each in kept] == [None] * 3
+
+
+def test_what_ran_out_of_memory_in_a_capture_is_raised_and_not_that_the_capture_is_invalid(cuda):
+    def step():
+        if any(what == "capture" for what, *_ in cuda.done):
+            cuda.invalid = True
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return torch.zeros(1)
+
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+        modes.capture(step, DEVICE)
+    assert cuda.streams == ["usual"]
+
+
+def has_ended(device, pool):
+    raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+
+
+@pytest.mark.parametrize(
+    ("name", "end", "expected"),
+    [
+        ("_cuda_endAllocateToPool", None, ["end", "release"]),
+        ("_cuda_endAllocateCurrentStreamToPool", None, ["end", "release"]),
+        ("_cuda_endAllocateToPool", has_ended, []),  # the graph releases its pool
+    ],
+)
+def test_memory_of_an_invalid_capture_goes_back_to_the_allocator(monkeypatch, cuda, name, end, expected):
+    cuda.invalid, called = True, []
+    monkeypatch.delattr(torch._C, "_cuda_endAllocateToPool", raising=False)
+    monkeypatch.setattr(torch._C, name, end or (lambda *given: called.append(("end", *given))), raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *given: called.append(("release", *given)), raising=False)
+    with pytest.raises(RuntimeError, match="error during capture"):
+        modes.capture(lambda: torch.zeros(1), DEVICE)
+    assert called == [(each, 1, (0, 7)) for each in expected]

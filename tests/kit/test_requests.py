@@ -17,10 +17,10 @@ from dlbench.kit.open_loop import Batcher, Stamps, schedule, serve, summarise_re
 
 def drawn(*of: object) -> list[float]:
     torch.manual_seed(5)
-    return schedule(*of)  # type: ignore[arg-type]  # as the test says
+    return schedule(*of)
 
 
-def test_a_pattern_is_one_for_all_rates_and_whatever_else_was_drawn() -> None:
+def test_a_pattern_is_one_for_all_rates_and_whatever_else_was_drawn():
     slow = drawn("poisson", 1.0, 100)
     torch.rand(7)  # weights, say
     assert schedule("poisson", 1.0, 100) == slow
@@ -29,7 +29,7 @@ def test_a_pattern_is_one_for_all_rates_and_whatever_else_was_drawn() -> None:
     assert drawn("poisson", 1.0, 50) == slow[:50], "not rescaled to its mean"
 
 
-def test_gaps_are_exponential_or_constant() -> None:
+def test_gaps_are_exponential_or_constant():
     times = [0.0, *drawn("poisson", 8.0, 50_000)]
     gaps = sorted(after - before for before, after in pairwise(times))
     assert statistics.fmean(gaps) == pytest.approx(0.125, rel=0.02)
@@ -59,7 +59,7 @@ TICK = 2.0**-10
         ([0, 0.25, 0.5, 0.75], lambda size: 1, Batcher(8), [1, 3], [0, 1, 1, 1]),  # without a wait
     ],
 )
-def test_when_batches_begin_and_end(times: list[float], service_s: Any, batcher: Batcher, sizes: list[int], begun: list[float]) -> None:
+def test_when_batches_begin_and_end(times, service_s, batcher, sizes, begun):
     stamps, found = served(times, service_s, batcher)
     assert (found, stamps.begun) == (sizes, begun)
     assert [done - first for done, first in zip(stamps.done, begun, strict=True)] == [
@@ -73,9 +73,7 @@ def test_when_batches_begin_and_end(times: list[float], service_s: Any, batcher:
     wait=st.integers(0, 50),
     service=st.lists(st.integers(0, 60), min_size=9, max_size=9),
 )
-def test_no_request_is_lost_doubled_reordered_or_kept_while_the_server_is_idle(
-    gaps: list[int], largest: int, wait: int, service: list[int]
-) -> None:
+def test_no_request_is_lost_doubled_reordered_or_kept_while_the_server_is_idle(gaps, largest, wait, service):
     times = [at * TICK for at in accumulate(gaps)]
     stamps, sizes = served(times, lambda size: service[size - 1] * TICK, Batcher(largest, wait * TICK))
     assert stamps.sent == times
@@ -102,14 +100,14 @@ def lindley(times: list[float], service_s: float) -> list[float]:
 
 
 @pytest.mark.parametrize("load", [0.3, 0.8, 1.2])
-def test_waiting_times_are_those_of_lindleys_recursion_to_the_last_digit(load: float) -> None:
+def test_waiting_times_are_those_of_lindleys_recursion_to_the_last_digit(load):
     torch.manual_seed(1)
     times = [round(each / TICK) * TICK for each in schedule("poisson", load / 0.25, 1000)]
     stamps, _ = served(times, lambda size: 0.25)
     assert [begun - sent for begun, sent in zip(stamps.begun, times, strict=True)] == lindley(times, 0.25)
 
 
-def test_a_batch_that_fails_is_never_done_and_one_that_does_not_recover_ends_the_run_with_its_error() -> None:
+def test_a_batch_that_fails_is_never_done_and_one_that_does_not_recover_ends_the_run_with_its_error():
     def failing(at: set[int]) -> Stamps:
         times = [float(each) for each in range(6)]
         server = ScriptedServer(times, lambda size: 0.5)
@@ -130,7 +128,7 @@ def report(stamps: Stamps, bound_s: float, largest: int = 1, warm: int = 0) -> d
     return dict(summarise_requests(stamps, bound_s, largest, warm))
 
 
-def test_values_of_a_run_exactly() -> None:
+def test_values_of_a_run_exactly():
     """Two a second, of which the first fourteen meet a server that takes 0.25 s and the last two one that takes 1 s."""
     stamps = Stamps(
         scheduled=[each / 2 for each in range(16)],
@@ -141,7 +139,7 @@ def test_values_of_a_run_exactly() -> None:
     assert report(stamps, 0.5, warm=2) == {"p50_s": 0.3125, "missed": [0.0] * 6 + [1.0], "requests": 14, "late": 0.125, "backlog": 0}
 
 
-def test_latencies_count_from_the_schedule_where_the_server_holds_up_what_is_sent() -> None:
+def test_latencies_count_from_the_schedule_where_the_server_holds_up_what_is_sent():
     """Coordinated omission: a client that waits for its server sends late what is due meanwhile, and a latency from then on is short."""
     times = [each * 0.125 for each in range(300)]
     stalls = iter([0.0625] * 19 + [8.0] + [0.0625] * 280)
@@ -153,7 +151,7 @@ def test_latencies_count_from_the_schedule_where_the_server_holds_up_what_is_sen
     assert report(sent_by_one_that_waits, 0.125)["late"] > 0.05
 
 
-def test_a_burst_that_catches_up_and_a_client_that_stalls_are_not_taken_for_a_slow_server() -> None:
+def test_a_burst_that_catches_up_and_a_client_that_stalls_are_not_taken_for_a_slow_server():
     """A generator that began its schedule before it was ready sends at once what was due by then."""
     early, each_second = [each * 0.25 for each in range(100)], [float(each) for each in range(100)]
     stalled = [50.0 if 40 <= each < 50 else each for each in each_second]
@@ -163,7 +161,7 @@ def test_a_burst_that_catches_up_and_a_client_that_stalls_are_not_taken_for_a_sl
         assert verdict([OpenRun(*(values[each] for each in OpenRun._fields))], 0.1) is RateVerdict.CLIENT_BOUND
 
 
-def test_what_fails_is_over_any_bound() -> None:
+def test_what_fails_is_over_any_bound():
     """Rejected requests come back fast, and count as no success."""
     scheduled = [float(each) for each in range(70)]
     done = [each + 0.5 if at % 2 else math.inf for at, each in enumerate(scheduled)]
@@ -172,7 +170,7 @@ def test_what_fails_is_over_any_bound() -> None:
     assert (values["p50_s"], "p90_s" in values) == (0.5, False), "half of them were never done"
 
 
-def test_a_backlog_that_grows_is_no_latency_and_a_last_batch_that_waits_is_no_backlog() -> None:
+def test_a_backlog_that_grows_is_no_latency_and_a_last_batch_that_waits_is_no_backlog():
     stamps, _ = served([each * 0.5 for each in range(100)], lambda size: 0.75)
     values = report(stamps, 1000.0)
     assert (values["backlog"], {"p50_s", "p90_s"} & {*values}) == (32, set())

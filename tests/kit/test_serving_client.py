@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
 
 import psutil
 import pytest
@@ -13,21 +12,21 @@ pytestmark = pytest.mark.real
 
 
 @pytest.fixture(autouse=True)
-def none_is_left() -> Iterator[None]:
+def none_is_left():
     """Hold each test to leaving no process; those that other tests have running are none of them."""
     before = {*psutil.Process().children()}
     yield
     assert not {*psutil.Process().children()} - before
 
 
-def received(client: Client, count: int) -> list[float]:
+def received(client, count):
     sent: list[float] = []
     while len(sent) < count:
         sent += client.receive(math.inf)
     return sent
 
 
-def test_no_request_is_sent_ahead_of_its_time_nor_is_one_lost() -> None:
+def test_no_request_is_sent_ahead_of_its_time_nor_is_one_lost():
     with Client([0.0, 0.001, 0.01, 0.01]) as client:
         scheduled = client.start()
         sent = received(client, 4)
@@ -36,22 +35,22 @@ def test_no_request_is_sent_ahead_of_its_time_nor_is_one_lost() -> None:
     assert all(each >= due for each, due in zip(sent, scheduled, strict=True))
 
 
-def test_the_schedule_begins_once_the_process_is_ready_so_that_no_burst_has_to_catch_up() -> None:
+def test_the_schedule_begins_once_the_process_is_ready_so_that_no_burst_has_to_catch_up():
     """Whatever the process takes to start: requests that are due by then would all be sent at once."""
     with Client([0.0]) as client:
         read, ready = client._read, list[float]()
 
-        def noting() -> Sequence[float]:
+        def noting():
             stamps = read()
             ready.append(time.perf_counter())
             return stamps
 
-        client._read = noting  # type: ignore[method-assign]  # it reads the sign of being ready, too
+        client._read = noting
         (first,) = client.start(after_s=0.25)
     assert ready[0] <= first - 0.25
 
 
-def test_a_server_that_does_not_read_holds_up_no_request() -> None:
+def test_a_server_that_does_not_read_holds_up_no_request():
     """All are sent before the first is read: a client that waited would hide how late they are answered."""
     with Client([0.0] * MOST_REQUESTS) as client:
         client.start(after_s=0.0)
@@ -60,7 +59,7 @@ def test_a_server_that_does_not_read_holds_up_no_request() -> None:
         assert client.receive(time.perf_counter()) == (), "there is no more to wait for, and a last batch may still"
 
 
-def test_waits_end_and_a_client_that_ends_too_early_is_an_error() -> None:
+def test_waits_end_and_a_client_that_ends_too_early_is_an_error():
     with Client([0.0, 3600.0]) as client:
         client.start()
         assert len(received(client, 1)) == 1
@@ -72,7 +71,7 @@ def test_waits_end_and_a_client_that_ends_too_early_is_an_error() -> None:
         Client([0.0] * (MOST_REQUESTS + 1))
 
 
-def test_a_client_ends_with_its_server() -> None:
+def test_a_client_ends_with_its_server():
     with Client([0.0]) as client:
         process = client._process
         process.stdin.close()

@@ -59,7 +59,7 @@ DEEP = ("resnet101", "resnet152", "inception_v3", "vgg13", "vgg16", "resnet34")
 
 
 @pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.real] if each in DEEP else []) for each in PUBLISHED])
-def test_operations_of_published_networks_are_those_of_their_formulas(name: str) -> None:
+def test_operations_of_published_networks_are_those_of_their_formulas(name):
     with torch.device("meta"):
         network = MODELS[name]()
     published, batch = PUBLISHED[name], images(2, PUBLISHED[name]["input"])
@@ -78,7 +78,7 @@ def test_operations_of_published_networks_are_those_of_their_formulas(name: str)
         (nn.ConvTranspose2d(4, 6, 2, stride=2, groups=2), (1, 4, 3, 3), 2 * (4 * 9) * (3 * 4)),
     ],
 )
-def test_a_layer_alone_takes_one_product_forward_and_one_for_its_weight(layer: nn.Module, size: tuple[int, ...], forward: int) -> None:
+def test_a_layer_alone_takes_one_product_forward_and_one_for_its_weight(layer, size, forward):
     assert counted(layer, torch.zeros(size)) == (forward, 2 * forward)
     assert counted(layer, torch.zeros(size, requires_grad=True)) == (forward, 3 * forward)
     assert counted(layer.requires_grad_(False), torch.zeros(size)) == (forward, forward)
@@ -99,11 +99,11 @@ class Nested(nn.Module):
 
 class Squared(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, x: Tensor, weight: Tensor) -> Tensor:  # type: ignore[override]  # as torch wants it, with arguments of its own
+    def forward(context: Any, x: Tensor, weight: Tensor) -> Tensor:
         return x @ weight @ weight
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Any:  # type: ignore[override]  # as torch wants it, with arguments of its own
+    def backward(context: Any, gradient: Tensor) -> Any:
         return gradient, None
 
 
@@ -129,11 +129,11 @@ COMPLEX, IMAGE = torch.zeros(4, 4, dtype=torch.complex64), torch.zeros(1, 3, 4, 
         (lambda w, x: Squared.apply(x @ w, w), ROWS, 3 * 96, 4 * 96),  # what its own backward pass runs
     ],
 )
-def test_a_function_counts_as_a_layer_does(function: Any, x: Tensor, forward: int, trained: int) -> None:
+def test_a_function_counts_as_a_layer_does(function, x, forward, trained):
     assert counted(Call(function), x) == (forward, trained)
 
 
-def test_elementwise_work_is_not_counted_inputs_come_in_containers_and_counting_is_the_same_wherever_it_is_called() -> None:
+def test_elementwise_work_is_not_counted_inputs_come_in_containers_and_counting_is_the_same_wherever_it_is_called():
     layers = nn.BatchNorm2d(3), nn.GELU(), nn.MaxPool2d(2), nn.Dropout(), nn.PReLU(), nn.Upsample(scale_factor=2), nn.GroupNorm(1, 3)
     assert counted(nn.Sequential(*layers, nn.Softmax(1)), torch.zeros(2, 3, 8, 8)) == (0, 0)
     batch = {"left": torch.zeros(3, 4), "rest": (torch.zeros(5, 4), "a word", None)}
@@ -145,7 +145,7 @@ def test_elementwise_work_is_not_counted_inputs_come_in_containers_and_counting_
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("frozen", [False, True])
-def test_attention_takes_its_four_layers_and_two_products(mode: str, frozen: bool) -> None:
+def test_attention_takes_its_four_layers_and_two_products(mode, frozen):
     tokens, width = 10, 16
     network = nn.MultiheadAttention(width, 4, batch_first=True).train(mode == "train").requires_grad_(not frozen)
     inward = 3 * 2 * tokens * width**2  # whose input needs no gradient
@@ -155,7 +155,7 @@ def test_attention_takes_its_four_layers_and_two_products(mode: str, frozen: boo
     assert counted(network, x, x, x, need_weights=False)[0] == inward + rest
 
 
-def test_fused_attention_is_two_products() -> None:
+def test_fused_attention_is_two_products():
     query, key = torch.zeros(2, 4, 6, 8, requires_grad=True), torch.zeros(2, 4, 9, 8, requires_grad=True)
     product = 2 * (2 * 4) * 6 * 9 * 8
     network = Call(lambda w, q, k, v: F.scaled_dot_product_attention(q, k, v))
@@ -164,7 +164,7 @@ def test_fused_attention_is_two_products() -> None:
 
 
 @pytest.mark.parametrize(("kind", "gates"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 4)])
-def test_a_recurrent_layer_takes_two_products_a_step(kind: Any, gates: int) -> None:
+def test_a_recurrent_layer_takes_two_products_a_step(kind, gates):
     steps, batch, width, hidden = 5, 2, 8, 16
     step = 2 * batch * gates * hidden**2
     inward = 2 * batch * gates * hidden * width * steps
@@ -187,14 +187,14 @@ class Checkpointed(nn.Module):
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_what_a_checkpoint_runs_twice_counts_once(reentrant: bool) -> None:
+def test_what_a_checkpoint_runs_twice_counts_once(reentrant):
     network, layer = Checkpointed(reentrant), 2 * 3 * 4 * 4
     assert counted(network, torch.zeros(3, 4)) == (3 * layer, 2 * layer + 2 * 3 * layer)
     network(torch.zeros(3, 4)).sum().backward()  # which still works as it did
     assert network.block[0].weight.grad is not None
 
 
-def test_frozen_layers_take_a_product_less_or_two() -> None:
+def test_frozen_layers_take_a_product_less_or_two():
     layer, x = 2 * 3 * 4 * 4, torch.zeros(3, 4)
     network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
     network[0].requires_grad_(False)  # of the first two nothing needs a gradient, neither of their inputs nor of their weights
@@ -204,7 +204,7 @@ def test_frozen_layers_take_a_product_less_or_two() -> None:
     assert counted(network, x) == (4 * layer, (1 + 1 + 2 + 2) * layer)
 
 
-def test_what_runs_without_gradients_has_no_backward_pass() -> None:
+def test_what_runs_without_gradients_has_no_backward_pass():
     def function(weight: Tensor, x: Tensor) -> Tensor:
         with torch.no_grad():
             x = x @ weight
@@ -216,7 +216,7 @@ def test_what_runs_without_gradients_has_no_backward_pass() -> None:
     assert counted(Call(function), ROWS) == (3 * product, 4 * product)
 
 
-def test_autocast_on_the_device_of_a_tensor_casts_as_it_does_there() -> None:
+def test_autocast_on_the_device_of_a_tensor_casts_as_it_does_there():
     def function(weight: Tensor, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, torch.bfloat16):
             return x @ weight
@@ -226,14 +226,14 @@ def test_autocast_on_the_device_of_a_tensor_casts_as_it_does_there() -> None:
     assert both(Call(function), ROWS)[0].bytes == casts + product
 
 
-def test_a_compiled_network_counts_as_what_it_was_compiled_of() -> None:
+def test_a_compiled_network_counts_as_what_it_was_compiled_of():
     compiled = []
 
     def backend(graph: Any, inputs: Any) -> Any:
         compiled.append(graph)
         return graph
 
-    assert counted(torch.compile(nn.Linear(4, 4), backend=backend), ROWS) == (96, 2 * 96)  # type: ignore[arg-type]  # it is a module
+    assert counted(torch.compile(nn.Linear(4, 4), backend=backend), ROWS) == (96, 2 * 96)
     assert compiled == []
 
 
@@ -248,12 +248,12 @@ def test_a_compiled_network_counts_as_what_it_was_compiled_of() -> None:
         (lambda w, x: torch.linalg.svd(w)[1], ("aten._linalg_svd",)),
     ],
 )
-def test_an_operator_without_a_formula_makes_all_unknown(function: Any, operators: tuple[str, ...]) -> None:
+def test_an_operator_without_a_formula_makes_all_unknown(function, operators):
     found, _ = both(Call(function), MATRIX)
     assert (found.flops, found.unknown["flops"]) == (None, f"no formula for {', '.join(operators)}")
 
 
-def test_an_operator_of_a_library_is_named_whether_it_runs_on_shapes_or_not() -> None:
+def test_an_operator_of_a_library_is_named_whether_it_runs_on_shapes_or_not():
     library = torch.library.Library("dlbench_test", "FRAGMENT")
     library.define("triple(Tensor x) -> Tensor")
     library.impl("triple", lambda x: 3 * x, "CPU")
@@ -274,13 +274,13 @@ def test_an_operator_of_a_library_is_named_whether_it_runs_on_shapes_or_not() ->
         (lambda w, x: [][len(x)], "IndexError: list index out of range"),
     ],
 )
-def test_a_network_that_needs_numbers_says_so(function: Any, error: str) -> None:
+def test_a_network_that_needs_numbers_says_so(function, error):
     for found in both(Call(function), MATRIX):
         assert (found.flops, found.bytes, found.unknown["flops"]) == (None, None, found.unknown["bytes"])
         assert found.unknown["bytes"].startswith(f"it does not run on shapes alone, without numbers: {error}")
 
 
-def test_a_network_that_looks_at_numbers_unless_it_is_compiled_is_counted_as_when_compiled() -> None:
+def test_a_network_that_looks_at_numbers_unless_it_is_compiled_is_counted_as_when_compiled():
     """As the language models of transformers, whose mask of attention depends on whether sequences are packed."""
 
     def unless_packed(w: Tensor, x: Tensor) -> Tensor:
@@ -292,12 +292,12 @@ def test_a_network_that_looks_at_numbers_unless_it_is_compiled_is_counted_as_whe
     assert not torch.compiler.is_compiling()
 
 
-def test_the_network_and_the_inputs_are_left_as_they_are() -> None:
+def test_the_network_and_the_inputs_are_left_as_they_are():
     class Keeping(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layer, self.norm, self.table = nn.Linear(4, 4), nn.BatchNorm1d(4), [torch.ones(4)]
-            self.last: Tensor | None = None
+            self.last = None
             self.layer.weight = self.tied = nn.Parameter(torch.ones(4, 4))
 
         def forward(self, x: Tensor) -> Tensor:
@@ -323,7 +323,7 @@ PUBLISHED_BYTES = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED_BYTES)
-def test_bytes_of_published_networks_are_those_of_their_formula(name: str) -> None:
+def test_bytes_of_published_networks_are_those_of_their_formula(name):
     def train(network: nn.Module, batch: Tensor, labels: Tensor) -> None:
         F.cross_entropy(network(batch), labels).backward()
 
@@ -362,11 +362,11 @@ N, X, WEIGHT, SCALAR, PICKED = 3 * 4 * 4, torch.zeros(3, 4), 16 * 4, 4, torch.te
     ],
     ids=lambda value: None,
 )
-def test_an_operator_reads_its_operands_and_writes_its_results_once(function: Any, moved: int) -> None:
+def test_an_operator_reads_its_operands_and_writes_its_results_once(function, moved):
     assert count_step(forward, Call(function), (X,), {}).bytes == moved
 
 
-def test_frozen_layers_move_less_in_backward() -> None:
+def test_frozen_layers_move_less_in_backward():
     def train(network: nn.Module) -> None:
         network(X).sum().backward()
 
@@ -378,7 +378,7 @@ def test_frozen_layers_move_less_in_backward() -> None:
     assert count_step(train, network).bytes == inferred + last
 
 
-def test_attention_counts_as_the_operator_that_its_device_runs() -> None:
+def test_attention_counts_as_the_operator_that_its_device_runs():
     tokens, heads, scores = 2 * 10 * 16 * 4, 2 * 4 * 10 * 4, 2 * 4 * 10 * 10 * 4
     x = torch.zeros(2, 10, 4, 4).transpose(1, 2)
     fused, apart = (

@@ -53,21 +53,12 @@ def test_what_is_lacking_makes_a_product_unsupported(tmp_path, axes, plugins, sa
     assert (found["status"], found["reason"].startswith(said)) == ("unsupported", True), found["reason"]
 
 
-OTHERS = "valid: fp64, fp32, tf32, bf16, fp16, amp_bf16, amp_fp16"
-
-
-@pytest.mark.parametrize(
-    ("suite_name", "dtype", "sentence"),
-    [
-        ("cnn", "int8", f"no dtype is called 'int8' here, only in matmul; {OTHERS}"),
-        ("conv", "fp8", f"no dtype is called 'fp8'; {OTHERS}"),
-        ("matmul", "fp8", "no dtype is called 'fp8'; did you mean 'fp8_e4m3' or 'fp8_e5m2'?"),
-        ("matmul", "fp8_e4m", "no dtype is called 'fp8_e4m'; did you mean 'fp8_e4m3'?"),
-    ],
-)
-def test_a_precision_that_a_workload_lacks_is_told_by_name(tmp_path, suite_name, dtype, sentence):
-    done = shared_hosts.dlbench("list", suite_name, "--set", f"dtype={dtype}", cwd=tmp_path)
-    assert (done.code, done.err.rpartition("): ")[2].strip()) == (2, sentence)
+def test_a_precision_that_a_workload_lacks_is_told_by_name(snapshot, tmp_path):
+    scenes = []
+    for suite_name, dtype in (("cnn", "int8"), ("conv", "fp8"), ("matmul", "fp8"), ("matmul", "fp8_e4m")):
+        done = shared_hosts.dlbench("list", suite_name, "--set", f"dtype={dtype}", cwd=tmp_path)
+        scenes.append(f"{suite_name} {dtype}: exit {done.code}\n    {done.err.rpartition('): ')[2].strip()}\n")
+    snapshot("precisions-lacking", "".join(scenes))
 
 
 def one_product(folder, axes, *plugins):

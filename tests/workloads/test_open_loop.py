@@ -33,7 +33,7 @@ def ended(folder: Path, *benches: dict[str, Any]) -> tuple[Any, Any]:
     return done, measurements(folder / "o.jsonl") if (folder / "o.jsonl").exists() else []
 
 
-def test_a_row_has_rates_latencies_and_their_parts(tmp_path: Path) -> None:
+def test_a_row_has_rates_latencies_and_their_parts(tmp_path):
     done, rows = ended(tmp_path, {"arrivals": ["poisson", "constant"], "batch": 4, "wait_ms": 1.0})
     assert done.code == 0, done.err
     for values in (each["values"] for each in rows):
@@ -68,13 +68,13 @@ class ScriptedDevice(ScriptedServer):
         return self._times
 
 
-def test_requests_are_put_into_batches_of_powers_of_two_and_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_put_into_batches_of_powers_of_two_and_padded(monkeypatch):
     device = ScriptedDevice()
     monkeypatch.setattr(module, "infer_step", device.step)
     monkeypatch.setattr(module, "Client", device)
-    params: dict[str, Any] = {"model": "resnet18", "bound_ms": 50.0, "batch": 6, "mode": "freeze"}
-    assert open_loop(CPU, **params).observe(device) == {"saturation_per_s": pytest.approx(1000)}  # type: ignore[misc]
-    values: Any = open_loop(CPU, **params, rate=700.0, arrivals="constant", requests=200).observe(device)  # type: ignore[misc]
+    params = {"model": "resnet18", "bound_ms": 50.0, "batch": 6, "mode": "freeze"}
+    assert open_loop(CPU, **params).observe(device) == {"saturation_per_s": pytest.approx(1000)}
+    values = open_loop(CPU, **params, rate=700.0, arrivals="constant", requests=200).observe(device)
     assert device.given == {"model": "resnet18", "dtype": "fp32", "layout": "nchw", "mode": "freeze"}
     assert {*device.sizes} <= {1, 2, 4, 6}
     assert device.planned[:3] == pytest.approx([1 / 700, 2 / 700, 3 / 700])
@@ -92,9 +92,7 @@ def test_requests_are_put_into_batches_of_powers_of_two_and_padded(monkeypatch: 
         ({0, 1}, {0, 1, 2, 3}, 1, set()),
     ],
 )
-def test_a_client_gets_a_cpu_of_its_own_where_the_server_leaves_one(
-    monkeypatch: pytest.MonkeyPatch, mine: set[int], others: set[int], threads: int, found: Any
-) -> None:
+def test_a_client_gets_a_cpu_of_its_own_where_the_server_leaves_one(monkeypatch, mine, others, threads, found):
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: others if pid else mine)
     assert cpus_of_client(threads) == found
 
@@ -103,7 +101,7 @@ def test_a_client_gets_a_cpu_of_its_own_where_the_server_leaves_one(
     ("percentile", "load", "given", "count"),
     [("p90", 0.1, None, 300), ("p90", 0.8, None, 625), ("p90", 1.5, None, 2000), ("p99", 0.1, None, 2000), ("p90", 0.8, 150, 150)],
 )
-def test_a_run_has_more_requests_close_to_capacity(percentile: str, load: float, given: int | None, count: int) -> None:
+def test_a_run_has_more_requests_close_to_capacity(percentile, load, given, count):
     assert count_requests(percentile, load, given) == (count // 10 if count != 625 else 62, count)
 
 
@@ -115,7 +113,7 @@ def searched(folder: Path, name: str, *arguments: str) -> Any:
     return row
 
 
-def test_a_rate_that_is_left_open_is_searched_for_under_one_pattern_at_all_rates(tmp_path: Path) -> None:
+def test_a_rate_that_is_left_open_is_searched_for_under_one_pattern_at_all_rates(tmp_path):
     row = searched(tmp_path, "o.jsonl")
     values, tries = row["values"], [each for each in front_door.lines(tmp_path / "o.jsonl") if each["kind"] == "try"]
     assert row["found"] == {"rate": values["highest_per_s"]}
@@ -128,7 +126,7 @@ def test_a_rate_that_is_left_open_is_searched_for_under_one_pattern_at_all_rates
     assert "o.jsonl is complete" in again.err
 
 
-def test_a_search_that_is_resumed_comes_to_the_same(tmp_path: Path) -> None:
+def test_a_search_that_is_resumed_comes_to_the_same(tmp_path):
     whole = searched(tmp_path, "whole.jsonl")
     lines = (tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "cut.jsonl").write_text("".join(lines[:6]))
@@ -146,7 +144,7 @@ def test_a_search_that_is_resumed_comes_to_the_same(tmp_path: Path) -> None:
         ({"bound_ms": 0}, "bound_ms must be a number above 0, not 0"),
     ],
 )
-def test_what_no_open_loop_can_have_is_refused_before_anything_runs(tmp_path: Path, axes: dict[str, Any], said: str) -> None:
+def test_what_no_open_loop_can_have_is_refused_before_anything_runs(tmp_path, axes, said):
     done, _ = ended(tmp_path, axes)
     assert (done.code, said in done.err) == (2, True), done.err
 
@@ -160,7 +158,7 @@ WRONG = [
 ]
 
 
-def test_what_goes_wrong_is_a_row_with_a_sentence_and_no_process(tmp_path: Path) -> None:
+def test_what_goes_wrong_is_a_row_with_a_sentence_and_no_process(tmp_path):
     _, rows = ended(tmp_path, *(axes for axes, *_ in WRONG))
     for axes, status, said in WRONG:
         (row,) = (each for each in rows if axes.items() <= each["case"]["params"].items())

@@ -21,7 +21,7 @@ def builtin() -> dict[str, registry.Workload]:
     return {name: each for name, each in registry.all_workloads().items() if each.function.__module__.startswith("dlbench.workloads.")}
 
 
-def test_every_workload_in_the_folder_is_registered() -> None:
+def test_every_workload_in_the_folder_is_registered():
     registry.load_builtins()
     written = {
         node.name: f"dlbench.workloads.{'.'.join(path.relative_to(FOLDER).with_suffix('').parts)}"
@@ -33,7 +33,7 @@ def test_every_workload_in_the_folder_is_registered() -> None:
     assert written == {name: each.function.__module__ for name, each in builtin().items()}
 
 
-def test_published_copies_keep_every_field_that_a_workload_declares(tmp_path: Path) -> None:
+def test_published_copies_keep_every_field_that_a_workload_declares(tmp_path):
     """But sentences, which may have anything in them."""
     registry.load_builtins()
     declared = {name: each.signature.declared for name, each in builtin().items()}

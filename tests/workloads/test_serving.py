@@ -2,7 +2,6 @@
 
 import gc
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,14 +39,14 @@ class Server:
         (0.0009765625, 20.0, 2048),  # p99 is earned after 0.65 s, and a call may be slow once a second
     ],
 )
-def test_requests_are_sent_until_p99_is_earned_or_time_is_up(call_s: float, seconds: float, calls: int) -> None:
+def test_requests_are_sent_until_p99_is_earned_or_time_is_up(call_s, seconds, calls):
     scripted = Server(call_s)
     assert closed_loop_latencies(scripted, scripted, seconds) == [call_s] * calls
     each_its_own = Server(0.5, 0.25, 0.125)
     assert closed_loop_latencies(each_its_own, each_its_own, 1.5) == [0.5, 0.25, 0.125, 0.5, 0.25]
 
 
-def test_a_service_that_raises_in_the_middle_leaves_the_garbage_collector_on() -> None:
+def test_a_service_that_raises_in_the_middle_leaves_the_garbage_collector_on():
     scripted = Server(0.5)
 
     def breaks() -> None:
@@ -75,12 +74,12 @@ def test_a_service_that_raises_in_the_middle_leaves_the_garbage_collector_on() -
         ([[0.25] * 10], 1, 0.2, {"within": 0, "items_per_s": 4.0, "calls": 10}),
     ],
 )
-def test_values_of_closed_loops(instances: Any, batch: int, bound_s: float, expected: Any) -> None:
+def test_values_of_closed_loops(instances, batch, bound_s, expected):
     assert closed_loop_values(instances, batch=batch, bound_s=bound_s) == expected
 
 
 @pytest.mark.parametrize(("copies", "given"), [("pageable", [2.0, 4.0]), ("none", [0.0, 0.0])])
-def test_a_request_is_copied_to_where_the_step_reads_it_each_time_if_asked_to(copies: Any, given: list[float]) -> None:
+def test_a_request_is_copied_to_where_the_step_reads_it_each_time_if_asked_to(copies, given):
     on_device = torch.tensor([1.0, 2.0])
     step = Work(call=lambda: {"logits": 2 * on_device}, inputs=(on_device,), items=2)
     served = server(torch.device("meta"), step, copies)
@@ -89,7 +88,7 @@ def test_a_request_is_copied_to_where_the_step_reads_it_each_time_if_asked_to(co
 
 
 @pytest.mark.real
-def test_each_instance_knows_the_latencies_of_all(tmp_path: Path) -> None:
+def test_each_instance_knows_the_latencies_of_all(tmp_path):
     from two_ranks import run_ranks
 
     script = "from dlbench import of_each_rank\nprint(of_each_rank([0.25 + rank] * (rank + 1)))\n"
@@ -97,12 +96,12 @@ def test_each_instance_knows_the_latencies_of_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("calls", "earned"), [(10, ""), (11, "p50_s"), (63, "p50_s"), (64, "p50_s p90_s"), (662, "p50_s p90_s p99_s")])
-def test_a_percentile_of_fewer_calls_than_it_takes_is_not_there(calls: int, earned: str) -> None:
+def test_a_percentile_of_fewer_calls_than_it_takes_is_not_there(calls, earned):
     values = closed_loop_values([[0.25] * calls], batch=1, bound_s=None)
     assert [*values] == [*earned.split(), "items_per_s", "calls"]
 
 
-def test_a_workload_reports_what_its_step_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workload_reports_what_its_step_does(monkeypatch):
     scripted, asked = Server(0.25), dict[str, Any]()
 
     def step(device: torch.device, **params: Any) -> Work:

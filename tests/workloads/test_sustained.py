@@ -50,7 +50,7 @@ def observed(
 
 
 @pytest.mark.parametrize("step_s", [0.004, 0.09, 0.7])
-def test_a_device_that_throttles_at_once_and_for_good(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
+def test_a_device_that_throttles_at_once_and_for_good(monkeypatch, step_s):
     fast = BATCH / step_s
     values, told = observed(monkeypatch, lambda at: fast if at < 20 else 0.88 * fast)
     assert values["burst_items_per_s"] == pytest.approx(fast, rel=0.01)
@@ -70,8 +70,8 @@ def test_a_device_that_throttles_at_once_and_for_good(monkeypatch: pytest.Monkey
     [(100.0, None, 1.0, 30, 30.08), (800.0, 2.0, 0.2, 10, 2.0), (BATCH / 45.0, None, 1.0, 45, 45.0)],
 )
 def test_a_device_that_keeps_its_speed_for_half_a_minute_on_a_cpu_or_as_asked_and_one_call_at_least(
-    monkeypatch: pytest.MonkeyPatch, rate: float, seconds: float | None, interval_s: float, points: int, lasted: float
-) -> None:
+    monkeypatch, rate, seconds, interval_s, points, lasted
+):
     values, told = observed(monkeypatch, lambda at: rate, CPU, seconds)
     assert told[0][0] == {"interval_s": interval_s}
     assert told[-1][1] == pytest.approx(lasted, abs=0.1)
@@ -80,13 +80,13 @@ def test_a_device_that_keeps_its_speed_for_half_a_minute_on_a_cpu_or_as_asked_an
 
 
 @pytest.mark.parametrize("step", [Work(observe=lambda clock: {}, items=1), Work(call=lambda: None)])
-def test_only_a_step_of_items_can_be_sustained(step: Work) -> None:
+def test_only_a_step_of_items_can_be_sustained(step):
     with pytest.raises(ValueError, match="needs a call and its items"):
         sustained(step, CPU)
 
 
 @given(st.lists(st.floats(0.01, 3), min_size=1, max_size=60), st.floats(0.1, 2))
-def test_no_item_is_lost_between_the_points_of_a_series(lasted: list[float], interval_s: float) -> None:
+def test_no_item_is_lost_between_the_points_of_a_series(lasted, interval_s):
     ends = [0.0]
     for each in lasted:
         ends.append(ends[-1] + each)

@@ -52,7 +52,7 @@ def usual_attention():
 
 @pytest.mark.parametrize("dtype", get_args(Dtype))
 @pytest.mark.parametrize("model", transformer.MODELS)
-def test_every_precision_trains_to_finite_losses_by_the_token(small: list[nn.Module], model: str, dtype: Dtype) -> None:
+def test_every_precision_trains_to_finite_losses_by_the_token(small, model, dtype):
     torch.manual_seed(0)
     work = transformer.transformer_train_step(CPU, model=model, batch=2, seq=12, dtype=dtype)
     assert work.items == 24
@@ -63,7 +63,7 @@ def test_every_precision_trains_to_finite_losses_by_the_token(small: list[nn.Mod
     assert all(each.grad is not None for name, each in small[0].named_parameters())
 
 
-def test_training_bert_takes_three_times_the_operations_of_a_forward_pass_with_both_heads(small: list[nn.Module]) -> None:
+def test_training_bert_takes_three_times_the_operations_of_a_forward_pass_with_both_heads(small):
     work = transformer.transformer_train_step(CPU, model="bert_base", batch=2, seq=12)
     forward = 2 * (2 * 12 * (4 * 32**2 + 2 * 32 * 128) + 4 * 12**2 * 32) + 2 * 32**2
     heads = 2 * 12 * (32**2 + 32 * 60) + 4 * 32
@@ -75,7 +75,7 @@ def test_training_bert_takes_three_times_the_operations_of_a_forward_pass_with_b
 
 @pytest.mark.parametrize("step", [transformer.transformer_train_step, transformer.transformer_infer_step])
 @pytest.mark.parametrize("model", transformer.MODELS)
-def test_both_kinds_of_attention_give_the_same_and_are_other_kernels(small: list[nn.Module], model: str, step) -> None:
+def test_both_kinds_of_attention_give_the_same_and_are_other_kernels(small, model, step):
     outputs, kernels = [], []
     for attention in get_args(transformer.Attention):
         torch.manual_seed(0)
@@ -92,7 +92,7 @@ def test_both_kinds_of_attention_give_the_same_and_are_other_kernels(small: list
     assert "flash" not in math_
 
 
-def test_decoding_moves_its_weights_and_what_it_keeps(small: list[nn.Module]) -> None:
+def test_decoding_moves_its_weights_and_what_it_keeps(small):
     work = transformer.decode_step(CPU, context=16, batch=3, layers=4, width=32, heads=4)
     assert work.call().shape == (3, 1, 60)
     assert torch.equal(work.call(), work.call())

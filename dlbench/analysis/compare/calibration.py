@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.header import began
@@ -44,30 +44,32 @@ class Drift:
     def half_width(self, confidence: float, rounds_half_width: float = 0.0) -> float:
         """Return half the width of the interval of a difference between two occasions, at a confidence.
 
-        ``rounds_half_width`` is that of the rounds' own interval at that confidence. A confidence beyond 95 % is that of one of many tests,
-        which make 5 % together. The part of each case alone is corrected for their number; the common part, which is the same for all, is
-        not. The largest of n lies near the value that one in n exceeds; what it may exceed that by, and the common part, are added as
-        squares (Zou and Donner, Construction of Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
+        ``rounds_half_width`` is that of the rounds' own interval at that confidence. A confidence of 1 - 0.05 / n is that of each of n
+        tests that are wrong in 5 % together. The part of each case alone then counts for n cases. The common part, which is the same for
+        all of them, counts once, at 95 %. Both parts are added as Zou and Donner do (Construction of Confidence Limits about Effect
+        Measures, Statistics in Medicine 27, 2008): where the largest of n cases usually lies, plus the root of the squares of what it may
+        exceed that by and of the common part.
         """
-        many = max(1.0, _LEVEL / (1 - confidence))
-        largest = 1 - 1 / many
-        rounds = rounds_half_width * normal_quantile(largest) / normal_quantile(confidence)
-        usual = self._own(largest, rounds) if many > 1 else 0.0
-        beyond = self._own(confidence, rounds_half_width) - usual
+        tests = max(1.0, _LEVEL / (1 - confidence))
+        usual_confidence = 1 - 1 / tests  # the largest of n lies near the value that one in n exceeds
+        usual_rounds = rounds_half_width * normal_quantile(usual_confidence) / normal_quantile(confidence)
+        usual = self._alone(usual_confidence, usual_rounds) if tests > 1 else 0.0
+        beyond = self._alone(confidence, rounds_half_width) - usual
         return usual + math.hypot(beyond, student_quantile(min(confidence, 1 - _LEVEL), self.common_freedom) * self.common)
 
-    def _own(self, confidence: float, rounds_half_width: float) -> float:
+    def _alone(self, confidence: float, rounds_half_width: float) -> float:
+        """Return half the width of the interval without the common part."""
         return math.hypot(student_quantile(confidence, self.freedom) * self.sd, rounds_half_width)
 
     def p(self, shift: float, rounds_sd: float, rounds_freedom: int, many: float) -> float:
         """Return the chance that identical code differs by at least ``shift`` in one of ``many`` cases on two occasions.
 
-        ``rounds_sd`` is the standard deviation of the rounds' own estimate, with ``rounds_freedom`` degrees of freedom. For a given common
-        part, p is that of Student's t for the rest of the shift over the root of both other variances, with the degrees of freedom of
-        Satterthwaite (An Approximate Distribution of Estimates of Variance Components, Biometrics Bulletin 2, 1946), times ``many`` and at
-        most 1. The result is the mean of that over the common part, itself a Student's t, so that the common part counts once.
+        ``rounds_sd`` is the standard deviation of the rounds' own estimate, with ``rounds_freedom`` degrees of freedom. If the common part
+        of the shift were known, p would be that of Student's t of the rest, times ``many`` and at most 1. The result is the mean of that
+        over all common parts, weighted by how likely each is, so that the common part counts once and not for each case.
         """
         variance = self.sd**2 + rounds_sd**2
+        # Degrees of freedom of a sum of variances: Satterthwaite, An Approximate Distribution of Estimates of Variance Components, 1946.
         share = self.sd**2 / variance if variance else 0.0
         inverse = share**2 / self.freedom + ((1 - share) ** 2 / rounds_freedom if rounds_freedom else 0.0)
         freedom = max(1, int(1 / inverse)) if inverse else 1
@@ -80,10 +82,10 @@ class Drift:
             return p_given(0.0)
         # With t = sqrt(n) tan(angle) the density of Student's t is the (n - 1)-th power of the cosine: equal steps reach far out.
         angles = [(number + 0.5) / _NODES * math.pi / 2 for number in range(_NODES)]
-        weights = [math.cos(angle) ** (self.common_freedom - 1) for angle in angles]
+        likelihoods = [math.cos(angle) ** (self.common_freedom - 1) for angle in angles]
         scale = math.sqrt(self.common_freedom) * self.common
-        parts = [weight * p_given(scale * math.tan(angle)) for weight, angle in zip(weights, angles, strict=True)]
-        return math.fsum(parts) / math.fsum(weights)
+        weighted = [likelihood * p_given(scale * math.tan(angle)) for likelihood, angle in zip(likelihoods, angles, strict=True)]
+        return math.fsum(weighted) / math.fsum(likelihoods)
 
 
 def _tail(end: float, sd: float, freedom: int) -> float:
@@ -144,18 +146,20 @@ class Calibration:
         """Return the variation to allow for in each statistic of a case, by statistic.
 
         The part of the case alone is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may
-        do. The same holds for the degrees of freedom.
+        do. Its degrees of freedom are the most that either has.
         """
         own = self.cases.get(case, self.pooled)
         common = self.common
         freedom = max(own.occasions, self.pooled.occasions) - 1
+        common_freedom = 1
         if common:
-            freedom = max(freedom, (common.occasions - 1) * (common.cases - 1))
+            common_freedom = common.occasions - 1
+            freedom = max(freedom, common_freedom * (common.cases - 1))
         found = {}
         for name in STATISTICS:
-            shared = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
             alone = max(getattr(own, name), getattr(self.pooled, name))
-            found[name] = Drift(math.sqrt(2) * alone, freedom, *shared)
+            shared = getattr(common, name) if common else 0.0
+            found[name] = Drift(math.sqrt(2) * alone, freedom, math.sqrt(2) * shared, common_freedom)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -176,45 +180,58 @@ def load(path: Path) -> Calibration:
 def estimate(machine_key: str, results: Results) -> Calibration | None:
     """Estimate the noise between occasions, each result file being one; None if no case was measured on two.
 
-    The parts common to all cases, and of each alone, come from the largest set of cases that were measured on the same occasions: by
-    `two_way_variances` of their medians, less the variance that each median has by itself. The noise of any other case is estimated as a
-    whole, by `variance_between`. Pooled variances are means over cases before negative ones are cut to zero, so that low and high
-    estimates have equal weight.
+    Of cases that were measured on the same occasions, the common part and the part of each case alone are estimated separately. The noise
+    of any other case is estimated as a whole.
     """
     often = {case: occasions for case, occasions in _occasions(results).items() if len(occasions) >= FEWEST}
     if not often:
         return None
-    cases_of_runs = grouped(often, lambda case: tuple(sorted(each.case.run for each in often[case])))
-    _, together = max(cases_of_runs.items(), key=lambda table: (len(table[0]) - 1) * (len(table[1]) - 1))
-    if len(together) < FEWEST:
-        together = []
-    common, pooled, own = zip(*(_deviations(often, together, statistic) for statistic in STATISTICS), strict=True)
+    together = _measured_together(often)
+    deviations = [_deviations(often, together, statistic) for statistic in STATISTICS]
     times = sorted(filter(None, map(began, results.environments.values()))) or [""]
     occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
     return Calibration(
         machine_key,
         first=times[0],
         last=times[-1],
-        pooled=Noise(occasions, *pooled),
-        cases={case: Noise(len(rows), *(each[case] for each in own)) for case, rows in often.items()},
-        common=Common(occasions, *common, cases=len(together)) if together else None,
+        pooled=Noise(occasions, *[each.pooled for each in deviations]),
+        cases={case: Noise(len(rows), *[each.alone[case] for each in deviations]) for case, rows in often.items()},
+        common=Common(occasions, *[each.common for each in deviations], cases=len(together)) if together else None,
     )
 
 
-def _deviations(often: Mapping[str, Sequence[Row]], together: Sequence[str], statistic: str) -> tuple[float, float, dict[str, float]]:
-    """Return standard deviations between occasions of a statistic's logarithms: common to all cases, pooled, and of each case alone.
+def _measured_together(often: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Return the cases of the largest group that was measured on the same occasions; empty if none has two cases."""
+    cases_by_runs = grouped(often, lambda case: tuple(sorted(row.case.run for row in often[case])))
+    largest = max(cases_by_runs, key=lambda runs: (len(runs) - 1) * (len(cases_by_runs[runs]) - 1))
+    return cases_by_runs[largest] if len(cases_by_runs[largest]) >= FEWEST else []
 
-    ``often`` has the rows of each case, one an occasion. Only the cases that were measured ``together`` have a common part.
+
+class _Deviations(NamedTuple):
+    """Standard deviations between occasions of the logarithms of a statistic."""
+
+    common: float
+    pooled: float
+    alone: Mapping[str, float]
+    """Of each case, beyond what is common."""
+
+
+def _deviations(often: Mapping[str, Sequence[Row]], together: Sequence[str], statistic: str) -> _Deviations:
+    """Return the deviations of a statistic; only the cases that were measured ``together`` have a common part.
+
+    ``often`` has the rows of each case, one an occasion. The pooled variance is the mean over cases before negative ones are cut to zero,
+    so that low and high estimates have equal weight.
     """
     logs = {case: [list(map(math.log, getattr(each.rounds, f"{statistic}_s"))) for each in rows] for case, rows in often.items()}
-    own = {case: variance_between(each) for case, each in logs.items() if case not in together}
-    common, variances = 0.0, [*own.values()]
+    variances = {case: variance_between(each) for case, each in logs.items() if case not in together}
+    common = 0.0
     if together:
         medians = [[statistics.median(rounds) for rounds in logs[case]] for case in together]
-        common, between = two_way_variances([*zip(*medians, strict=True)])
-        variances = [each - statistics.fmean(map(median_variance, logs[case])) for case, each in zip(together, between, strict=True)]
-        own |= dict(zip(together, variances, strict=True))
-    return _root(common), _root(statistics.fmean(variances)), {case: _root(variance) for case, variance in own.items()}
+        common, between_occasions = two_way_variances([*zip(*medians, strict=True)])
+        for case, variance in zip(together, between_occasions, strict=True):
+            variances[case] = variance - statistics.fmean(map(median_variance, logs[case]))  # which each median has by itself
+    pooled = statistics.fmean(variances[case] for case in together or often)
+    return _Deviations(_root(common), _root(pooled), {case: _root(variance) for case, variance in variances.items()})
 
 
 def _root(variance: float) -> float:
@@ -250,24 +267,25 @@ def median_variance(values: Sequence[float]) -> float:
 
 
 def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
-    """Return the variance of the rows' effects, negative if chance explains more, and for each column the variance that is left.
+    """Return the variance of the rows' effects, negative if chance explains more, and the variance of each column beyond these effects.
 
-    ``table`` has a value for each row and column, two of each at least. Every value is that of its column, an effect that its row has on
-    all columns alike, and one of its own: the two-way model with random effects (Searle, Casella and McCulloch, Variance Components,
-    1992, section 4.3). The mean of the second is the mean square of the residuals, with (rows - 1)(columns - 1) degrees of freedom. That
-    of a single column comes from its own residuals as in Grubbs, On Estimating Precision of Measuring Instruments and Product
-    Variability, Journal of the American Statistical Association 43, 1948. Two columns, whose residuals mirror each other, both have the
-    mean.
+    ``table`` has a value for each row and column, two of each at least. A value is the sum of one of its column, an effect of its row on
+    all columns alike, and an effect of its own: the two-way model with random effects (Searle, Casella and McCulloch, Variance
+    Components, 1992, section 4.3). The variance of a column comes from its residuals, as in Grubbs, On Estimating Precision of Measuring
+    Instruments and Product Variability, Journal of the American Statistical Association 43, 1948. The residuals of two columns mirror
+    each other, so both have the mean.
     """
     columns = [*zip(*table, strict=True)]
     count = len(columns)
     row_means = [statistics.fmean(row) for row in table]
     mean = statistics.fmean(row_means)
-    squares = []
+    mean_squares = []
     for column in columns:
         column_mean = statistics.fmean(column)
         residuals = [value - column_mean - (row_mean - mean) for value, row_mean in zip(column, row_means, strict=True)]
-        squares.append(math.fsum(each * each for each in residuals) / (len(table) - 1))
-    pooled = math.fsum(squares) / (count - 1)
-    each_column = [(square - pooled / count) / (1 - 2 / count) for square in squares] if count > 2 else [pooled] * count
-    return statistics.variance(row_means) - pooled / count, each_column
+        mean_squares.append(math.fsum(each * each for each in residuals) / (len(table) - 1))
+    pooled = math.fsum(mean_squares) / (count - 1)
+    row_variance = statistics.variance(row_means) - pooled / count
+    if count == 2:
+        return row_variance, [pooled, pooled]
+    return row_variance, [(square - pooled / count) / (1 - 2 / count) for square in mean_squares]

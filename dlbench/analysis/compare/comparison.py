@@ -144,8 +144,8 @@ def _judge_untimed(found: CaseVerdict) -> CaseVerdict:
 def _judge_times(found: CaseVerdict, family: TestFamily) -> CaseVerdict:
     """Return a case with the verdict of its times, the reasons for it, and what hides a change that must be detected.
 
-    A verdict of the tests stands unless something rules it out (`_why_barred`), such as unsteady rounds or other clocks. A change that
-    must be detected is hidden where the case is neither called slower nor such a change excluded.
+    The verdict is that of the tests, unless something such as unsteady rounds rules it out. A change that must be detected is hidden if
+    the case is not called slower and the change is not excluded either.
     """
     tests, detect, clocks = found.tests, found.detect, found.clocks
     verdict = together(tests)
@@ -205,7 +205,7 @@ def _holds_for_clocks(tests: Tests, clocks: ClockDifference, family: TestFamily)
     """
 
     def verdict_without(shift: float) -> Verdict:
-        shifted = {name: test._replace(new=tuple([each - shift for each in test.new])).ranked() for name, test in tests.items()}
+        shifted = {name: test._replace(new=tuple(each - shift for each in test.new)).ranked() for name, test in tests.items()}
         return family.verdict(shifted)
 
     return {verdict_without(math.log(clocks.slower)), verdict_without(math.log(clocks.faster))} == {together(tests)}
@@ -214,7 +214,7 @@ def _holds_for_clocks(tests: Tests, clocks: ClockDifference, family: TestFamily)
 def _why_barred(found: CaseVerdict, clean: bool, clocks_explain: bool, family: TestFamily) -> str:
     """Return what rules out a verdict: ``unsteady in the new file``; an empty text if nothing does.
 
-    ``clean``: without its few spoiled rounds the verdict would be the same. ``clocks_explain``: its clocks may be why it changed.
+    ``clean``: the verdict is the same without its few spoiled rounds. ``clocks_explain``: different clocks may be why the times differ.
     """
     sides_of: dict[str, list[str]] = {}
     for side, row in by_side(*found.sides):
@@ -237,8 +237,9 @@ def _why_barred(found: CaseVerdict, clean: bool, clocks_explain: bool, family: T
 def _difference_in_left_out_blocks(found: CaseVerdict, family: TestFamily) -> str:
     """Say which share of its blocks each side left out, if these differ and other processes can't be why; else an empty text.
 
-    Then threads of the program itself wait for each other, and the cost of that is in no block that counts. Others disturb sides in
-    balanced order alike; on machines where they took hardly any CPU time they explain only a small difference.
+    A block is left out if threads waited for a CPU in it. If it was not for other processes, threads of the program wait for each other,
+    and what that costs is in no block that counts. Other processes disturb both sides alike in balanced order; else they can't be why if
+    they took hardly any CPU time.
     """
     rounds = [row.rounds for row in found.sides]
     others = {**family.sides[0].others, **family.sides[1].others}
@@ -247,7 +248,7 @@ def _difference_in_left_out_blocks(found: CaseVerdict, family: TestFamily) -> st
         return ""
     base_shares, new_shares = map(_shares_left_out, rounds)
     base, new = statistics.fmean(base_shares), statistics.fmean(new_shares)
-    p, *_ = rank_test(base_shares, new_shares, ())
+    p = rank_test(base_shares, new_shares, ())[0]
     if p >= LEVEL or (not family.balanced and abs(new - base) <= BUSY):
         return ""
     text = f"threads waited for a CPU in {percent(new)} of its blocks and in {percent(base)} of those of the base, which are left out"
@@ -256,5 +257,5 @@ def _difference_in_left_out_blocks(found: CaseVerdict, family: TestFamily) -> st
 
 def _shares_left_out(rounds: CaseRounds) -> list[float]:
     """Return the share of blocks that each round left out."""
-    left_out = rounds.left_out or [0] * len(rounds.numbers)
+    left_out = rounds.left_out or [0] * len(rounds.blocks)
     return [out / (out + len(blocks)) for out, blocks in zip(left_out, rounds.blocks, strict=True)]

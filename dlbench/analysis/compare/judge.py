@@ -223,11 +223,11 @@ def rank_tests(
 ) -> dict[str, RankTest]:
     """Return tests of the median, the p10 and the mean of the rounds, by name; all times must be above zero.
 
-    A change matters from ``threshold`` on, a fraction; ``drifts`` widen the intervals of each statistic.
+    ``threshold`` is the smallest change that matters, a fraction. ``drifts`` widen the intervals of each statistic. ``paired``: the sides
+    were measured alternately, so the p10, or without it the median, is tested once more by pairs of rounds.
 
-    The p10 is computed from the same number of blocks on both sides, as it is lower with more blocks (docs/compare.md has figures), in
-    the rounds that have ten; there is no such test if more than a fifth of a side's rounds have fewer. ``paired``: the sides were measured
-    alternately, so the p10, or without it the median, is tested once more by pairs of rounds. docs/validation.md explains the weights.
+    The p10 is computed from as many blocks on both sides, as it is lower with more blocks (docs/compare.md has figures). It has no test
+    if more than a fifth of a side's rounds have fewer than ten blocks. docs/validation.md explains the weights.
     """
     times: dict[str, Sequence[Sequence[float]]] = {"median": (base.median_s, new.median_s)}
     weights = {"median": MEDIAN_WEIGHT + P10_WEIGHT, MEAN: MEAN_WEIGHT}
@@ -237,21 +237,20 @@ def rank_tests(
         steadiest, sides = "p10", (base_with_p10, new_with_p10)
         times["p10"] = _p10s(*sides)
         weights |= {"median": MEDIAN_WEIGHT, "p10": P10_WEIGHT}
-    either: tuple[str, ...] = ()
     if paired:
         pairs = _by_pairs(sides, times[steadiest])
         if pairs[0]:
             times[PAIRED] = pairs
             weights |= {"median": weights["median"] - PAIRS_WEIGHT, PAIRED: PAIRS_WEIGHT}
-            either = steadiest, PAIRED
+    tested_twice = (steadiest, PAIRED) if PAIRED in times else ()
     times[MEAN] = _means(base, new)
     tests = {}
-    for name, both in times.items():
-        base_logs, new_logs = (tuple(map(math.log, side)) for side in both)
+    for name, sides_s in times.items():
+        base_logs, new_logs = (tuple(map(math.log, side_s)) for side_s in sides_s)
         test = RankTest(
             base_logs,
             new_logs,
-            equivalent=_EITHER_EQUIVALENCE if name in either else EQUIVALENCE,
+            equivalent=_EITHER_EQUIVALENCE if name in tested_twice else EQUIVALENCE,
             drift=drifts.get(name),
             paired=name == PAIRED,
             weight=weights[name],

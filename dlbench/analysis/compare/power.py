@@ -80,12 +80,10 @@ def rounds_to_exclude(tests: Tests, limit: float, many: int) -> float:
     """Return the rounds a side in which ``many`` similar unchanged cases are all likely to exclude a shift of size ``limit``.
 
     It is infinite if no number of rounds would, and 0 if the tests have too few for an interval. An interval narrows with the square root
-    of the rounds, so k rounds become k' = k (w / v)². Here w is half the width of the 90 % interval of a statistic, by one of its tests.
-    v is the limit less the distance within which all estimates stay but for a share of `UNDECIDED`; the drift between occasions is
-    subtracted from both, as squares. Only the widths of intervals count, never the size or sign of the change that was found, so rounds
-    added for this favour no verdict.
+    of the rounds, so k rounds become k (w / v)². Here w is half the width of the 90 % interval of a statistic, by one of its tests, and v
+    the half width that is needed: the limit less what estimates of unchanged cases reach, in all but a share `UNDECIDED` of comparisons.
+    Only the widths of intervals count, never the size or sign of the change that was found, so rounds added for this favour no verdict.
     """
-
     most = 0.0
     for tests_of_statistic in _by_statistic(tests):
         factors = []

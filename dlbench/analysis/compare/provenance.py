@@ -26,39 +26,39 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
     Raises UsageError if there is such a file, unless ``across_machines``.
     """
     environments = results.environments
+    on_other_machine = set[str]()
+    one = environments[base]
     notes = [
         f"{name} does not say which machine it is of"
         for name in (base, *others)
-        if not environments[name].get("machine_key") and not environments[name].get(pyperf.TOOL)
+        if not (environments[name].get("machine_key") or environments[name].get(pyperf.TOOL))
     ]
-    different = set[str]()
     for name in others:
-        both = environments[base], environments[name]
-        if _differ(both, "machine_key"):
-            machine = "; ".join(differences(*both, ("identity",))) or "their machine_key"
+        other = environments[name]
+        if _differ(one, other, "machine_key"):
+            machine = "; ".join(differences(one, other, ("identity",))) or "their machine_key"
             sentence = one_line(f"{base} and {name} are of different machines, which differ in {machine}")
             if not across_machines:
                 raise UsageError(f"{sentence}; compare runs of one machine, or have a report without a gate: --across-machines")
-            different.add(name)
+            on_other_machine.add(name)
             notes.append(f"{sentence}; slower does not fail here")
-        software = _software_differences(both)
-        if software:
+        if software := _software_differences(one, other):
             notes.append(f"the software differs, {base} against {name}: {'; '.join(software)}")
-        ours, theirs = results.thresholds[base], results.thresholds[name]
-        suites = [suite for suite in {**ours, **theirs} if ours.get(suite) != theirs.get(suite)]
+        limits, other_limits = results.thresholds[base], results.thresholds[name]
+        suites = [suite for suite in {**limits, **other_limits} if limits.get(suite) != other_limits.get(suite)]
         if suites:
             notes.append(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold")
-        if all(each.get(pyperf.TOOL) for each in both) and (unlike := differences(*both, (pyperf.TOOL,))):
-            notes.append(f"{base} and {name} are of different machines or software: {'; '.join(unlike)}")
-    return different, [*map(one_line, notes)]
+        if _differ(one, other, pyperf.TOOL) and (metadata := differences(one, other, (pyperf.TOOL,))):
+            notes.append(f"{base} and {name} are of different machines or software: {'; '.join(metadata)}")
+    return on_other_machine, [*map(one_line, notes)]
 
 
-def _software_differences(both: tuple[Mapping[str, Any], Mapping[str, Any]]) -> list[str]:
+def _software_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return how the software of two environments differs, dlbench included: another version may warm up, or count, differently."""
-    one, other = (part(each, "provenance", "dlbench") for each in both)
-    found = [f"dlbench {one} against {other}"] if one and other and one != other else []
-    if _differ(both, "stack_key"):
-        found += differences(*both, ("stack",)) or ["their stack_key"]
+    version, other_version = (part(each, "provenance", "dlbench") for each in (one, other))
+    found = [f"dlbench {version} against {other_version}"] if version and other_version and version != other_version else []
+    if _differ(one, other, "stack_key"):
+        found += differences(one, other, ("stack",)) or ["their stack_key"]
     return found
 
 
@@ -81,8 +81,8 @@ def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
     known = sorted(filter(None, map(_began_and_ended, (one, other))))
     if len(known) < 2:
         return None
-    (_, ended), (begin, _) = known
-    return max(0.0, (begin - ended).total_seconds())
+    earlier, later = known
+    return max(0.0, (later[0] - earlier[1]).total_seconds())
 
 
 def _began_and_ended(environment: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
@@ -109,18 +109,16 @@ def find_calibration(results: Results, base: str, folder: Path, path: Path | Non
     file, UsageError for one of another machine.
     """
     machine = results.environments[base].get("machine_key")
-    usual = folder / f"{machine}.json"
     if path is None:
-        if not (machine and usual.parent == folder and usual.is_file()):  # a key out of a file may hold anything
+        path = folder / f"{machine}.json"
+        if not (machine and path.parent == folder and path.is_file()):  # a key out of a file may hold anything
             return None, None
-        path = usual
     found = calibration.load(path)
     if machine and found.machine_key != machine:
         raise UsageError(f"{path} is the calibration of another machine than {base} was measured on; calibrate here: dlbench calibrate")
     return found, path
 
 
-def _differ(both: Sequence[Mapping[str, Any]], key: str) -> bool:
+def _differ(one: Mapping[str, Any], other: Mapping[str, Any], key: str) -> bool:
     """Whether both have an entry, and not the same."""
-    known = [each[key] for each in both if each.get(key)]
-    return len(known) > 1 and known[0] != known[1]
+    return bool(one.get(key) and other.get(key) and one[key] != other[key])

@@ -43,8 +43,8 @@ def compare(
     - ``calibration``: this machine's variation from one occasion to another, which every verdict then allows for.
     - ``paired``: both sides were measured alternately, round by round. What an interpreter or an environment may set, such as threads, is
       then part of what is compared.
-    - ``insist``: every case has to be able to show the change that must be detected, whether anybody set one or not. The same holds if
-      ``run --gate`` measured a side.
+    - ``insist``: the comparison is undecided if any case hides the change that must be detected, whether anybody set one or not. The same
+      holds if ``run --gate`` measured a side.
 
     Raises UsageError if a change that must be detected is below the threshold of a case.
     """
@@ -55,9 +55,10 @@ def compare(
     settings = [*WORK, *(Setting("param", name) for name in base.parameters if name in new.parameters)]
     if not paired:
         settings += [MATH] if across_machines else [DEVICE_NAME, THREADS, MATH]
+    # Each side is one run, by whose name it has these.
     base_readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
-    protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
-    protocol_differences = _differences(protocol, new_protocol)
+    base_protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
+    protocol_differences = _differences(base_protocol, new_protocol)
     for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
     to_test = list[CaseVerdict]()
     settled = list[CaseVerdict]()
@@ -76,7 +77,7 @@ def compare(
         # A comparison that says nothing of most of its cases must not pass, whether anybody asked for the change or not.
         settled = [each._replace(asked=True) for each in settled]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    family = TestFamily((base, new), calibration, paired, paired and protocol.get("order") == BALANCED, across_machines)
+    family = TestFamily((base, new), calibration, paired, paired and base_protocol.get("order") == BALANCED, across_machines)
     compared = compare_cases(title, to_test, settled, family)
     return replace(compared, powerless=_NOTHING_IN_COMMON) if compared.nothing_in_common else compared
 
@@ -90,14 +91,14 @@ def _settled_case(
         left_out = verdict is Verdict.NOT_MEASURED and new.case.status is Status.SKIPPED and new.has_device
         incomparable = verdict is Verdict.INCOMPARABLE and base.is_ok and new.is_ok
     unseen = note if detect and (left_out or incomparable) else None
-    wanted = detect if unseen else None
-    return CaseVerdict(case, verdict, (note,), base=base, new=new, lost=left_out, unseen=unseen, detect=wanted, asked=asked)
+    detect = detect if unseen else None
+    return CaseVerdict(case, verdict, (note,), base=base, new=new, lost=left_out, unseen=unseen, detect=detect, asked=asked)
 
 
 def _case_to_test(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> CaseVerdict:
     """Return a case with the changes of its values, still without a verdict."""
     values = tuple(compare_values(base, new, limits, detect or DETECT_BY_DEFAULT))
-    return CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked)
+    return CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, base=base, new=new, values=values, thresholds=limits, detect=detect, asked=asked)
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
@@ -108,9 +109,9 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     """
     found = match_rows(results, by)
     to_test = []
-    for base, new in (each.sides for each in found.rows):
-        limits, detect = _case_thresholds(results, base, WITHIN_A_RUN, given)
-        to_test.append(_case_to_test(base, new, limits, detect, asked=True))
+    for pair in found.rows:
+        limits, detect = _case_thresholds(results, pair.base, WITHIN_A_RUN, given)
+        to_test.append(_case_to_test(pair.base, pair.other, limits, detect, asked=True))
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unmatched = tuple(each for each in found.unmatched if each.case not in failed)
@@ -170,9 +171,9 @@ def _case_thresholds(
 ) -> tuple[Thresholds, float | None]:
     """Return the thresholds of a case, and the change that must be detected, if any.
 
-    They are those of base's suite, so that a new file can't loosen its own gate. With a gate the change is what the suite asks for, or the
-    usual one; otherwise only what is ``given``. A change at the threshold is called in one of two comparisons, however many rounds there
-    are, so the change is twice the threshold if it is not larger than that.
+    The thresholds are those of base's suite, so that a new file can't loosen its own gate, and over these the ``given`` ones. With a gate
+    the change is what either sets, or the usual one; otherwise only what is ``given``. A change as small as the threshold is called in
+    one of two comparisons, however many rounds there are, so then twice the threshold must be detected.
     """
     suite_thresholds = base.thresholds.get(row.case.run, {}).get(row.case.suite, {})
     limits = thresholds.for_workload(row.case.workload, suite_thresholds)
@@ -223,8 +224,7 @@ def _verdict_without_test(
         return Verdict.INCOMPARABLE, f"case.status: {old_status} against {status}; in the base {base.ending}"
     if protocol_differences:
         return Verdict.INCOMPARABLE, "; ".join([*protocol_differences, "measure both alike"])
-    rounds = {side: len(row.rounds.median_s) for side, row in by_side(base, new)}
-    few = [f"{count} in {side}" for side, count in rounds.items() if count < SESSIONS_FOR_A_VERDICT]
+    few = [f"{count} in {side}" for side, row in by_side(base, new) if (count := len(row.rounds.median_s)) < SESSIONS_FOR_A_VERDICT]
     if few and TOOL in (base.case.suite, new.case.suite):
         return Verdict.INCOMPARABLE, f"too few rounds of {TOOL}, {' and '.join(few)}: a verdict takes {SESSIONS_FOR_A_VERDICT} a side"
     return None

@@ -110,28 +110,28 @@ def _test_value(
     detect: float,
     share: float = 0.0,
     margin: float | None = None,
-    least: tuple[float, float] = (0.0, 0.0),
+    least_margin: float = 0.0,
+    least_limit: float = 0.0,
     paired: bool = False,
 ) -> ValueChange:
-    """Return the change of a quantity with its test; `judge_values` judges it.
+    """Return the change of a quantity with its test, which `judge_values` judges.
 
-    A change matters from ``margin`` on, in the quantity's unit, and `MARGINS_TO_SEE` times that must be called or excluded. Without a
-    margin a change matters from ``share`` of base on, and the share ``detect`` of base must be called or excluded, or of what is better
-    higher a fall by as many times; ``least`` holds the lower bounds of the two.
+    ``margin`` is the smallest change that matters, in the quantity's unit; `MARGINS_TO_SEE` times as much has to be called or excluded.
+    Without it, a change of ``share`` of base matters, and one of ``detect`` of base has to be called or excluded (see `_share_to_see`),
+    but none below ``least_margin`` and ``least_limit``.
     """
     base, new = map(statistics.median, sides)
     if margin is None:
-        margin = max(share * abs(base), least[0])
-        limit = max(margin, least[1], abs(base) * _share_to_see(detect, column))
+        margin = max(share * abs(base), least_margin)
+        limit = max(margin, least_limit, abs(base) * _share_to_see(detect, column))
     else:
         limit = MARGINS_TO_SEE * margin
-    equivalent = 1 - LEVEL if paired else EQUIVALENCE
     test = RankTest(
         tuple(sides[0]),
         tuple(sides[1]),
         linear=True,
         higher=column.better == "higher",
-        equivalent=equivalent,
+        equivalent=1 - LEVEL if paired else EQUIVALENCE,
         paired=paired,
         margin=margin,
     ).ranked()
@@ -147,7 +147,7 @@ def compare_values(base: Row, new: Row, limits: Thresholds, detect: float) -> li
     new_columns = {each.name: each for each in new.value_columns}
     for column in base.value_columns:
         if column.name in new_columns:
-            changes.append(_value_change((column, new_columns[column.name]), base, new, limits.value, detect))
+            changes.append(_value_change(column, new_columns[column.name], base, new, limits.value, detect))
     return changes
 
 
@@ -157,16 +157,16 @@ def memory_change(base: Row, new: Row, threshold: float, detect: float) -> Value
     An accelerator's allocator gives the same peak nearly each time, so there the threshold alone decides on the medians. On the host the
     growth of one program varies by half and more between rounds, so there a rank test decides.
     """
-    device = [each.rounds.peak_bytes for each in (base, new)]
-    host = [each.rounds.host_peak_bytes for each in (base, new)]
     if _are_searches(base, new):
         return None
+    device = [each.rounds.peak_bytes for each in (base, new)]
+    host = [each.rounds.host_peak_bytes for each in (base, new)]
     if all(device):
         before, after = (statistics.median(peaks) for peaks in device)
         return ValueChange(_MEMORY, before, after, Verdict.SLOWER if after > before * (1 + threshold) else None)
     if any(device) or not all(host):
         return None
-    return _test_value(_MEMORY, host, detect, threshold, least=(_HOST_FLOOR, _HOST_SLACK))
+    return _test_value(_MEMORY, host, detect, threshold, least_margin=_HOST_FLOOR, least_limit=_HOST_SLACK)
 
 
 def _energy_change(base: Row, new: Row, threshold: float, detect: float) -> ValueChange | None:
@@ -181,16 +181,15 @@ def _energy_change(base: Row, new: Row, threshold: float, detect: float) -> Valu
     return ValueChange(_ENERGY, before, after, remark=f"not judged, as {meters[0]} metered it and now {meters[1]}")
 
 
-def _value_change(columns: tuple[Column, Column], base: Row, new: Row, threshold: float | None, detect: float) -> ValueChange:
-    """Compare a value that each side declares by one of the ``columns``.
+def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, threshold: float | None, detect: float) -> ValueChange:
+    """Compare a value, which each side declares by a column.
 
     A value without a direction, or with another declaration on each side, is only shown. The margin is that of base, if it declares one:
     a new file can't loosen its own gate. ``threshold`` is None if nobody set one.
     """
-    base_column, new_column = columns
     column = base_column if base_column.declared and not new_column.declared else new_column
     name = value_name(column)
-    is_unlike = len({(each.unit, each.better, each.series) for each in columns if each.declared}) > 1
+    is_unlike = len({(each.unit, each.better, each.series) for each in (base_column, new_column) if each.declared}) > 1
     remark = "not judged, as its unit, direction or kind is declared otherwise on each side" if is_unlike else ""
     shown = ValueChange(column, base.values.get(name), new.values.get(name), remark=remark)
     if column.series and not is_unlike:
@@ -230,10 +229,11 @@ def _are_searches(base: Row, new: Row) -> bool:
 def _judge_by_resolution(
     column: Column, sides: Sequence[Sequence[float]], threshold: float, detect: float, failed: float | None = None
 ) -> ValueChange:
-    """Judge what a search found by a margin alone: it is found once a run, up to the search's resolution, and no test applies.
+    """Return the change of what a search found, judged by a margin alone, as a run finds it once and no test applies.
 
-    Each side may be off by one step of the search. Of rates, the step reaches up to the lowest rate that ``failed``. Two steps may hide a
-    change that must be detected; then the verdict is inconclusive.
+    Each side may be off by one step of the search, so a change of up to two steps is none. ``failed`` is the lowest rate that failed in
+    the worse run of a search for rates; its step reaches up to it. The verdict is inconclusive if two steps hide a change that must be
+    detected.
     """
     base, new = map(statistics.median, sides)
     larger = max(abs(base), abs(new))
@@ -247,12 +247,12 @@ def _judge_by_resolution(
 
 
 def _share_to_see(detect: float, column: Column) -> float:
-    """Return the share of base that must be detected; if higher is better, that of a fall by as many times."""
+    """Return the share of base that must be detected: ``detect``, or of a value that is better higher the fall by a factor 1 + detect."""
     return detect / (1 + detect) if column.better == "higher" else detect
 
 
 def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChange, ...]]:
-    """Judge the changes of all cases that rounds decide as one family, at a level of its own; seeds are judged alone."""
+    """Judge the changes of all cases that rounds decide as one family; seeds, which repeat exactly, are judged alone."""
     tests = [{"test": each.test} for each in chain.from_iterable(cases) if each.test and not each.test.paired]
     judged = iter(judge_family(tests))
 

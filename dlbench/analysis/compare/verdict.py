@@ -149,8 +149,8 @@ IN_TURN = "measure both sides alternately, with dlbench ab"
 def worsening(change: ValueChange) -> tuple[str, int | None]:
     """Return why a worsening that must be detected is not excluded, and the rounds a side that would probably exclude it.
 
-    The first is like ``p99 may be up to 0.4 s worse``; an empty text if it is excluded, because the interval ends below it, or called. The
-    second is None if there are as many rounds already, and for seeds, which would be the same again.
+    The reason is like ``p99 may be up to 0.4 s worse``; it is empty if the worsening is excluded or the change is called. The rounds are
+    None if there are as many already, and for seeds, which would be the same again.
     """
     test = change.test
     if test is None:
@@ -204,8 +204,8 @@ def disturbances(sides: Sequence[Row]) -> str:
 def sum_up_unseen(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:
     """Sum up the unseen cases, in which a change that must be detected is neither called nor excluded; None if there are none.
 
-    They are decisive, so that the comparison decides nothing, if in one of them somebody set that change or the times alone would say
-    slower, or if no other cases were compared. ``budgets`` are those that ended a run before its planned rounds.
+    They are decisive if a case of them was asked for that change (`CaseVerdict.asked`), or if all compared cases are unseen. ``budgets``
+    are those that ended a run before its planned rounds.
     """
     compared = [case for case in cases if case.tests or case.unseen or any(value.verdict for value in case.values)]
     unseen = [case for case in compared if case.unseen]
@@ -219,8 +219,8 @@ def sum_up_unseen(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) 
         remedies.append(f"with --detect {100 * (unseen[0].detect or 0):.3g}% that would end with 4")
     kinds = " or ".join(dict.fromkeys(case.what for case in unseen))
     sizes = " or ".join(dict.fromkeys(percent(case.detect or 0) for case in unseen))
-    changes = f"a {kinds} of {sizes} or more"
-    extent = f"{changes} is not excluded in {len(unseen):,} of {len(compared):,} case{'s' * (len(compared) != 1)}"
+    share = f"{len(unseen):,} of {len(compared):,} case{'' if len(compared) == 1 else 's'}"
+    extent = f"a {kinds} of {sizes} or more is not excluded in {share}"
     return Undetectable(tuple(case.case for case in unseen), "; ".join([extent, *remedies]), decisive)
 
 
@@ -234,8 +234,9 @@ def _more_rounds(rounds: int, budgets: Iterable[SpentBudget]) -> str:
 def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> str | None:
     """Say why no case could have been called slower, however slow; None if one could.
 
-    None could if no test is significant after Holm's correction even at the smallest p that its rounds can give. The tests of times
-    decide, or without any those of values and memory; but memory alone is no comparison, and what seeds or a search decide needs no rounds.
+    A test has too few rounds if it is not significant after Holm's correction even at the smallest p that its rounds can give. All tests
+    of times must have too few, or without any those of values and memory. Memory alone is no comparison. What seeds or a search decide
+    needs no rounds.
     """
     times = [test for case in cases for test in case.tests.values()]
     values = [value for case in cases for value in case.values if value.is_judged]

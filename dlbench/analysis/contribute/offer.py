@@ -34,25 +34,29 @@ def objections(run: RunFile, results: Results) -> list[str]:
     resume = f"dlbench run --resume {shlex.quote(str(run.path))}"
     spent = header.spent_budget(run, results.rows)
     more = spent.option(spent.enough) if spent else f"--rounds {header.ENOUGH_ROUNDS}"
-    how = f"throttled, disturbed, or noisy, with an interval wider than a factor of {WIDE:g}"
-    applies = {  # by sentence
-        "it is an A/B, whose sides differ on purpose; measure one alone: dlbench run": run.header.get("sides")
-        or any(each.side for each in run.measurements),
-        "it was measured on several machines; measure one alone: dlbench run": run.header.get("machines"),
-        "it has workloads of a plugin, which others do not have; measure built-in suites alone": run.header.get("plugins"),
-        "none of its cases went well": not ok,
-        f"{_cases(lost)} may have lost a round with a damaged line; measure it again: {resume}": lost,
-        f"{_cases(failed)} failed or crashed; find out why, and measure again": failed,
-        f"{_cases(few_rounds)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} {more}": few_rounds,
-        f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason": implausible,
-        **{f"it is {line}": True for line in unusable},
-        f"{len(restless)} of {plural(len(ok), 'case')} are {how}; quieten the machine (dlbench doctor), and measure again": not unusable
-        and len(restless) > TOLERATED * len(ok),
-    }
-    incomplete = [note.removeprefix(f"{run.path}: ") for note in header.incomplete(run, len(results.rows))]
-    found = [sentence for sentence, is_so in applies.items() if is_so]
-    names = unpublishable_names([*run.measurements, *run.discarded])
-    return [one_line(each) for each in (*incomplete, *found, *names)]
+    found = [note.removeprefix(f"{run.path}: ") for note in header.incomplete(run, len(results.rows))]
+    if run.header.get("sides") or any(each.side for each in run.measurements):
+        found.append("it is an A/B, whose sides differ on purpose; measure one alone: dlbench run")
+    if run.header.get("machines"):
+        found.append("it was measured on several machines; measure one alone: dlbench run")
+    if run.header.get("plugins"):
+        found.append("it has workloads of a plugin, which others do not have; measure built-in suites alone")
+    if not ok:
+        found.append("none of its cases went well")
+    if lost:
+        found.append(f"{_cases(lost)} may have lost a round with a damaged line; measure it again: {resume}")
+    if failed:
+        found.append(f"{_cases(failed)} failed or crashed; find out why, and measure again")
+    if few_rounds:
+        found.append(f"{_cases(few_rounds)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} {more}")
+    if implausible:
+        found.append(f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason")
+    found += [f"it is {line}" for line in unusable]
+    if not unusable and len(restless) > TOLERATED * len(ok):
+        how = f"throttled, disturbed, or noisy, with an interval wider than a factor of {WIDE:g}"
+        share = f"{len(restless)} of {plural(len(ok), 'case')}"
+        found.append(f"{share} are {how}; quieten the machine (dlbench doctor), and measure again")
+    return [one_line(each) for each in (*found, *unpublishable_names([*run.measurements, *run.discarded]))]
 
 
 def _is_restless(row: Row) -> bool:

@@ -203,22 +203,27 @@ def _publishable(value: Any, name: str, fit_texts: Mapping[str, Collection[str]]
         match = _FORMS[name].match(value) if name in _FORMS else None
         return match and match[0]
     if isinstance(value, Mapping):
-        found = {}
-        for key, each in value.items():
-            if name in _NAMED_FREELY:
-                is_listed = bool(re.fullmatch(r"\w{1,80}(:\d{1,4})?", key, re.ASCII))
-                field = "" if isinstance(each, Mapping) else name
-            else:
-                is_listed = key in _FIELDS
-                field = key
-            part = _publishable(each, field, fit_texts) if is_listed else None
-            if part not in (None, {}) or (is_listed and each in (None, {})):
-                found[key] = part
-        return found
+        return _publishable_fields(value, name, fit_texts)
     if isinstance(value, list | tuple):
         parts = (_publishable(each, "" if isinstance(each, Mapping) else name, fit_texts) for each in value)
         return [each for each in parts if each is not None]
     return value if isinstance(value, int | float) and -MOST <= value <= MOST else None  # a finite number, or a flag
+
+
+def _publishable_fields(value: Mapping[str, Any], name: str, fit_texts: Mapping[str, Collection[str]]) -> dict[str, Any]:
+    """Return the publishable fields of an object that is the value of the field ``name``, without those of which nothing is left."""
+    found = {}
+    for key, each in value.items():
+        if name in _NAMED_FREELY:
+            is_listed = bool(re.fullmatch(r"\w{1,80}(:\d{1,4})?", key, re.ASCII))
+            field = "" if isinstance(each, Mapping) else name
+        else:
+            is_listed = key in _FIELDS
+            field = key
+        part = _publishable(each, field, fit_texts) if is_listed else None
+        if part not in (None, {}) or (is_listed and each in (None, {})):
+            found[key] = part
+    return found
 
 
 def machine_name(devices: Iterable[Mapping[str, Any]]) -> str:

@@ -24,7 +24,8 @@ from dlbench.core.units import Column, Unit, percent
 
 def judge(run: RunFile, threads: int) -> list[Finding]:
     """Return all findings in the file of an A/A that computed with so many threads."""
-    return [*load(run, threads), *throttling(run), *same_code(run)]
+    results = collect((run.path,))
+    return [*load(run, threads), *throttling(run), *same_code(*map(results.of_run, results.environments))]
 
 
 def load(run: RunFile, threads: int) -> list[Finding]:
@@ -88,17 +89,8 @@ _ROUNDS = (7, 10)
 """Rounds a side to predict detectable changes for: those of a run, and those of a gate."""
 
 
-def same_code(run: RunFile) -> Iterator[Finding]:
-    """Return the findings on the two sides of a result file, which ran the same code."""
-    results = collect((run.path,))
-    return same_code_findings(*(results.of_run(side) for side in results.environments))
-
-
-def same_code_findings(one: Results, other: Results) -> Iterator[Finding]:
-    """Compare two sides that ran the same code alternately: how small a change could be seen here, and was one called where there is none?
-
-    Yield a finding for each case.
-    """
+def same_code(one: Results, other: Results) -> Iterator[Finding]:
+    """Yield a finding for each case of two sides that ran the same code alternately: which change would be seen, and if one was called."""
     comparison = compare(one, other, WITHIN_A_RUN, paired=True)
     weight_of_all_tests = PAIRED_SHARES * sum(bool(case.tests) for case in comparison.cases)
     for case in comparison.cases:

@@ -28,14 +28,18 @@ SLOWDOWN = 0.1
 """Slowdown of the programs that are slower on purpose, as in `harness.plan.cases`."""
 
 
+_Suite = Mapping[str, Tests]
+"""Tests of each program of a comparison."""
+
+
 def verdicts(cases: Sequence[Tests]) -> list[Verdict]:
     """Judge the tests of all cases of a suite together, as `compare` does."""
-    return [together(changes) for changes in judge_family(cases)]
+    return [together(tests) for tests in judge_family(cases)]
 
 
-def _called_slower(tests: Mapping[str, Tests]) -> set[str]:
-    """Return the programs of a suite that are called slower."""
-    called = zip(tests, verdicts([*tests.values()]), strict=True)
+def _called_slower(suite: _Suite) -> set[str]:
+    """Return the programs of a suite that are called slower, all of them judged together."""
+    called = zip(suite, verdicts([*suite.values()]), strict=True)
     return {program for program, verdict in called if verdict is Verdict.SLOWER}
 
 
@@ -87,14 +91,18 @@ class _Share(list[bool]):
         return f"{percent(self.value)} ({sum(self)} of {len(self)})"
 
 
-def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Finding]:
-    """Compare each two copies of every program, and each copy with the slower variants, like the sides of an A/B. Yield the findings."""
-    programs = [(str(case.params["program"]), case.params, rounds) for case, rounds in measured if "program" in case.params]
-    slower = {program: rounds for program, params, rounds in programs if params["percent"]}
-    slow_tail = {program: rounds for program, params, rounds in programs if params["tail"]}
+def _error_rates(measured: Sequence[tuple[Case, CaseRounds]]) -> Iterator[Finding]:
+    """Yield the findings on how often identical copies of programs are called different, and slower variants of them slower."""
     copies = defaultdict[str, list[CaseRounds]](list)
+    slower: dict[str, CaseRounds] = {}
+    slow_tail: dict[str, CaseRounds] = {}
+    programs = [(str(case.params["program"]), case.params, rounds) for case, rounds in measured if "program" in case.params]
     for program, params, rounds in programs:
-        if not (params["percent"] or params["tail"]):
+        if params["percent"]:
+            slower[program] = rounds
+        elif params["tail"]:
+            slow_tail[program] = rounds
+        else:
             copies[program].append(rounds)
     fewest = min((len(rounds.median_s) for _, _, rounds in programs), default=0)
     least = rounds_for_gate(PAIRED_SHARES * len(copies), LEVEL, least=1, paired=True)
@@ -102,25 +110,24 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
         found = f"none could be made of {plural(fewest, 'round')}"
         yield _finding("comparisons", False, found, f"they take {least} rounds of every program", {"of": 0})
         return
+    count = min(map(len, copies.values()))
+    suites = {
+        (base, new): {program: rank_tests(sides[base], sides[new], THRESHOLD, paired=True) for program, sides in copies.items()}
+        for base, new in combinations(range(count), 2)
+    }
     false_alarms = _Share()
     failed_suites = _Share()
-    slowdowns_called = _Share()
-    tails_called = _Share()
     covered = defaultdict[str, _Share](_Share)  # by statistic: whether the interval holds the true change, which is none
-    for base, new in combinations(range(min(map(len, copies.values()))), 2):
-        tests = {program: rank_tests(sides[base], sides[new], THRESHOLD, paired=True) for program, sides in copies.items()}
-        called = _called_slower(tests)
+    for suite in suites.values():
+        called = _called_slower(suite)
         failed_suites.append(bool(called))
-        for program, by_statistic in tests.items():
+        for program, tests in suite.items():
             false_alarms.append(program in called)
-            for name, test in by_statistic.items():
+            for name, test in tests.items():
                 covered[name].append(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
-        if new != base + 1:  # each copy but the last is the base of the slower variants once
-            continue
-        for share, variants in ((slowdowns_called, slower), (tails_called, slow_tail)):
-            for program, variant in variants.items():
-                changed = rank_tests(copies[program][base], variant, THRESHOLD, paired=True)
-                share.append(program in _called_slower({**tests, program: changed}))  # the other programs are identical
+    suites_by_base = [suites[base, base + 1] for base in range(count - 1)]  # each copy, but the last, is the base once
+    slowdowns_called = _share_called(slower, copies, suites_by_base)
+    tails_called = _share_called(slow_tail, copies, suites_by_base)
     yield _finding(
         "comparisons",
         len(false_alarms) >= COMPARISONS,
@@ -137,6 +144,19 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
     yield _finding("real slowdown", passed, found, f"at least {percent(POWER)}", slowdowns_called.values)
     found = f"one call of ten at twice its time is called slower in {tails_called} of comparisons; without a limit"
     yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tails_called.values)
+
+
+def _share_called(variants: Mapping[str, CaseRounds], copies: Mapping[str, Sequence[CaseRounds]], suites: Sequence[_Suite]) -> _Share:
+    """Return how often a variant is called slower than a copy of its program, in a suite whose other programs are identical.
+
+    ``suites``: by the number of that copy.
+    """
+    share = _Share()
+    for base, suite in enumerate(suites):
+        for program, variant in variants.items():
+            tests = rank_tests(copies[program][base], variant, THRESHOLD, paired=True)
+            share.append(program in _called_slower({**suite, program: tests}))
+    return share
 
 
 def _at_most(check: str, what: str, share: _Share, limit: float) -> Finding:

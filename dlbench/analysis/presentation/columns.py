@@ -13,7 +13,7 @@ from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Cells, Row, cell
-from dlbench.core.stats import known_median, median_interval
+from dlbench.core.stats import known, known_median, median_interval
 from dlbench.core.units import Column, Unit
 
 if TYPE_CHECKING:
@@ -274,17 +274,31 @@ def figure(
     about: str,
     mark: Mark,
     found: Sequence[Any],
-    *axes: Column,
+    x: Column,
+    y: Column,
+    series: Column | None = None,
+    place: Column | None = None,
+    *,
     interval: Sequence[Column] = (),
     band: Sequence[Column] = (),
     **more: Any,
 ) -> Figure:
     """Return the figure of the records ``found``, a row each.
 
-    ``axes``: x, y and, if any, series and place. ``interval``: its two ends, by default those of x or y. ``band``: the two ends of a band.
-    ``more``: other fields of `Figure`.
+    ``interval``: its two ends, by default those of x or y. ``band``: the two ends of a band. ``more``: other fields of `Figure`.
     """
-    interval = interval or axes[0].ends or axes[1].ends or ()
-    rows = cells([replace(each, ends=None) for each in (*axes, *interval, *band)], found)
-    named: dict[str, Any] = dict(zip(("x", "y", "series", "place"), map(plain, axes), strict=False))
-    return Figure(title, about, mark, rows=rows, interval=tuple(map(plain, interval)), band=tuple(map(plain, band)), **named, **more)
+    interval = interval or x.ends or y.ends or ()
+    rows = cells([replace(each, ends=None) for each in known((x, y, series, place, *interval, *band))], found)
+    return Figure(
+        title,
+        about,
+        mark,
+        plain(x),
+        plain(y),
+        rows,
+        series and plain(series),
+        place and plain(place),
+        interval=tuple(map(plain, interval)),
+        band=tuple(map(plain, band)),
+        **more,
+    )

@@ -110,6 +110,7 @@ def _position(row: Cells, axis: Column, log: bool) -> Any:
 def _points(figure: Figure) -> list[Spec]:
     """Return the fields of a point for each row that can be drawn; a series has the place in its name where places differ."""
     points = list[Spec]()
+    # Parts of a series' name: those of series and place that differ between rows.
     distinguishing = [axis for axis in (figure.series, figure.place) if axis and len({_words(row, axis) for row in figure.rows}) > 1]
     number_axis = "y" if figure.mark == "line" else "x"
     for rank, row in enumerate(figure.rows):
@@ -121,8 +122,8 @@ def _points(figure: Figure) -> list[Spec]:
             point["series"] = " on ".join(_words(row, axis) for axis in distinguishing or [figure.series])
         for name, ends in ((number_axis, figure.interval), ("band", figure.band)):
             numbers = [row.get(end.name) for end in ends]
-            if None not in numbers:
-                point.update(zip((f"{name}_low", f"{name}_high"), numbers, strict=False))
+            if numbers and None not in numbers:
+                point[f"{name}_low"], point[f"{name}_high"] = numbers
         if figure.mark == "bar":
             point["from"] = figure.reference if "x" in figure.log else 0
             point["end"] = max(point["from"], point["x"], point.get("x_high", 0))
@@ -145,19 +146,20 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
         encoding |= rows
     encoding["tooltip"] = {"field": "hint"}
     levels = [] if figure.reference is None else [{"at": figure.reference}]
-    parts = {
-        "dot": figure.mark == "line",
-        "bound": figure.bound,
-        "level_y" if figure.mark == "line" else "level_x": levels,
-        **dict.fromkeys((figure.mark, *set().union(*points)), True),
-    }
-    layers = {name: layer for name, layer in _VEGA["layers"].items() if parts.get(name)}
+    wanted = {figure.mark, *set().union(*points)}  # layers are called like marks, or like fields of points
+    if figure.mark == "line":
+        wanted.add("dot")
+    if figure.bound:
+        wanted.add("bound")
+    if levels:
+        wanted.add("level_y" if figure.mark == "line" else "level_x")
+    layers = {name: layer for name, layer in _VEGA["layers"].items() if name in wanted}
     if figure.series:
-        encoding["color"] = _series(points, room)
-        for name, channel in (("line", "strokeDash"), ("dot", "shape")):
+        series = encoding["color"] = _series(points, room)
+        for name, channel in (("line", "strokeDash"), ("dot", "shape")):  # so that no reader has to rely on colour
             if name in layers:
                 own = layers[name]["encoding"].get(channel, {})
-                layers[name] = {**layers[name], "encoding": {channel: {**own, **encoding["color"]}}}
+                layers[name] = {**layers[name], "encoding": {channel: {**own, **series}}}
     return {
         "data": {"name": "points"},
         "datasets": {"points": points, "levels": levels, "bound": _points(replace(figure, rows=figure.bound))},

@@ -67,20 +67,22 @@ def _names(comparison: Comparison) -> dict[str, str]:
 def reasons(comparison: Comparison) -> list[str]:
     """Return the reasons for the verdicts, in lines that begin with their cases: ``5 cases: 14…20 rounds a side would probably decide …``.
 
-    They are grouped twice: reasons of tested cases that differ in numbers alone are merged into one, and then those of the same cases
-    share a line. A reason that the sentence on all cases says already is left out.
+    They are grouped twice: reasons of tested cases that differ in numbers alone become one reason, and all reasons of the same cases
+    share a line. A reason that is in the sentence on all unseen cases already is left out.
     """
     names = _names(comparison)
     summed_up = comparison.unseen.sentence if comparison.unseen else ""
     reasoned = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
     by_wording = grouped(reasoned, lambda each: wording.numberless(each[1]) if each[0].tests else each[1])  # the words of a fault stay
-    merged = [
-        (tuple(names[case.case] for case, _ in alike), wording.merged(reason for _, reason in alike)) for alike in by_wording.values()
-    ]
-    return [
-        units.one_line(f"{_whom(case_names, len(comparison.cases))}: {'; '.join(reason for _, reason in same_cases)}")
-        for case_names, same_cases in grouped(merged, itemgetter(0)).items()
-    ]
+    merged = []
+    for alike in by_wording.values():
+        case_names = tuple(names[case.case] for case, _ in alike)
+        merged.append((case_names, wording.merged(reason for _, reason in alike)))
+    lines = []
+    for case_names, same_cases in grouped(merged, itemgetter(0)).items():
+        text = "; ".join(reason for _, reason in same_cases)
+        lines.append(units.one_line(f"{_whom(case_names, len(comparison.cases))}: {text}"))
+    return lines
 
 
 def _whom(case_names: Sequence[str], of: int) -> str:
@@ -92,8 +94,8 @@ def _whom(case_names: Sequence[str], of: int) -> str:
 
 def _reasons(case: CaseVerdict) -> list[str]:
     """Return the reasons for the verdict, then further ones why a slowdown may not be seen."""
-    hiding = (case.unseen or "").split("; ")
-    return [*case.reasons, *(each for each in hiding if each not in case.note)]
+    why_unseen = (case.unseen or "").split("; ")
+    return [*case.reasons, *(each for each in why_unseen if each not in case.note)]
 
 
 def count(cases: Iterable[CaseVerdict]) -> str:

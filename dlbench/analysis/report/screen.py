@@ -78,9 +78,9 @@ class ScreenTable:
 
 
 def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[ScreenColumn, int]:
-    """Return the columns that have room and their widths; the rest of the room goes to the narrowest.
+    """Return the columns of a table that have room, with their widths.
 
-    ``texts``: those of each column, its heading included. ``room``: the columns of the screen.
+    ``texts``: those of each column, its heading included. ``room``: the width of the screen.
     """
     unfolded = {each: max(map(cell_len, found)) for each, found in texts.items()}
     if _left(unfolded, room) >= 0:
@@ -93,6 +93,7 @@ def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[Scre
         widths[each] = unfolded[each] if each.number else min(most, longest_word)
     while len(widths) > 1 and _left(widths, room) < 0:
         del widths[max(reversed([*widths][1:]), key=lambda each: each.priority)]
+    # Widen the narrowest first: each column to the largest limit with which all fit.
     for limit in range(room, 0, -1):
         widened = {each: min(unfolded[each], max(width, limit)) for each, width in widths.items()}
         if _left(widened, room) >= 0:

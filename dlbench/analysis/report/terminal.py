@@ -1,7 +1,8 @@
 """Screens of result files: cases, the end, answers and details, on a terminal or in a pipe."""
 
+import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -206,14 +207,8 @@ def overview(
     if not most_lines:
         return Group(*above, cases_table(shown), *below)
     console = Console()
-    trouble_first = sorted(shown, key=lambda row: not tables.trouble(row))
     taken = sum(lines_of(console, part) for part in (*above, *below)) + 1  # one for what is hidden
-
-    def table_of(count: int) -> ScreenTable:
-        """Return the table of so many cases, in its own order: those in trouble, and then the first of the others."""
-        return cases_table([row for row in shown if row in trouble_first[:count]])
-
-    count, table = fitting(console, table_of, len(shown), max(_TABLE_LINES, most_lines - taken))
+    count, table = _fitting_cases(console, cases_table, shown, max(_TABLE_LINES, most_lines - taken))
     hidden = []
     if count < len(shown):
         hidden.append(f"{len(shown) - count} more")
@@ -221,6 +216,18 @@ def overview(
         hidden.append(wording.plural(len(notes), "note"))
     line_of_hidden = _notes([f"{', '.join(hidden)}: {more}"]) if hidden else []
     return Group(*above, table, *line_of_hidden, *below)
+
+
+def _fitting_cases(
+    console: Console, cases_table: Callable[[Sequence[Row]], ScreenTable], rows: Sequence[Row], room: int
+) -> tuple[int, ScreenTable]:
+    """Return how many cases have room, and their table in its own order: those in trouble, and then the first of the others."""
+    trouble_first = sorted(rows, key=lambda row: not tables.trouble(row))
+
+    def table_of(count: int) -> ScreenTable:
+        return cases_table([row for row in rows if row in trouble_first[:count]])
+
+    return fitting(console, table_of, len(rows), room)
 
 
 def _detail_tables(results: Results, found: Sequence[Answer | Missing]) -> list[Table]:
@@ -309,13 +316,15 @@ class End:
             *map(Text, _open_lines(self.left_open, width)),
         ]
         yield from lines
-        room = None if self.height is None else min(self.height, MOST) - len(lines)
+        if self.marks is None:
+            return
+        room = math.inf if self.height is None else min(self.height, MOST) - len(lines)
         used = "\n".join(line.plain for line in lines)
-        for each in () if self.marks is None else explanations(used, self.marks, self.shared):
-            folded = fold(each, width)
-            if room is not None and (room := room - len(folded)) < 0:
+        for explanation in explanations(used, self.marks, self.shared):
+            room -= len(fold(explanation, width))
+            if room < 0:
                 break
-            yield Note(each)
+            yield Note(explanation)
 
 
 def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]:

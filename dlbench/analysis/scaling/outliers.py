@@ -45,9 +45,8 @@ class Kind(NamedTuple):
 def kinds(results: Results) -> list[Kind]:
     """Return the kinds of machine among files, each with its outliers; files are compared only within a kind.
 
-    A file in which nothing ran belongs to no kind. An outlier is an ``ok`` case whose time is more than `FAR` deviations and more than
-    `MATTERS` from the median of the same case in at least `FEWEST` files of the kind, both on logarithms. If more than half of the files
-    agree exactly, `MATTERS` alone decides.
+    A file in which nothing ran belongs to no kind. A case is judged if at least `FEWEST` files of the kind have times of it. Its outliers
+    are the files whose time is more than `FAR` deviations and more than `MATTERS` from the median of all, both on logarithms.
     """
     rows = [row for row in results.rows if row.case.status is not Status.SKIPPED]  # on a device that was not there
     rows_by_run = grouped(rows, lambda row: row.case.run)
@@ -56,11 +55,11 @@ def kinds(results: Results) -> list[Kind]:
         return " and ".join(sorted({row.case.device_name or row.case.device for row in rows_by_run[run]}))
 
     found = []
-    for kind, runs in grouped(rows_by_run, devices).items():
+    for names, runs in grouped(rows_by_run, devices).items():
         rows_by_work = grouped((row for run in runs for row in rows_by_run[run] if row.has_times), _work)
         judged = [group for group in rows_by_work.values() if len(group) >= FEWEST]
-        outliers = sorted(chain.from_iterable(map(_outliers, judged)), key=lambda each: -abs(each.change))
-        found.append(Kind(kind, runs, len(judged), outliers))
+        outliers = sorted(chain.from_iterable(map(_outliers, judged)), key=lambda outlier: -abs(outlier.change))
+        found.append(Kind(names, runs, len(judged), outliers))
     return found
 
 

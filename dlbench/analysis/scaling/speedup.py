@@ -245,8 +245,8 @@ def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
 def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
     """Return the seconds of communication that a step waits for; None without a step to compare it with.
 
-    That is the difference to the same step without synchronisation, or else in an independent form. Scaling and batch may differ as long
-    as each rank has the same number of items.
+    That step is the same one without synchronisation, or else in an independent form. Its scaling and batch may differ if each rank has
+    the same number of items.
     """
     medians = step.row.rounds.median_s
     if step.form is None or step.is_independent or step.ranks < 2 or not medians:
@@ -256,9 +256,8 @@ def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
     unsynchronised = [each for each in others if each.is_unsynchronised and each.differing(step) <= may_differ]
     may_differ |= step.spread - {RANKS}
     independent = [each for each in others if each.is_independent and each.differing(step) <= may_differ]
-    for silent in (*unsynchronised, *independent):
-        return shift_interval(silent.row.rounds.median_s, medians)[0]
-    return None
+    silent = [*unsynchronised, *independent]
+    return shift_interval(silent[0].row.rounds.median_s, medians)[0] if silent else None
 
 
 def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None]:
@@ -269,8 +268,8 @@ def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None
     """
     if step.bubble_theory is None or not step.is_timed:
         return None, None
-    unfilled, *filled = step.parallel.pipelines  # the first takes one microbatch only
-    forms = (unfilled, *filled[:1]) if step.form == unfilled else (unfilled, step.form)
+    pipelines = step.parallel.pipelines  # the first takes one microbatch only
+    forms = pipelines[:2] if step.form == pipelines[0] else (pipelines[0], step.form)
     may_differ = {*settings_named(("form", "microbatches"))}
     others = [each for each in steps if each.is_timed and each.form in forms and each.differing(step) <= may_differ]
     seconds_by_microbatches = {}
@@ -282,7 +281,6 @@ def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None
         return None, "its bubble takes rows with another number of microbatches"
     without_bubble_s, _ = line
     step_s = statistics.median(step.row.rounds.median_s)
-    measured = 1 - without_bubble_s / step_s if step_s else -1.0
-    if not 0 <= measured <= 1:
+    if not step_s or not 0 <= without_bubble_s <= step_s:
         return None, "more microbatches did not make it faster, so what small ones cost hides the bubble"
-    return measured, None
+    return 1 - without_bubble_s / step_s, None

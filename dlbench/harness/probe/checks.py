@@ -93,8 +93,14 @@ def _accelerator(device: Accelerator, state: State) -> Iterator[Checked]:
     # The generation of the link is no finding: an idle link slows down, and is fast again when it is used.
     lanes, most = device.pcie_width, device.pcie_width_max
     if lanes is not None and most is not None:
-        found, fitness = (f"{lanes} of {most}", NOTE) if lanes < most else (f"{lanes}", FIT)
-        yield "link", fitness, f"{found} PCIe lanes", "see that the card sits well, in a slot with all its lanes: copies are slower so"
+        narrow = lanes < most
+        found = f"{lanes} of {most}" if narrow else f"{lanes}"
+        yield (
+            "link",
+            NOTE if narrow else FIT,
+            f"{found} PCIe lanes",
+            "see that the card sits well, in a slot with all its lanes: copies are slower so",
+        )
 
 
 def _processes(state: State) -> Checked:

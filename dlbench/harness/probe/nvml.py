@@ -145,23 +145,23 @@ def _active_nvlinks(nvml: Pynvml, gpu: Handle) -> int:
     return sum(states or [nvml.nvmlDeviceGetNvLinkState(gpu, 0)])
 
 
-# Bits of nvmlClocksEventReasons in nvml.h, under the names that nvidia-smi gives them.
-_CLOCK_REASONS = {
-    0x001: "gpu_idle",
-    0x002: "applications_clocks_setting",
-    0x004: "sw_power_cap",
-    0x008: "hw_slowdown",
-    0x010: "sync_boost",
-    0x020: "sw_thermal_slowdown",
-    0x040: "hw_thermal_slowdown",
-    0x080: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-}
+_CLOCK_REASONS = (
+    "gpu_idle",
+    "applications_clocks_setting",
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal_slowdown",
+    "hw_thermal_slowdown",
+    "hw_power_brake_slowdown",
+    "display_clock_setting",
+)
+"""nvidia-smi's names for the bits of nvmlClocksEventReasons in nvml.h, from the lowest on."""
 
 
 def _throttle_reasons(nvml: Pynvml, gpu: Handle) -> list[str]:
     bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)  # from driver 535 on
-    return [name for bit, name in _CLOCK_REASONS.items() if bits & bit]
+    return [name for at, name in enumerate(_CLOCK_REASONS) if bits >> at & 1]
 
 
 def _slowdown_c(nvml: Pynvml, gpu: Handle) -> int:
@@ -188,26 +188,31 @@ def _graphics_process_ids(nvml: Pynvml, gpu: Handle) -> list[int]:
     return sorted({process.pid for process in nvml.nvmlDeviceGetGraphicsRunningProcesses(gpu)})
 
 
+def _query(function: str, unit: float = 1, *constants: str) -> Query:
+    """Return a query by the function ``nvmlDeviceGet…``, whose answer is in this unit; it gets these constants of NVML after the device."""
+    return lambda nvml, gpu: unit * getattr(nvml, f"nvmlDeviceGet{function}")(gpu, *(getattr(nvml, name) for name in constants))
+
+
 _QUERIES: Mapping[str, Query] = {
     "driver_version": lambda nvml, gpu: nvml.nvmlSystemGetDriverVersion(),
-    "pcie_generation": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
-    "pcie_generation_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
-    "pcie_width": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
-    "pcie_width_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
+    "pcie_generation": _query("CurrPcieLinkGeneration"),
+    "pcie_generation_max": _query("MaxPcieLinkGeneration"),
+    "pcie_width": _query("CurrPcieLinkWidth"),
+    "pcie_width_max": _query("MaxPcieLinkWidth"),
     "nvlink_links": _active_nvlinks,
-    "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) * _MILLI,
-    "power_limit_default_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) * _MILLI,
-    "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) * _MILLI,
+    "power_limit_w": _query("EnforcedPowerLimit", _MILLI),
+    "power_limit_default_w": _query("PowerManagementDefaultLimit", _MILLI),
+    "power_w": _query("PowerUsage", _MILLI),
     # Since the driver was loaded; from Volta on.
-    "energy_j": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) * _MILLI,
-    "clock_sm_hz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * _MEGA,
-    "clock_sm_max_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM) * _MEGA,
-    "clock_memory_hz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) * _MEGA,
-    "clock_memory_max_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM) * _MEGA,
+    "energy_j": _query("TotalEnergyConsumption", _MILLI),
+    "clock_sm_hz": _query("ClockInfo", _MEGA, "NVML_CLOCK_SM"),
+    "clock_sm_max_hz": _query("MaxClockInfo", _MEGA, "NVML_CLOCK_SM"),
+    "clock_memory_hz": _query("ClockInfo", _MEGA, "NVML_CLOCK_MEM"),
+    "clock_memory_max_hz": _query("MaxClockInfo", _MEGA, "NVML_CLOCK_MEM"),
     "ecc": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),
     "mig": lambda nvml, gpu: bool(nvml.nvmlDeviceGetMigMode(gpu)[0]),
     "persistence": lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu)),
-    "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+    "temperature_c": _query("Temperature", 1, "NVML_TEMPERATURE_GPU"),
     "throttle_reasons": _throttle_reasons,
     "process_ids": _compute_process_ids,
     "graphics_process_ids": _graphics_process_ids,

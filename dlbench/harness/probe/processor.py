@@ -112,10 +112,10 @@ def cpus_to_measure_on() -> frozenset[int] | None:
 
 
 def cpus_of(processes: int, threads: int) -> tuple[tuple[int, ...], ...]:
-    """Return the logical CPUs of each of several processes with so many threads: of one process all, of several neighbouring cores each.
+    """Return the logical CPUs to run each of several processes on, one of each core: they share the cores evenly, as neighbours.
 
-    Cores of one memory node are neighbours, whatever Linux calls them. Threads beyond the cores have all logical CPUs. Empty where nothing
-    is to be placed, as in `cpus_to_measure_on`.
+    Cores of one memory node are neighbours, whatever Linux calls them. If all threads together are more than the cores, each process gets
+    all logical CPUs. Empty where nothing is to be placed, as in `cpus_to_measure_on`.
     """
     nodes = cpus_of_nodes()
     chosen = sorted(_one_of_each_core(), key=lambda cpu: ([cpu not in node for node in nodes], cpu))
@@ -123,8 +123,8 @@ def cpus_of(processes: int, threads: int) -> tuple[tuple[int, ...], ...]:
         return ()
     if processes * threads > len(chosen):
         return (tuple(sorted(affinity() or ())),) * processes
-    each = len(chosen) // processes
-    return tuple(tuple(chosen[each * at : each * (at + 1)]) for at in range(processes))
+    share = len(chosen) // processes
+    return tuple(tuple(chosen[share * at : share * (at + 1)]) for at in range(processes))
 
 
 def _one_of_each_core() -> frozenset[int]:

@@ -153,10 +153,12 @@ class Monitor:
         """Return what held a case back since ``before``, added to what was ``seen`` meanwhile; None if nothing is known."""
         after = self.counters(device)
         seconds = max(after["at"] - before["at"], 1e-9)
-        # The kernel adds up the quota over CPUs, and the case's threads are what it can have stopped.
-        most_s = {name: seconds * (self._threads if name == "quota" else 1) for name in after.keys() & before.keys()}
-        # Counters of the driver and the clock here are not read at the same instant.
-        shares = {name: min(1.0, max(0.0, after[name] - before[name]) / each) for name, each in most_s.items()}
+        shares: dict[str, float] = {}
+        for name in after.keys() & before.keys():
+            # The kernel adds up the quota over CPUs, and the case's threads are what it can have stopped.
+            most_s = seconds * self._threads if name == "quota" else seconds
+            # Limited, as counters of the driver and the clock here are not read at the same instant.
+            shares[name] = min(1.0, max(0.0, after[name] - before[name]) / most_s)
         thermal = max((share for name, share in shares.items() if name.startswith("thermal")), default=None)
         found = replace(seen, thermal=thermal, quota=shares.get("quota"), power_cap=shares.get("power_violation_s"))
         return None if found == Throttling() else found
@@ -354,7 +356,7 @@ class Window:
             missing["idle"] = Unknown.NO_IDLE.reason()
         source = self._meters[""].name if "" in joules else None
         window = MeteredWindow(self._seconds, items, source, joules.get(""), idle_w, joules.get("host"))
-        return window, [{**({"part": part} if part else {}), **reason} for part, reason in missing.items() if reason]
+        return window, [{"part": part, **reason} if part else reason for part, reason in missing.items() if reason]
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -208,10 +208,10 @@ class MeasuringProcess:
 
 
 def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
-    """Combine the replies of all ranks, by number in the order of their arrival, into one.
+    """Combine the replies of ranks, by their numbers and in the order of their arrival, into one.
 
-    Return that of rank 0, with the highest memory. If any is not ok, return the first of these, whose reason names the rank unless all
-    ranks give the same one.
+    If all are ok, return that of rank 0 with the highest memory of any rank. Otherwise return the first that is not ok; its reason names
+    the rank, unless all ranks give the same one.
     """
     if size == 1:
         return replies[0]
@@ -221,10 +221,11 @@ def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
         alike = len(bad) == size and len({each.reason for each in bad.values()}) == 1
         named = reply if alike else reply.with_reason(f"rank {number}: {reply.reason}")
         return replace(named, fault=any(each.fault for each in bad.values()))
-    measurements = [measurement for _, reply in sorted(replies.items()) if (measurement := reply.measurement)]
-    peaks = zip(*(astuple(each.memory) for each in measurements), strict=True)
-    memory = Memory(*(None if None in each else max(each) for each in peaks))
-    return replace(replies[0], measurement=replace(measurements[0], memory=memory))
+    memories = [astuple(reply.measurement.memory) for reply in replies.values() if reply.measurement]
+    # The highest of each kind of memory; None, for unknown, if a rank does not know its own.
+    highest = Memory(*(None if None in ranks else max(ranks) for ranks in zip(*memories, strict=True)))
+    first = replies[0]
+    return replace(first, measurement=first.measurement and replace(first.measurement, memory=highest))
 
 
 class WorkerProcess(MeasuringProcess):

@@ -247,7 +247,7 @@ def _ask_store(node: Node, *address: str) -> str:
         socket.create_connection((node.host, node.port), timeout=_PATIENCE_S).close()
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=IMPORT_S).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it said nothing of the first machine"
+        why = getattr(error, "strerror", None) or "it said nothing of the first machine"
         raise WorkerError(
             f"torchrun's rendezvous at {node.host}:{node.port} can't be used ({why}); "
             "start the same command on every machine, with an --rdzv-endpoint that all of them reach"

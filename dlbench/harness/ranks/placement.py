@@ -38,8 +38,8 @@ def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
         return Placement((count,), (case.device,) * count, nodes[0].devices.get(case.device), threads)
     counts: list[int] = []
     devices: list[str] = []
-    names: dict[str, None] = {}
-    shares: list[int] = []
+    names: dict[str, None] = {}  # as a set that keeps their order
+    shares: list[int] = []  # threads of a rank, if those of each machine share its cores
     for node in nodes:
         alike = [each for each in node.devices if kind_of(each) == kind_of(case.device)]
         free = ["cpu"] * node.cores if case.device == "cpu" else alike

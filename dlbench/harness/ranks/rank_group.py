@@ -41,8 +41,9 @@ class RankGroup(MeasuringProcess):
         self._channels = self._ranks = list[Channel]()
         self._connections: list[socket.socket] = []
         """When one closes, its rank ends with its group."""
-        # The number of the first rank of each other machine that has any, their count, and the machine.
-        others = [each for each in zip(accumulate(counts), counts[1:], machines, strict=False) if each[1]]
+        # For each other machine that has ranks: the number of its first one, their count, and the machine.
+        first_numbers = accumulate(counts)  # the second machine's ranks begin behind all of this one's
+        others = [each for each in zip(first_numbers, counts[1:], machines, strict=False) if each[1]]
         first = machines[0].first if others else None
         store = f"{first.host}:{first.port}/{uuid.uuid4().hex}" if first else ""
         self._folder = tempfile.TemporaryDirectory(prefix="dlbench-")

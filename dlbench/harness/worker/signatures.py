@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from dlbench.core.declarations import ParameterRole, Role, Value
+from dlbench.core.declarations import Parallel, ParameterRole, Role, Value
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import Parameter, Reported, Signature
+from dlbench.core.model import CPU_AXES, Parameter, Reported, Signature
 from dlbench.core.units import MOST
 from dlbench.harness.worker.user import Kind, UserDefined, reserve
 
@@ -54,13 +54,23 @@ def find_misfits(signature: Signature) -> Iterator[str]:
     for parameter in signature.parameters:
         for wrong in _find_role_mistakes(parameter, declared.parameters.get(parameter.name, {})):
             yield f"parameter '{parameter.name}': {wrong}"
+    for second in declared.having("sweep")[1:]:
+        yield f"parameter '{second}': {declared.parameter('sweep')} has the role 'sweep' already, which one alone can have"
     sought = declared.value("largest") or declared.value("highest_rate")
     if sought and len(declared.searched) != 1:
         yield f"value '{sought.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
     for value in declared.values:
+        first = value.role and declared.value(value.role)
+        if first and first.name != value.name and value.role != "once":
+            yield f"value '{value.name}': {first.name} has the role '{value.role}' already, which one alone can have; leave one without"
         for name, texts in value.when.items():
             if misfit := _misfit_of_values(signature, name, texts):
                 yield f"value '{value.name}': {misfit}"
+    parallel = declared.parallel
+    if parallel != Parallel():
+        forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
+        if unlike := _misfit_of_values(signature, "ranks", ()) or (forms and _misfit_of_values(signature, "form", forms)):
+            yield f"parallel: {unlike}"
 
 
 def _find_role_mistakes(parameter: Parameter, roles: Mapping[ParameterRole, str]) -> Iterator[str]:
@@ -73,6 +83,8 @@ def _find_role_mistakes(parameter: Parameter, roles: Mapping[ParameterRole, str]
             yield f"role '{role}': '{text}' is none of its values{nearest(text, list(parameter.choices))}"
         elif not text and role in _WITH_VALUE:
             yield f"role '{role}' names the value that stands out, such as Role('{role}', '{next(iter(parameter.choices), '…')}')"
+    if "searched_cores" in roles and parameter.name not in CPU_AXES:
+        yield f"with the role 'searched_cores' it must be called {' or '.join(CPU_AXES)}"
     searched = bool({"searched", "searched_last", "searched_cores"} & roles.keys())
     if searched and (parameter.required or parameter.default is not None):
         yield f"it can't be left open; write {parameter.name}: Searched[…] = None"

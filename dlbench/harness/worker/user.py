@@ -159,10 +159,10 @@ def place_of(error: BaseException, params: Params) -> str:
         if users_frames:
             return f"{Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno}"
         cause = cause.__cause__ or cause.__context__
-    for each in defined:
-        if each.name in params.values() or f"'{each.name}'" in str(error):
-            code = getattr(inspect.unwrap(each.build), "__code__", None)
-            return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
+    by_error = [each for each in defined if f"'{each.name}'" in str(error)]
+    for each in by_error or [each for each in defined if each.name in params.values()]:
+        code = getattr(inspect.unwrap(each.build), "__code__", None)
+        return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
     return ""
 
 

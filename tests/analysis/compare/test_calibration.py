@@ -120,6 +120,7 @@ def without(part: str) -> str:
         (changed("pooled", mean=None), "Expected `float`, got `null` - at `$.pooled.mean`"),
         (changed("pooled", occasions=1), "Expected `int` >= 2 - at `$.pooled.occasions`"),
         (changed("pooled", median=-0.1), "Expected `float` >= 0.0 - at `$.pooled.median`"),
+        (changed("pooled", median=100.5), "Expected `float` <= 100.0 - at `$.pooled.median`"),
         (changed("pooled", median=math.nan), "JSON is malformed: invalid character (byte 83)"),
     ],
 )
@@ -194,6 +195,12 @@ def test_where_occasions_alone_exceed_the_threshold_more_rounds_are_not_advised(
     case = against(1.0, of_all(0.05))
     assert (case.rounds_to_see, case.note) == (None, "a slowdown of 25.0 % or more is excluded")
     assert case.detectable == pytest.approx(0.417, abs=0.001)
+    hidden = against(1.0, of_all(0.2))
+    assert (hidden.unseen, hidden.possible) == (
+        "up to +88.1 % is possible; sessions alone differ by as much",
+        pytest.approx(0.8813, abs=1e-4),
+    )
+    assert (hidden.remedy, hidden.rounds_to_see) == ("measure both sides alternately, with dlbench ab", None)
 
 
 def occasion(chance: random.Random, drift: float, case_drift: float, third: float = 1.0) -> Rounds:
@@ -244,17 +251,26 @@ def test_what_is_common_counts_once_however_many_cases_there_are() -> None:
         assert both.p(both.half_width(1 - 0.05 / many), 0.0, 0, many) == pytest.approx(0.05, abs=0.004)
 
 
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042), (120, 1.980)])
-def test_students_t(freedom: int, quantile: float) -> None:
-    assert student_quantile(0.95, freedom) == pytest.approx(quantile, abs=5e-4)
-    assert student_p(student_quantile(0.95, freedom), freedom) == pytest.approx(0.05)
-    assert (student_p(0, freedom), student_p(-2, freedom)) == (1, student_p(2, freedom))
-    assert student_p(1e300, freedom) == pytest.approx(0, abs=1e-15)
+def test_the_numbers_of_a_drift() -> None:
+    drift, of_one_case = Drift(0.05, 36, 0.04, 4), Drift(0.03, 10)
+    half_widths = [*(drift.half_width(1 - 0.05 / many, 0.06) for many in (1, 2, 20)), of_one_case.half_width(0.9, 0.02)]
+    assert half_widths == pytest.approx([0.161915870, 0.183340221, 0.237112736, 0.057935428], rel=1e-7)
+    p_values = [
+        drift.p(0.2, 0.03, 18, 1),
+        drift.p(-0.2, 0.03, 18, 5),
+        Drift(0.05, 6).p(0.2, 0.03, 18, 2),
+        Drift(0, 4, 0.05, 3).p(0.1, 0.02, 9, 1),
+    ]
+    assert p_values == pytest.approx([0.0191672425, 0.0676452342, 0.0128775831, 0.156347275], rel=1e-7)
+    # Without any other variance the common part alone explains a shift, or nothing does.
+    assert [Drift(0, 4).p(shift, 0, 0, 1) for shift in (0, 0.1)] == [1, 0]
+    assert Drift(0, 4, 0.05, 3).p(0.1, 0, 0, 1) == pytest.approx(0.138252435, rel=1e-7)
 
 
 @given(st.floats(0, 0.999999), st.integers(1, 40))
 def test_the_quantile_is_the_inverse_of_p(confidence: float, freedom: int) -> None:
     assert student_p(student_quantile(confidence, freedom), freedom) == pytest.approx(1 - confidence, abs=1e-9)
+    assert student_p(1e300, freedom) == pytest.approx(0, abs=1e-15)
 
 
 SPREAD = [-1.0, 0.0, 1.0]

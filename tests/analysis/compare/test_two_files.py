@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,10 +14,13 @@ from compared import TEN, run, runs, timed, verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlbench.analysis.compare import power
+from dlbench.analysis.compare.calibration import Drift
 from dlbench.analysis.compare.judge import judge_family, rank_tests, together
-from dlbench.analysis.compare.power import detectable
+from dlbench.analysis.compare.provenance import compare_machines, find_other_occasions, gap_s
 from dlbench.analysis.compare.sides import compare, compare_by
 from dlbench.analysis.compare.verdict import Comparison
+from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.rows.summary import per_round
 from dlbench.core.thresholds import Thresholds
@@ -117,11 +121,142 @@ def test_what_is_detectable_is_called_in_four_of_five_although_the_threshold_is_
 def test_the_rounds_that_carry_a_gate_depend_on_its_size() -> None:
     few = compare(run(timed(1, TEN[:3]), "base"), run(timed(2, TEN[:3]), "new"))
     assert few.powerless == "too few rounds: in 3 tests none could have been called slower; 10 rounds a side would do: --rounds 10"
-    for cases, rounds, powerless in [(3, 5, False), (4, 5, True), (42, 7, False), (43, 7, True)]:
+    advised = {}
+    for cases, rounds in ((3, 5), (4, 5), (42, 7), (43, 7)):
         some = run([each for n in range(cases) for each in timed(1, TEN[:rounds], made_up.case(n=n))])
-        assert (compare(some, some).powerless is not None) is powerless
+        reasons = [compare(some, some, paired=paired).powerless for paired in (False, True)]
+        advised[cases, rounds] = [reason and reason.rpartition(" ")[2] for reason in reasons]
+    assert advised == {(3, 5): [None, None], (4, 5): ["10", "13"], (42, 7): [None, None], (43, 7): ["10", "16"]}
     one_with_enough = run([*timed(), *timed(1, [1.0], made_up.case(n=1))])
     assert compare(one_with_enough, one_with_enough).powerless is None
+
+
+MORE = [1.02 * wide * ten for wide, ten in zip(WIDE, TEN, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("blocks_a_round", "paired", "drift", "numbers"),
+    [
+        (10, False, None, (0.525306797, 0.217509091, 34.7791254, 80.9174999, 5)),
+        (10, True, None, (0.106373878, 0.217509091, 34.7791254, 5, 5)),
+        (10, True, Drift(0.02, 8, 0.01, 4), (0.139014314, 0.224301095, 44.8640905, 5, 5)),
+        (9, False, Drift(0.02, 8, 0.01, 4), (0.48422371, 0.224301095, 44.8640905, 109.169502, 5)),
+        (9, True, None, (0.106373878, 0.0301873762, 0.0954054164, 5, 5)),
+    ],
+)
+def test_what_tests_detect_and_exclude_and_the_rounds_for_it(
+    blocks_a_round: int, paired: bool, drift: Drift | None, numbers: tuple[float, ...]
+) -> None:
+    rounds = [per_round(made_up.rounds_of(CASE, [[each] * blocks_a_round for each in side])) for side in (WIDE, MORE)]
+    tests = rank_tests(*rounds, 0.1, dict.fromkeys(("median", "p10", "paired"), drift) if drift else {}, paired)
+    found = power.detectable(tests, 14), power.possible(tests), power.rounds_to_exclude(tests, math.log(1.25), 5)
+    assert (*found, power.rounds_to_call(tests, 14, 0.16), power.least_rounds(tests, 14)) == pytest.approx(numbers, rel=1e-6)
+
+
+def test_rounds_are_planned_only_where_there_are_fewer() -> None:
+    tests = rank_tests(*[per_round(timed(1, TEN[:5]))] * 2, 0.1)
+    assert [power.more_rounds(tests, planned) for planned in (4, 5, 5.5, 6, math.inf)] == [None, None, 6, 6, None]
+
+
+def test_a_p10_takes_ten_blocks_in_four_of_five_rounds_of_each_side() -> None:
+    full = per_round(timed())
+    found = {}
+    for count in (7, 8, 10):
+        part = per_round(made_up.rounds_of(CASE, [[each] * (10 if at < count else 9) for at, each in enumerate(TEN)]))
+        found[count] = [[*rank_tests(part, full, 0.1)], [*rank_tests(full, part, 0.1, paired=True)]]
+    every = [["median", "p10", "mean"], ["median", "p10", "paired", "mean"]]
+    assert found == {7: [["median", "mean"], ["median", "paired", "mean"]], 8: every, 10: every}
+
+
+def several(*threads: int) -> list[Measurement]:
+    return [each for n, count in enumerate(threads) for each in timed(case=made_up.case(n=n), threads=count)]
+
+
+HIDDEN = "a slowdown of 25.0 % or more is not excluded in"
+WITH_DETECT = "with --detect 25% that would end with 4"
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "options", "undecidable", "doubt"),
+    [
+        # Cases that can't be compared decide a comparison of which they are most.
+        (several(2, 2), several(4, 2), {}, None, f"{HIDDEN} 1 of 2 cases; {WITH_DETECT}"),
+        (several(2, 2, 2), several(4, 4, 2), {}, f"{HIDDEN} 2 of 3 cases", f"{HIDDEN} 2 of 3 cases"),
+        (several(2, 2), several(4, 2), {"insist": True}, f"{HIDDEN} 1 of 2 cases", f"{HIDDEN} 1 of 2 cases"),
+        (
+            [*timed(), *timed(1, WIDE, CASE)], [*timed(), *timed(1.05, WIDE, CASE)], {}, None,
+            f"{HIDDEN} 1 of 2 cases; 31 rounds a side would probably call or exclude it: --rounds 31; {WITH_DETECT}",
+        ),
+        (several(2), several(2), {}, None, None),
+    ],
+)  # fmt: skip
+def test_what_is_hidden_decides_where_it_was_asked_for_or_is_most(
+    base: Rounds, new: Rounds, options: Any, undecidable: str | None, doubt: str | None
+) -> None:
+    found = compare(run(base, "base"), run(new, "new"), **options)
+    assert (found.undecidable, found.doubt) == (undecidable, doubt)
+
+
+def test_a_change_as_small_as_the_threshold_need_not_be_detected() -> None:
+    assert [verdict(timed(), timed(), Thresholds(time=each)).detect for each in (0.2, 0.25, 0.3)] == [0.25, 0.5, 0.6]
+
+
+def test_a_case_whose_rounds_may_be_lost_is_noted() -> None:
+    both, old, new = (made_up.case(n=n) for n in range(3))
+    base, other = (run([*timed(case=both), *timed(case=each)], name) for each, name in ((old, "base"), (new, "new")))
+    noted = []
+    for lost in ({}, {"new": frozenset[str]()}, {"new": frozenset((both.id, new.id))}, {"new": frozenset((both.id,))}):
+        found = [each for each in compare(base, replace(other, lost=lost)).cases if each.lost]
+        noted.append({each.case for each in found})
+        assert {each.reasons[-1] for each in found} <= {"damaged lines of the new file may have had rounds of it"}
+    assert noted == [set(), {old.id}, {both.id, old.id, new.id}, {both.id, old.id}]
+
+
+A = {"machine_key": "a", "stack_key": "s", "identity": {"cpu": {"name": "A"}}, "stack": {"driver": "1"}}
+ENVIRONMENTS: dict[str, dict[str, Any]] = {
+    "base": {**A, "provenance": {"dlbench": "1.0"}},
+    "software": {**A, "provenance": {"dlbench": "1.1"}},
+    "machine": {"machine_key": "b", "stack_key": "t", "identity": {"cpu": {"name": "B"}}, "stack": {"driver": "2"}},
+    "pyperf": {"pyperf": {"hostname": "x"}},
+    "unknown": {},
+}
+OTHER_MACHINE = "base and machine are of different machines, which differ in identity.cpu.name: 'A' against 'B'"
+
+
+def test_files_of_other_machines_software_and_thresholds_are_named() -> None:
+    limits = {"quick": {"time": 0.1}}
+    files = replace(runs(dict.fromkeys(ENVIRONMENTS, ()), ENVIRONMENTS), thresholds={**dict.fromkeys(ENVIRONMENTS, limits), "software": {}})
+    assert compare_machines(files, "base", [*ENVIRONMENTS][1:], across_machines=True) == (
+        {"machine"},
+        [
+            "unknown does not say which machine it is of",
+            "the software differs, base against software: dlbench 1.0 against 1.1",
+            "base and software were run with other thresholds in quick; those of base hold",
+            f"{OTHER_MACHINE}; slower does not fail here",
+            "the software differs, base against machine: stack.driver: '1' against '2'",
+        ],
+    )
+    with pytest.raises(UsageError, match="^" + re.escape(f"{OTHER_MACHINE}; compare runs of one machine, or have a report without a gate")):
+        compare_machines(files, "base", ["machine"], across_machines=False)
+
+
+def test_files_an_hour_apart_are_of_other_occasions() -> None:
+    times = {
+        "base": ("10:00:00", 600),
+        "near": ("11:10:00", 1),
+        "far": ("11:10:01", 1),
+        "before": ("08:00:00", 3599),
+        "within": ("10:05:00", 1),
+    }
+    files = runs(
+        dict.fromkeys([*times, "unknown"], ()),
+        {"unknown": {}} | {name: {"provenance": {"utc": f"2026-01-01T{utc}+00:00"}, "seconds": s} for name, (utc, s) in times.items()},
+    )
+    gaps = {name: gap_s(files.environments["base"], files.environments[name]) for name in [*times, "unknown"]}
+    assert gaps == {"base": 0, "near": 3600, "far": 3601, "before": 3601, "within": 0, "unknown": None}
+    found, (note,) = find_other_occasions(files, "base", [*gaps][1:])
+    assert (found, "ends --strict with 4: far (60 min), before (60 min);" in note) == ({"far", "before"}, True)
+    assert find_other_occasions(files, "base", []) == (set(), [])
 
 
 def test_values_of_which_nothing_is_declared_are_not_judged() -> None:
@@ -256,7 +391,7 @@ def test_whatever_the_times_there_is_a_verdict(base: list[float], new: list[floa
     tests = rank_tests(*[per_round(made_up.rounds_of(CASE, made_up.flat(side))) for side in (base, new)], threshold)
     (changes,) = judge_family([tests])
     assert together(changes) is changes["median"].verdict is changes["p10"].verdict
-    least = detectable(tests, 2)
+    least = power.detectable(tests, 2)
     assert least is None or least >= threshold
     ends = [end for change in changes.values() if (interval := change.change_interval) for end in (interval.low, interval.high)]
     assert all(math.isfinite(value) for change in changes.values() for value in (change.change, change.p_holm, *ends))

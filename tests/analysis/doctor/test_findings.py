@@ -42,7 +42,7 @@ def judged(tmp_path):
     def judge(one, other):
         rounds = ("a", one), ("b", other)
         paths = [made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(CASE, made_up.flat(seconds))) for name, seconds in rounds]
-        (finding,) = checks.same_code_findings(*(collect((path,)) for path in paths))
+        (finding,) = checks.same_code(*(collect((path,)) for path in paths))
         for path in paths:
             path.unlink()
         return finding
@@ -75,7 +75,7 @@ def test_what_the_checks_say(judged, tmp_path, snapshot):
         "a noisier machine": [judged(spread(0.3), spread(0.3))],
         "the same code is called slower": [judged(spread(0.001), slower)],
         "two rounds": [judged([1.0, 1.1], [1.0, 1.1])],
-        "a case that failed": checks.same_code_findings(*failed),
+        "a case that failed": checks.same_code(*failed),
     }
     lines = (
         f"== {scene}\n" + "".join(f"{each.fitness.value}: {each.check} {each.device}: {each.found}\n  {each.advice}\n" for each in findings)

@@ -1,15 +1,32 @@
+"""Devices, the processor and findings on what may make a machine unfit, from files and cards of made-up machines."""
+
 import json
 import os
+from types import SimpleNamespace
 
+import nvml_fake
 import psutil
 import pynvml as real
 import pytest
 from machine_fake import two_sockets, write
-from nvml_fake import H200, Card, FakeNvml
+from nvml_fake import H200, UUID, Card, FakeNvml
 
 from dlbench.core.errors import DeviceAbsent, UsageError
-from dlbench.harness.probe import nvml
-from dlbench.harness.probe.devices import Accelerator, Processor, describe, describe_cpu, select, unusable, usable
+from dlbench.harness.probe import devices, linux, nvml, processor
+from dlbench.harness.probe.checks import examine
+from dlbench.harness.probe.devices import (
+    Accelerator,
+    Gpus,
+    Processor,
+    describe,
+    describe_cpu,
+    select,
+    unusable,
+    usable,
+    versions,
+    why_gpu_unusable,
+)
+from dlbench.harness.probe.programs import OWN, cpu_s_by_name
 
 FIRST, SECOND = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
 
@@ -158,26 +175,214 @@ def test_select():
     assert (chosen(LOST, ""), chosen(LOST, "cuda")) == ("cpu cuda:0 cuda:1", "cuda:0 cuda:1")
 
 
-HAS, LOST_SENTENCE = "this machine has: cpu, cuda:0, cuda:1, odd:0", "cuda:0 can't be used: it is lost"
-NO_GPU = "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu"
-VALID = "valid: cpu, cuda:0, cuda:1, odd:0, cuda, mps, odd, xpu, gpu, all"
+def test_devices_that_are_not_there_and_words_that_name_none(snapshot):
+    cpu, said = DEVICES[:1], []
+    words = ("cpu cuda:2", "cpu mps", "cpu xpu:0", "cpu odd:7", "cdua:1", "gpu-of-mine")
+    for there, wanted in [(LOST, "cuda:0"), (LOST, "cpu cuda:0"), (cpu, "gpu"), *((DEVICES, each) for each in words)]:
+        with pytest.raises((DeviceAbsent, UsageError)) as caught:
+            select(there, wanted.split())
+        said.append(f"{wanted}\n    {type(caught.value).__name__}: {caught.value}\n")
+    snapshot("devices-wanted", "".join(said))
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    monkeypatch.setattr(processor, "affinity", lambda: frozenset(range(8)))
+    monkeypatch.setattr(os, "environ", {})
 
 
 @pytest.mark.parametrize(
-    ("devices", "wanted", "error", "sentence"),
+    ("allowed", "environ", "chosen"),
     [
-        (LOST, ["cuda:0"], DeviceAbsent, LOST_SENTENCE),
-        (LOST, ["cpu", "cuda:0"], DeviceAbsent, LOST_SENTENCE),
-        *(
-            (DEVICES, ["cpu", word], DeviceAbsent, f"there is no device '{word}' here; {HAS}")
-            for word in ("cuda:2", "mps", "xpu:0", "odd:7")
-        ),
-        (DEVICES[:1], ["gpu"], DeviceAbsent, NO_GPU),
-        (DEVICES, ["cdua:1"], UsageError, "'cdua:1' is no device; did you mean 'cuda:1'?"),
-        (DEVICES, ["gpu-of-mine"], UsageError, f"'gpu-of-mine' is no device; {VALID}"),
+        (range(8), {}, {0, 1, 2, 3}),  # one of each core's two
+        ((1, 4, 5, 6), {}, {1, 4, 6}),
+        ((0, 1, 6, 7), {}, None),  # no two of them share a core
+        (range(8), {"OMP_PLACES": "cores"}, None),
+        (range(8), {"KMP_AFFINITY": "compact"}, None),
     ],
 )
-def test_devices_that_are_not_there_and_words_that_name_none(devices, wanted, error, sentence):
-    with pytest.raises(error) as caught:
-        select(devices, wanted)
-    assert str(caught.value) == sentence
+def test_measuring_runs_on_one_logical_cpu_of_each_core(plain, tmp_path, monkeypatch, allowed, environ, chosen):
+    monkeypatch.setattr(processor, "affinity", lambda: frozenset(allowed))
+    monkeypatch.setattr(os, "environ", environ)
+    assert processor.cpus_to_measure_on() is None  # the cores are unknown
+    two_sockets(tmp_path)
+    assert processor.cpus_to_measure_on() == chosen
+
+
+@pytest.mark.parametrize(
+    ("processes", "threads", "placed", "by_node"),
+    [
+        (1, 2, ((0, 1, 2, 3),), ((1, 3, 0, 2),)),
+        (2, 2, ((0, 1), (2, 3)), ((1, 3), (0, 2))),
+        (4, 1, ((0,), (1,), (2,), (3,)), ((1,), (3,), (0,), (2,))),
+        (1, 8, (tuple(range(8)),), (tuple(range(8)),)),  # with SMT
+    ],
+)
+def test_each_process_has_cores_of_its_own_on_one_memory_node(plain, tmp_path, processes, threads, placed, by_node):
+    assert processor.cpus_of(processes, threads) == ()  # the cores are unknown
+    two_sockets(tmp_path)
+    assert processor.cpus_of(processes, threads) == placed
+    write(tmp_path, {f"sys/devices/system/node/node{n}/cpulist": cpus for n, cpus in enumerate(("1,3,5,7", "0,2,4,6"))})
+    assert processor.cpus_of(processes, threads) == by_node
+
+
+def test_a_core_is_found_under_the_name_before_linux_5_1_and_a_hidden_package_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
+    assert (processor.core_count(), processor.socket_count(), processor.cache_bytes()) == (None, None, {})
+    write(tmp_path, {f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": "0-1" for cpu in (0, 1)})
+    write(tmp_path, {"sys/devices/system/cpu/cpu0/topology/physical_package_id": "-1"})  # a virtual Arm board
+    assert (processor.core_count(), processor.socket_count()) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name", "virtual"),
+    [
+        ("model name : A CPU\nflags : fpu hypervisor", "A CPU", True),
+        ("model name : unknown\nflags : fpu", None, False),  # in a sandbox
+        ("CPU implementer : 0x41\nCPU part : 0xd4f", "Arm Neoverse V2", None),
+        ("CPU implementer : 0x61\nCPU part : 0x022", "Arm core, implementer 0x61, part 0x022", None),
+    ],
+)
+def test_names_and_whether_the_machine_is_virtual(tmp_path, cpuinfo, name, virtual):
+    write(tmp_path, {"proc/cpuinfo": f"processor : 0\n{cpuinfo}"})
+    assert (processor.model_name(), processor.is_virtual()) == (name, virtual)
+
+
+def test_cpu_time_is_counted_by_name_and_apart_for_what_descends_from_this_process(monkeypatch):
+    def program(pid, name, *spent):
+        return SimpleNamespace(pid=pid, info={"name": name, "cpu_times": spent or None})
+
+    running = [
+        program(os.getpid(), "python", 1.0, 0.5, 0.25, 0.0, 99.0),  # what it waited for a disk comes last
+        program(7, "python", 2.0, 0.0, 0.0, 0.0, 0.0),
+        program(8, "python", 4.0, 0.0, 0.5, 0.5, 0.0),
+        program(9, "python", 8.0, 0.0, 0.0, 0.0, 0.0),
+        program(10, None, 16.0, 0.0, 0.0, 0.0, 0.0),
+        program(11, "hidden"),
+    ]
+    monkeypatch.setattr(psutil, "process_iter", lambda asked: running)
+    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: running[1:2])
+    assert cpu_s_by_name() == {OWN: 3.75, "python": 13.0, "unnamed": 16.0}
+
+
+GIB = 2**30
+IDLE = {
+    "EnforcedPowerLimit": 700_000,
+    "CurrPcieLinkWidth": 16,
+    "CurrentClocksEventReasons": 0x1,
+    "ComputeRunningProcesses": [],
+    "GraphicsRunningProcesses": [],
+    "PersistenceMode": 1,
+    "TemperatureThreshold": {real.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN: 90},
+    "MemoryInfo": type("Memory", (), {"free": 139 * GIB}),
+}
+TROUBLES = {
+    "computed on": {"ComputeRunningProcesses": H200["nvmlDeviceGetComputeRunningProcesses"]},
+    "drawn on": {"GraphicsRunningProcesses": H200["nvmlDeviceGetGraphicsRunningProcesses"]},
+    "hot": {"Temperature": {real.NVML_TEMPERATURE_GPU: 85}},
+    "of unknown limits": {"TemperatureThreshold": []},
+    "slowed down": {"CurrentClocksEventReasons": 0x48},
+    "at its power limit": {"CurrentClocksEventReasons": 0x4},
+    "at a clock set by hand": {"CurrentClocksEventReasons": 0x2},
+    "of less power, lanes, memory and persistence": {"EnforcedPowerLimit": 450_000, "CurrPcieLinkWidth": 8, "PersistenceMode": 0}
+    | {"MemoryInfo": type("Memory", (), {"free": 20 * GIB})},
+}
+
+
+def lines(device):
+    """A line a finding on a device."""
+    findings = examine([device])
+    assert {each.device for each in findings} == {device.id}
+    return [f"{each.fitness:7} {each.check}: {each.found}{f' -> {each.advice}' if each.advice else ''}" for each in findings]
+
+
+def lines_of_card(mig=False, **changes):
+    """Those on a card by what the library answers."""
+    answers = {**IDLE, **changes}
+    facts = {"power_limit_w": answers["EnforcedPowerLimit"] / 1e3, "power_limit_default_w": 700.0, "pcie_width_max": 16, "mig": mig}
+    facts |= {"persistence": bool(answers["PersistenceMode"]), "pcie_width": answers["CurrPcieLinkWidth"], "memory_bytes": 140 * GIB}
+    with FakeNvml(Card(f"GPU-{UUID}", "", {**H200, **{f"nvmlDeviceGet{name}": each for name, each in answers.items()}})).imported():
+        return lines(Accelerator(id="cuda:0", kind="cuda", vendor="nvidia", uuid=UUID, **facts))
+
+
+def test_findings(snapshot, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    write(two_sockets(tmp_path), {"sys/devices/system/cpu/cpu7/cpufreq/scaling_governor": "performance"})
+    scenes = {"a server at its best": lines(describe_cpu())}
+    write(tmp_path, {"sys/devices/system/cpu/cpu7/cpufreq/scaling_governor": "powersave"})
+    scenes |= {f"a quota of {quota} CPUs": lines(Processor(threads=8, cgroup_quota_cores=quota))[1:3] for quota in (0.5, 2.5, 2.0)}
+    monkeypatch.setattr(linux, "ROOT", tmp_path / "virtual")
+    write(linux.ROOT, {"proc/cpuinfo": "processor : 0\nflags : fpu hypervisor", "proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1048576 kB"})
+    idle = lines_of_card()
+    scenes |= {"a virtual machine": lines(describe_cpu()), "an idle card": idle, "a slice of it": lines_of_card(mig=True)}
+    scenes |= {f"a card {name}": [each for each in lines_of_card(**changes) if each not in idle] for name, changes in TROUBLES.items()}
+    scenes["a card of AMD"] = lines(Accelerator(id="cuda:0", kind="cuda", vendor="amd"))
+    scenes["a lost card"] = lines(Accelerator(id="cuda:0", kind="cuda", unusable="it is lost"))
+    snapshot("machine-checks", "\n\n".join("\n  ".join([scene, *told]) for scene, told in scenes.items()) + "\n")
+
+
+CPU, CUDA = {"torch": "2.13.0+cpu"}, {"torch": "2.13.0+cu130", "cuda": "13.0"}
+ROCM, XPU = {"torch": "2.13.0+rocm7", "hip": "7.0"}, {"torch": "2.13.0+xpu"}
+
+ANSWERS = {"nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=141 << 30)}
+NAMED, DRIVER = ("NVIDIA H200", 141 << 30), "580.65.06"
+OLD = "the NVIDIA driver 580.65.06 goes up to CUDA 13.0, and torch 2.20 needs 14.1"
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine on which only these files and programs are."""
+    there = set()
+    monkeypatch.setattr(devices.Path, "exists", lambda path: str(path) in there)
+    monkeypatch.setattr(devices.shutil, "which", lambda program: program if program in there else None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return there
+
+
+@pytest.mark.parametrize(
+    ("torch", "there", "hidden", "why"),
+    [
+        ({}, (), None, "torch is not installed"),
+        (CPU, (), None, "torch 2.13.0+cpu is built for CPUs alone, and there is no NVIDIA driver"),
+        (CPU, ("nvidia-smi",), None, "torch 2.13.0+cpu is built for CPUs alone; install one for CUDA"),
+        (CUDA, (), None, "there is no NVIDIA driver for torch 2.13.0+cu130"),
+        (CUDA, ("/proc/driver/nvidia/version",), None, None),
+        (CUDA, ("nvidia-smi",), "", "CUDA_VISIBLE_DEVICES hides them all"),
+        (CUDA, ("nvidia-smi",), "-1", "CUDA_VISIBLE_DEVICES hides them all"),
+        (CUDA, ("nvidia-smi",), "0,1", None),
+        (ROCM, (), None, "there is no AMD driver for torch 2.13.0+rocm7"),
+        (ROCM, ("/dev/kfd",), None, None),
+        (XPU, (), None, None),
+        (CPU, ("/System/Library",), None, None),
+    ],
+)
+def test_why_torch_uses_no_gpu(machine, monkeypatch, torch, there, hidden, why):
+    machine.update(there)
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert why_gpu_unusable(torch) == why
+
+
+@pytest.mark.parametrize(
+    ("needs", "hidden", "found"),
+    [("13.0", None, Gpus((NAMED,) * 2, DRIVER)), ("13.0", "1", Gpus((NAMED,), DRIVER)), ("14.1", None, Gpus((), DRIVER, OLD))],
+)
+def test_the_cards_are_those_of_the_driver_that_are_visible(machine, monkeypatch, needs, hidden, found):
+    machine.add("nvidia-smi")
+    if hidden:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    with FakeNvml(*(Card(f"GPU-{number}", f"{number}", ANSWERS) for number in range(2))).imported():
+        gpus = Gpus.find({"torch": "2.20", "cuda": needs})
+    assert (gpus, gpus.ids) == (found, ["cpu", "cuda:0", "cuda:1"][: 1 + len(found.visible)])
+
+
+def test_a_driver_that_does_not_answer_leaves_it_to_torch(machine):
+    machine.add("nvidia-smi")
+    with FakeNvml(init_error=nvml_fake.real.NVML_ERROR_DRIVER_NOT_LOADED).imported():
+        assert Gpus.find(CUDA) == Gpus()
+
+
+def test_versions_are_those_of_torch_itself():
+    import torch
+
+    assert versions() == {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip, "xpu": torch.version.xpu}

@@ -134,17 +134,13 @@ def test_a_counter_that_stands_still_or_may_not_be_read_is_null_with_its_reason(
     assert reason(on_processor(tmp_path, clock, [{}, {}], seconds=30), "energy") == allow
 
 
-def test_a_counter_that_jumps_back_sooner_than_it_could_wrap_around_is_null(tmp_path, clock):
-    found = on_processor(tmp_path, clock, [zones(package_0=joules) for joules in (9000.0, 9400.0, 200.0)], seconds=15)
-    assert found.energy.joules is None
-    assert reason(found, "energy") == "its counter of energy jumped back, and not by wrapping around"
-
-
-def test_a_counter_without_a_range_that_jumps_back_is_null():
+@pytest.mark.parametrize("wraps_at", [{}, {"card": RANGE_J}])
+def test_a_counter_that_jumps_back_without_a_range_or_sooner_than_it_could_wrap_around_is_null(clock, wraps_at):
     counts = iter((9000.0, 9400.0, 200.0, 300.0))
-    meter = CounterMeter("made-up", lambda: {"card": next(counts)})
+    meter = CounterMeter("made-up", lambda: {"card": next(counts)}, wraps_at)
     for _ in range(4):
         meter.read()
+        clock.now_s += 15
     assert (meter.joules(), explained([meter.missing()])) == (None, "its counter of energy jumped back, and not by wrapping around")
 
 
@@ -196,15 +192,8 @@ def on_card(clock, made_up, steps, interval_s, seconds, items=1.0, seen=None):
 
 def test_without_a_counter_power_is_integrated(clock, made_up):
     made_up.answers = card(REFUSED, 100_000)
-    seen = Window(Monitor([CARD], 2), "cuda:0", DECLARED)
-    seen.mark({"interval_s": 10})
-    for milliwatts in (200_000, 300_000):
-        clock.now_s += 10
-        made_up.answers = card(REFUSED, milliwatts)
-        seen.read()
-    clock.now_s += 5
-    seen.mark({"items": 10.0, "seconds": 25.0})
-    energy = measured(seen).energy
+    steps = [(seconds, {"energy_mj": REFUSED, "power_mw": power}) for seconds, power in ((10, 200_000), (10, 300_000), (5, 300_000))]
+    energy = on_card(clock, made_up, steps, 10, 25.0).energy
     assert (energy.source, energy.joules) == ("nvml_power", pytest.approx(10 * 150 + 10 * 250 + 5 * 300))
 
 

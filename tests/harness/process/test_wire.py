@@ -99,23 +99,11 @@ def test_of_several_those_are_ready_that_have_a_message_or_ended(pipe):
         os.close(descriptor)
 
 
-MEASURE = {
-    "case": CASE,
-    "round": 3,
-    "policy": Policy(rounds=2),
-    "seed": 7,
-    "device_name": None,
-    "devices": ("cpu",),
-    "memory_bytes": 1 << 30,
-}
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [HelloRequest(threads=2, plugins=("a.py",), workloads=("a", "b")), MeasureRequest(threads=2, not_from="some/folder", **MEASURE)],
-)
-def test_requests_arrive_as_they_were(request_):
-    assert Request.from_json(json.loads(json.dumps(asdict(request_)))) == request_
+def test_requests_arrive_as_they_were():
+    given = {"case": CASE, "round": 3, "policy": Policy(rounds=2), "seed": 7, "device_name": None, "devices": ("cpu",)}
+    measure = MeasureRequest(threads=2, not_from="some/folder", memory_bytes=1 << 30, **given)
+    for sent in (HelloRequest(threads=2, plugins=("a.py",), workloads=("a", "b")), measure):
+        assert Request.from_json(json.loads(json.dumps(asdict(sent)))) == sent
 
 
 FULL, NO_PLUGIN = Reply(measurement=Measurement(CASE, 0, Status.OOM, "full"), fault=True), Reply(error="no plugin")

@@ -1,16 +1,84 @@
-"""Every form of model parallelism is the training of one network on one device, and what can't be cut is a sentence."""
+"""Collectives in two gloo processes, and forms of model parallelism that are the training of one network on one device."""
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from two_ranks import run_ranks
 
 from dlbench.workloads.parallel import model_parallel as module
+from dlbench.workloads.parallel.collective import Op
 
 pytestmark = pytest.mark.real
+
+OPS = get_args(Op)
+START = f"""
+import json
+from dlbench.testing import set_up
+from dlbench.workloads.parallel import collective as module
+
+prepare, made = module._prepare, []
+module._prepare = lambda *given: made.append(prepare(*given)) or made[-1]
+OPS = {OPS}
+"""
+
+
+def test_every_collective_runs_in_each_precision_and_states_its_size(tmp_path):
+    script = """
+said = {}
+for dtype in ("fp64", "fp32", "bf16", "fp16"):
+    for op in OPS:
+        work = set_up("collective", op=op, bytes=4096, ranks=2, dtype=dtype)
+        work.call()
+        said[op + " " + dtype] = [work.bytes, work.items, made[-1].input.nbytes, made[-1].result.nbytes]
+print(json.dumps(said))
+"""
+    first, second = map(json.loads, run_ranks(START + script, tmp_path))
+    halves = {"all_gather": [2048, 4096], "reduce_scatter": [4096, 2048]}
+    expected = {f"{op} {dtype}": [4096, 1, *halves.get(op, [4096, 4096])] for op in OPS for dtype in ("fp64", "fp32", "bf16", "fp16")}
+    assert first == second == expected
+
+
+def test_what_a_collective_gives_is_checked_and_a_wrong_one_is_named(tmp_path):
+    script = """
+def broken(*given):
+    ready = prepare(*given)
+    return ready._replace(run=lambda: (ready.run(), ready.result.add_(1)))
+
+module._prepare, said = broken, []
+for op in OPS:
+    try:
+        set_up("collective", op=op, bytes=64, ranks=2)
+    except ValueError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+    first, second = map(json.loads, run_ranks(START + script, tmp_path))
+    first_values = {
+        "all_reduce": (4, 4),
+        "all_gather": (2, 2),
+        "reduce_scatter": (3, 5),
+        "all_to_all": (2, 3),
+        "broadcast": (2, 2),
+        "reduce": (4, None),  # what the other rank has then is nobody's business
+        "send_recv": (3, 2),
+    }
+    for rank, said in ((0, first), (1, second)):
+        values = {op: each[rank] for op, each in first_values.items()}
+        assert said == [f"{op} gave rank {rank} a wrong result, such as {values[op]}" for op in OPS if values[op] is not None]
+
+
+def test_repeated_sums_stay_finite(tmp_path):
+    script = """
+for dtype, calls in (("fp32", 1000), ("fp16", 100)):
+    work = set_up("collective", op="all_reduce", bytes=64, ranks=2, dtype=dtype)
+    for _ in range(calls):
+        work.call()
+        assert made[-1].result.isfinite().all() and made[-1].result.any()
+"""
+    assert run_ranks(START + script, tmp_path) == ["", ""]
+
 
 CPU = torch.device("cpu")
 BATCH = 4
@@ -102,7 +170,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(out) for out in run_ranks(TRAIN + BOTH, tmp_path_factory.mktemp("trained"))]
 
 
-def test_five_steps_in_parts_are_five_steps_of_the_whole_network(trained: list[dict[str, Any]]) -> None:
+def test_five_steps_in_parts_are_five_steps_of_the_whole_network(trained):
     first, last = trained
     # 8 blocks of two 64 x 256 matrices, the first without a gradient of the samples.
     perceptron = BATCH * 2 * 64 * 256 * (3 * 16 - 1)
@@ -123,7 +191,7 @@ def test_five_steps_in_parts_are_five_steps_of_the_whole_network(trained: list[d
             assert (sum(local), min(local) > 0, inputs, first[case]["loss"]) == (whole, True, ([samples], [labels]), None)
 
 
-def test_one_rank_is_the_base_of_every_form_and_every_precision_computes(tmp_path: Path) -> None:
+def test_one_rank_is_the_base_of_every_form_and_every_precision_computes(tmp_path):
     script = f"""
 from typing import get_args
 from dlbench import Dtype
@@ -144,7 +212,7 @@ print("done")
     assert run_ranks(script, tmp_path, 1) == ["done\n"]
 
 
-def test_what_fits_on_no_single_device_fits_on_two(tmp_path: Path) -> None:
+def test_what_fits_on_no_single_device_fits_on_two(tmp_path):
     # Each process may take as much as the device that is pretended to be there, and a little more for what is no parameter.
     script = """
 import resource
@@ -178,7 +246,7 @@ for form in FORMS:
     assert run_ranks(script, two, 2) == ["layers fits\ntensor fits\n"] * 2
 
 
-def test_a_model_larger_than_a_device_is_sized_by_parameter_gradient_and_momentum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_larger_than_a_device_is_sized_by_parameter_gradient_and_momentum(monkeypatch):
     monkeypatch.setattr(module, "device_memory", lambda device: 3 << 30)
     # 1.5 x 3 GiB over 3 x 4 bytes are 403 million parameters: 8 blocks of 2 x 4 x width^2 with a width of 2509 or more.
     assert module._width(CPU, "mlp", "fp32", 150) == 2560

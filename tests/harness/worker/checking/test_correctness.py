@@ -1,4 +1,4 @@
-"""The tolerance against real roundings, and what a check may cost. What it finds is in tests/cli/test_run_spot_checks.py."""
+"""The tolerance against real roundings, and what a check may cost. What it finds is in tests/cli/test_run_sustained.py."""
 
 import math
 import re
