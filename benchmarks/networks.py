@@ -135,22 +135,26 @@ def _nulls(measurements: Iterable[Measurement], names: Sequence[str]) -> Iterato
     texts: dict[tuple[str, ...], str] = {}
     networks: dict[tuple[str, ...], set[str]] = {}
     for each in measurements:
-        found: dict[tuple[str, ...], str] = {}
-        for group, reasons in each.missing_reasons.items():
-            for reason in reasons if not isinstance(reasons, str) else ():
-                key = (group, *(str(reason.get(part, "")) for part in ("part", "reason", "text")))
-                # The time that a check would take differs from case to case.
-                text = explained([reason])
-                text = re.sub("it would take about .*, and (.*) at most are spent on it", r"it would take longer than \1", text)
-                found.setdefault(key, text)
-        if each.status is not Status.OK:
-            found[(each.case.workload, str(each.reason))] = str(each.reason)
-        for key, text in found.items():
+        for key, text in _reasons(each):
             texts.setdefault(key, text)
             networks.setdefault(key, set()).add(str(each.case.params["model"]))
     for key in sorted(texts):
         affected = [name for name in names if name in networks[key]]
         yield key[0], texts[key], "all" if len(affected) == len(names) else ", ".join(affected)
+
+
+def _reasons(measurement: Measurement) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield each reason for a null of a measurement, or for its bad end: a key that is the same for all cases, and the reason in words.
+
+    A key begins with the group of columns that is null, or the workload of what did not end well.
+    """
+    for group, reasons in measurement.missing_reasons.items():
+        for reason in reasons if not isinstance(reasons, str) else ():
+            # The time that a check would take differs from case to case.
+            text = re.sub("it would take about .*, and (.*) at most are spent on it", r"it would take longer than \1", explained([reason]))
+            yield (group, *(str(reason.get(part, "")) for part in ("part", "reason", "text"))), text
+    if measurement.status is not Status.OK:
+        yield (measurement.case.workload, str(measurement.reason)), str(measurement.reason)
 
 
 def _describe_environment(run: RunFile) -> str:

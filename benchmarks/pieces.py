@@ -127,23 +127,29 @@ def standing(plan: Planned, files: Sequence[RunFile], rounds: int, start_s: floa
     file = min(files, key=lambda each: measurements_left(each, rounds), default=None)
     count = len(plan.cases) if file is None else int(file.header["planned"]["count"])
     left = count * rounds if file is None else measurements_left(file, rounds)
-    case_s, seen = plan.round_s() / max(1, len(plan.cases)), set[str]()
-    copies_s, more_s = plan.copies_s(), plan.more_s(rounds)
     if file is not None and file.states and file.measurements:
-        colds = [each.values.get("compile_cold_s", 0.0) for each in (*file.measurements, *file.tries)]
-        cold_s = sum((each for each in colds if isinstance(each, float)), 0.0)
         seen = {each.case.id for each in file.measurements if each.status is not Status.SKIPPED}
-        made = len(file.measurements) + len(file.discarded) + len(file.tries)
-        case_s = max(0.0, sum(each.seconds for each in file.states) - cold_s) / made
-        # By then they are in what a case took, but for compiling from the cache.
-        copies_s, more_s = 0.0, WARM_COMPILE_S * len(plan.compiling) * (rounds - 1) if len(file.states) == 1 else 0.0
+        # What copies take is in the time of a case by then, and what compiling from the cache takes from its second round on.
+        case_s, copies_s = _seconds_a_case(file), 0.0
+        more_s = WARM_COMPILE_S * len(plan.compiling) * (rounds - 1) if len(file.states) == 1 else 0.0
+    else:
+        seen = set()
+        case_s, copies_s, more_s = plan.round_s() / max(1, len(plan.cases)), plan.copies_s(), plan.more_s(rounds)
     cold = len(plan.compiling - seen)
     begin_s = start_s if plan.on_accelerator else 0.0
-    tries = sum(count for name, count in plan.tries.items() if name not in seen)
+    tries = sum(number for name, number in plan.tries.items() if name not in seen)
     rounds_to_go = math.ceil(left / max(1, count))
     useful_s = begin_s + (LONGEST_COMPILE_S if cold else min(left, count) * case_s + copies_s)
     seconds = (left + tries) * case_s + cold * COMPILE_S + rounds_to_go * begin_s + more_s
     return Standing(left, count, seconds if left else 0.0, useful_s)
+
+
+def _seconds_a_case(file: RunFile) -> float:
+    """Return the mean seconds of a measurement in a file's rounds, those left out and tried again counted, without cold compiling."""
+    values = [each.values.get("compile_cold_s", 0.0) for each in (*file.measurements, *file.tries)]
+    cold_s = sum(each for each in values if isinstance(each, float))
+    made = len(file.measurements) + len(file.discarded) + len(file.tries)
+    return max(0.0, sum(each.seconds for each in file.states) - cold_s) / made
 
 
 def measurements_left(file: RunFile, rounds: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import chain, groupby
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import click
 
@@ -276,23 +276,47 @@ def authors() -> Iterator[str]:
     yield _wrapped(f"What answers take a value for: {', '.join(f'`{role}`' for role in get_args(declarations.ValueRole))}.")
 
 
+class Use(NamedTuple):
+    """A line that uses a name; the smallest is the best example."""
+
+    rank: int
+    """By where the line stands, and whether it says something by itself."""
+    length: int
+    line: str
+
+
 def _uses() -> Mapping[str, str]:
     """Return for each name that is offered the shortest whole line that uses it: in pages and examples, workloads, else in dlbench."""
-    shortest: dict[str, tuple[int, int, str]] = {}
-    root = FOLDER.parent.parent
-    pages = [page.read_text() for page in (*sorted(FOLDER.parent.glob("*.md")), *sorted((root / "examples").rglob("*.py")))]
-    for name, line in re.findall(r"^(?=.*dlbench\.(\w+)\b)(@?[^`\n]*(?:\)|\.data))$", "\n".join(pages), re.MULTILINE):
-        shortest[name] = min(shortest.get(name, (9, 0, "")), (0, len(line), line))
+    best: dict[str, Use] = {}
+    for name, use in chain(_uses_in_pages(), _uses_in_the_package()):
+        best[name] = min(best.get(name, use), use)
+    return {name: use.line for name, use in best.items()}
+
+
+def _uses_in_pages() -> Iterator[tuple[str, Use]]:
+    """Yield the lines of pages and examples that use a name as ``dlbench.NAME`` and end with what they began."""
+    examples = sorted((FOLDER.parent.parent / "examples").rglob("*.py"))
+    text = "\n".join(path.read_text() for path in (*sorted(FOLDER.parent.glob("*.md")), *examples))
+    for name, line in re.findall(r"^(?=.*dlbench\.(\w+)\b)(@?[^`\n]*(?:\)|\.data))$", text, re.MULTILINE):
+        yield name, Use(0, len(line), line)
+
+
+def _uses_in_the_package() -> Iterator[tuple[str, Use]]:
+    """Yield the lines of the package that use an imported name; those of workloads, which authors write, too, are better examples."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        written = path.relative_to(PACKAGE).parts[0] in ("workloads", "kit", "models")
-        lines, tree = path.read_text().splitlines(), ast.parse(path.read_text())
-        imported = {each.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for each in node.names}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and node.id in imported & {*offered.__all__}:
+        is_of_workloads = path.relative_to(PACKAGE).parts[0] in ("workloads", "kit", "models")
+        lines, nodes = path.read_text().splitlines(), list(ast.walk(ast.parse(path.read_text())))
+        imported = {each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
+        for node in nodes:
+            if isinstance(node, ast.Name) and node.id in imported and node.id in offered.__all__:
                 line = lines[node.lineno - 1].partition("  #")[0].strip().rstrip(",")
-                whole = re.search("[(:=]", line) and all(line.count(each[0]) == line.count(each[1]) for each in ("()", "[]", "{}"))
-                shortest[node.id] = min(shortest.get(node.id, (9, 0, "")), (1 + 2 * (not whole) + (not written), len(line), line))
-    return {name: line for name, (_, _, line) in shortest.items()}
+                rank = 1 + (0 if is_of_workloads else 1) + (0 if _is_whole(line) else 2)
+                yield node.id, Use(rank, len(line), line)
+
+
+def _is_whole(line: str) -> bool:
+    """Whether a line says something by itself: a call, an annotation or an assignment, whose brackets are all closed."""
+    return bool(re.search("[(:=]", line)) and all(line.count(opened) == line.count(closed) for opened, closed in ("()", "[]", "{}"))
 
 
 def _documented(body: Sequence[ast.stmt], *, functions: bool = True) -> Mapping[str, str]:

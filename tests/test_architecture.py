@@ -8,7 +8,6 @@ from dataclasses import fields
 from functools import cache
 from graphlib import TopologicalSorter
 
-import front_door
 import pytest
 import test_docs
 
@@ -19,7 +18,7 @@ from dlbench.core.measurement import Measurement
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.columns import BY_NAME
 
-PACKAGE = front_door.ROOT / "dlbench"
+PACKAGE = test_docs.ROOT / "dlbench"
 
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours. A star stands for all others of
 # the room, which take part by being there and do not import each other.

@@ -61,8 +61,8 @@ class Ratio(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """``loss`` where the other is shown to be slower, ``open`` where that is undecided, else ``gain``, also of too few rounds."""
-        return "loss" if self.is_behind else "open" if self.is_undecided else "gain"
+        """``open`` where the interval holds both a gain and a loss, else ``gain`` or ``loss`` by the ratio, also of too few rounds."""
+        return "open" if self.is_undecided else "gain" if self.speedup >= 1 else "loss"
 
     @property
     def reason(self) -> str | None:

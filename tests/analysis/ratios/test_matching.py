@@ -15,7 +15,7 @@ from dlbench.analysis.answers.engine.pairs import best_pairs
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS, pair_frame
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.ratios.matching import Matches, Unmatched, match_rows
-from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, paired_difference
+from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, paired_difference, speed_ratio
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement, Transfer
@@ -85,6 +85,7 @@ def test_few_rounds_give_a_ratio_without_an_interval_and_say_why(matched):
     assert row["ratio.speedup"] == pytest.approx(40)
     assert row[["ratio.ci_low", "ratio.ci_high", "ratio.confidence"]].isna().all()
     assert row["ratio.reason"] == "3 and 3 rounds are too few for a 95 % interval; 4 and 4 are enough"
+    assert [speed_ratio([1.0] * 3, [speed] * 3).outcome for speed in (0.5, 1.0, 2.0)] == ["loss", "gain", "gain"]
 
 
 def test_rows_without_a_match_are_named_with_the_reason(read):
