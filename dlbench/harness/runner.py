@@ -213,7 +213,7 @@ class Runner:
             if not tries:
                 raise
             when = "before that was measured"
-            if search.next(tries):
+            if case:  # the search itself was cut short
                 when = "after 1 try" if len(tries) == 1 else f"after {len(tries)} tries"
             reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
             spent.so_far = search.unfinished(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), tries)

@@ -99,8 +99,8 @@ class MeasuredStep(NamedTuple):
 
     def _estimated(self, card: DevicePeak, dtype: str) -> "OnCard | None":
         """Return the step on a card by an estimate; None if its counts, or peaks of the card, are not known."""
-        batch = self._batch(card)
-        guess = self.counts and fitted().guess(card, dtype, self.counts, batch)
+        batch, counts = self._batch(card), self.counts
+        guess = counts and fitted().guess(card, dtype, counts, batch)
         return OnCard(self, card, dtype, batch, guess.low, guess.high, at_most=guess.at_most) if guess else None
 
     def _scaled(self, here: DevicePeak, card: DevicePeak) -> "OnCard | None":

@@ -189,7 +189,7 @@ def annotations(comparisons: Sequence[Comparison]) -> list[str]:
 
     Errors are slower, failed and missing cases, and comparisons with too few rounds to fail. A comparison of different machines is only
     reported on: there slower cases are warnings, and it is no error that it could not fail. Warnings are also cases that are undecided,
-    or were not measured. Notices are faster cases.
+    or that the new run left out. Notices are faster cases.
     """
     entries: dict[str, list[tuple[str, str]]] = {"error": [], "warning": [], "notice": []}
     entries["error"] = [(each.title, each.powerless) for each in comparisons if each.powerless and not each.report_only]

@@ -157,8 +157,8 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What goes with a
     device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides. Rows that
     can't be compared are returned as unmatched with the reason.
-    ``base`` is the value that the others are compared with. By default it is the setting's standard value, such as fp32, cpu or eager, if
-    any row has it, then a workload's declared default, then the first in the file.
+    ``base`` is the value that the others are compared with. By default it is the setting's standard value, such as fp32, cpu or eager,
+    unless the workloads of all rows declare another default; then it is that default, or else the first value in the file.
     Times are wall times. By ``cache`` they are device times, but only if both sides have them: a cold call is timed alone, so its wall
     time includes a launch and a wait, which calls in a row hide behind each other.
 

@@ -45,10 +45,11 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
         wanted.setdefault(axis, []).extend(texts.split(","))
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in wanted:
-        if axis not in valid and axis in CPU_AXES:
+        if axis in valid:
+            continue
+        if axis in CPU_AXES:
             raise UsageError(f"--set {axis}: ranks share the cores among themselves; leave it out for workloads with ranks")
-        if axis not in valid:
-            raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
+        raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
 
     def changed(bench: Bench) -> Bench:
         axes = dict(bench.axes)

@@ -59,7 +59,7 @@ class LostTime:
         self._waits = thread_waits()
         self._begun = self._read()
 
-    def _read(self) -> "_Counters":
+    def _read(self) -> _Counters:
         spent = os.times()
         return _Counters(self._waits() if self._waits else {}, _stolen_s(), spent.children_user + spent.children_system, self._now())
 
