@@ -68,9 +68,9 @@ gpu: export PYTHONPATH = wheels
 gpu:
 	$(PYTHON) -m benchmarks.reference
 
-# The CPU of this machine, which does nothing else meanwhile: four rounds of each suite, and what is left with the next call.
+# The CPU of this machine, which does nothing else meanwhile: four rounds of each suite, then seven; what is left with the next call.
 references: $(INSTALLED)
-	$(BIN)/python -m benchmarks.reference --device cpu --rounds 4 --budget 45m
+	$(BIN)/python -m benchmarks.reference --device cpu --budget 45m
 
 # One occasion more of how identical code drifts, in three minutes, and what all of them say: for cron, every two hours, for days.
 drift: $(INSTALLED)

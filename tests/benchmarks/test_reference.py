@@ -123,21 +123,18 @@ def test_a_short_set_to_four_rounds_then_the_tests_then_all_others_and_at_last_s
     assert "  conv           was complete; left: nothing\n" in capsys.readouterr().out
 
 
-def test_a_cpu_alone_has_to_be_asked_for_and_make_references_brings_its_suites_to_four_rounds(tmp_path, capsys):
+def test_a_cpu_alone_has_to_be_asked_for_and_make_references_brings_its_suites_to_seven_rounds(tmp_path, capsys):
     machine = Machine(devices=(CPU,))
     for arguments, lacks in (((), "no accelerator"), (("--device", "cuda"), "no cuda")):
         assert machine.reference(tmp_path, *arguments) == 69
         assert capsys.readouterr().err == f"reference: this machine has {lacks}; to measure its CPU add --device cpu\n"
     assert machine.calls == []
-    assert machine.reference(tmp_path, "--device", "cpu") == 0
-    assert machine.pieces() == [*CPU_SUITES, *(f"+{suite}" for suite in CPU_SUITES)]
-    assert (words_after(machine.calls[0][0], "--device"), words_after(machine.calls[0][0], "--timeout")) == (["cpu"], [])
     recipe = (front_door.ROOT / "Makefile").read_text().partition("\nreferences:")[2].split("\n\t")[1]
     words = shlex.split(recipe.partition(" -m benchmarks.reference ")[2].partition("\n")[0])
-    machine = Machine()
-    assert machine.reference(tmp_path / "new", *words) == 0
-    assert machine.pieces() == list(CPU_SUITES)
-    assert {words_after(words, "--rounds")[0] for words, _ in machine.calls} == {"4"}
+    assert machine.reference(tmp_path, *words) == 0
+    assert machine.pieces() == [*CPU_SUITES, *(f"+{suite}" for suite in CPU_SUITES)]
+    assert (words_after(machine.calls[0][0], "--device"), words_after(machine.calls[0][0], "--timeout")) == (["cpu"], [])
+    assert [words_after(words, "--rounds")[0] for words, _ in machine.calls] == ["4"] * len(CPU_SUITES) + ["7"] * len(CPU_SUITES)
     assert machine.calls[0][1] == 45 * 60 - limited.GRACE_S
 
 
