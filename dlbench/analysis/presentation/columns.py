@@ -290,7 +290,7 @@ def figure(
     """
     interval = interval or x.ends or y.ends or ()
     columns = known((x, y, series, place, *interval, *band))
-    # Without the ends of each column, as the interval has those that are drawn.
+    # A column brings no ends of its own here: those that are drawn are the interval.
     rows = cells([replace(each, ends=None) for each in columns], records)
     return Figure(
         title,

@@ -91,19 +91,19 @@ def _fit_step_time(anchor: Step, results: Results) -> Callable[[int], float] | N
     """
     row = anchor.row
     line = _all_reduce_line(anchor, results)
-    size_bytes = gradient_bytes(str(row.params.get("model")), str(row.case.dtype), str(row.params.get("gradients") or "full"))
+    gradients_bytes = gradient_bytes(str(row.params.get("model")), str(row.case.dtype), str(row.params.get("gradients") or "full"))
     exposed_s = max(0.0, anchor.exposed_s or 0.0)
     computing_s = (anchor.step_s or 0.0) - exposed_s
-    if line is None or size_bytes is None or computing_s <= 0:
+    if line is None or gradients_bytes is None or computing_s <= 0:
         return None
     latency_s, byte_s = line
     bucket_bytes = (row.count("bucket_mb") or _BUCKET_MIB) << 20
-    messages = -(-size_bytes // bucket_bytes)  # rounded up
+    messages = -(-gradients_bytes // bucket_bytes)  # a latency for each bucket, also for the last, which is not full
 
     def all_reduce_s(ranks: int) -> float:
         steps = ring_steps("all_reduce", ranks) / ring_steps("all_reduce", anchor.ranks)
         crossings = bus_factor("all_reduce", ranks) / bus_factor("all_reduce", anchor.ranks)
-        return messages * latency_s * steps + size_bytes * byte_s * crossings
+        return messages * latency_s * steps + gradients_bytes * byte_s * crossings
 
     hidden_s = all_reduce_s(anchor.ranks) - exposed_s
 

@@ -264,6 +264,7 @@ def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
     same_items = [each for each in steps if each.is_timed and each.items == step.items]
     may_differ = {*settings_named((*step.row.declared.having("communicates"), "scaling", "batch"))}
     unsynchronised = [each for each in same_items if each.is_unsynchronised and each.differing(step) <= may_differ]
+    # An independent form is another way to spread the same step over as many ranks.
     may_differ_in_form = may_differ | (step.spread - {RANKS})
     independent = [each for each in same_items if each.is_independent and each.differing(step) <= may_differ_in_form]
     silent = [*unsynchronised, *independent]
