@@ -5,7 +5,7 @@ Result files hold the raw readings. Whether they matter is decided here, for ret
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlbench.core.stats import known
 from dlbench.core.units import Amount, Count, PositiveCount, Quantity, percent
@@ -97,13 +97,13 @@ class Throttling:
         """Return who had its CPUs, as ``waited for a CPU for 30.0 % of its time``; an empty text if it does not matter."""
         if not self.disturbed:
             return ""
-        return " and ".join([*_for_long("waited for a CPU", self.waiting), *_for_long("a hypervisor took a CPU", self.stolen)])
+        return " and ".join([*_share_texts("waited for a CPU", self.waiting), *_share_texts("a hypervisor took a CPU", self.stolen)])
 
     def causes(self) -> str:
         """Return what throttled it, as ``too hot for 12.0 % of its time``; an empty text if nothing did."""
         slowed = sorted(SLOWDOWNS.intersection(self.reasons or ()))
         slowdown = [f"slowed down ({', '.join(slowed)})"] if slowed else []
-        return " and ".join([*_for_long("too hot", self.thermal), *slowdown, *_for_long("stopped by the CPU quota", self.quota)])
+        return " and ".join([*_share_texts("too hot", self.thermal), *slowdown, *_share_texts("stopped by the CPU quota", self.quota)])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
@@ -125,11 +125,13 @@ def undisturbed(block_s: Sequence[float], wait_s: Sequence[float] | None, calls:
 
 
 def _matters(share: float | None) -> bool:
-    return (share or 0.0) > THROTTLED
+    """Whether a share of a case's time is large enough to count; one that is unknown is not."""
+    return share is not None and share > THROTTLED
 
 
-def _for_long(what: str, share: float | None) -> list[str]:
-    return [f"{what} for {percent(share)} of its time"] if share and share > THROTTLED else []
+def _share_texts(cause: str, share: float | None) -> list[str]:
+    """Return ``too hot for 12.0 % of its time`` as the only text; none if the share does not matter."""
+    return [f"{cause} for {percent(share)} of its time"] if share is not None and _matters(share) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,77 +187,111 @@ def summarise_conditions(
     threads: int | None,
     undisturbed_rounds: frozenset[int] = frozenset(),
 ) -> Circumstances:
-    """Return how far a case was throttled or disturbed.
+    """Return how far a case was throttled or disturbed, and the evidence for it.
 
-    ``rounds`` has the number and the throttling of each of its rounds, and ``states`` the machine around any rounds of its run.
-    ``threads`` is the number of its threads, None where that is unknown. Other processes do not count in ``undisturbed_rounds``, which
-    have enough undisturbed blocks.
+    Evidence has two sources: how the case's own process was held back in each of its ``rounds``, which are pairs of a round's number and
+    that reading, and ``states``, the machine around the rounds of its run. ``threads`` is the number of the case's threads; if it is None,
+    the CPU time of others is not judged. In ``undisturbed_rounds`` enough blocks were undisturbed, so that of other processes does not
+    count there.
     """
     numbers = {number for number, _ in rounds}
-    around = [each for each in states if each.round in numbers]
-    throttlings = known(each for _, each in rounds)
-    if not throttlings and not around:
-        return Circumstances()
+    own_states = [state for state in states if state.round in numbers]
+    throttlings = known(throttling for _, throttling in rounds)
+    if not throttlings and not own_states:
+        return Circumstances()  # nothing was read
 
-    busy = BUSY * (threads or 0)
-    with_threads = around if threads else []  # what CPU time matters depends on the threads
-    others = {each.round: each.other_cpus for each in with_threads if each.round not in undisturbed_rounds}
-    stolen = {each.round: each.stolen_cpus for each in with_threads}
-    processes = {each.round: each.other_processes(device) for each in around}
-    plural = "" if max(known(processes.values()), default=0) == 1 else "es"
-    by_others, on_others = _rounds_above(busy, others, "other processes took up to {:.2g} CPUs' time")
-    by_hypervisor, on_hypervisor = _rounds_above(busy, stolen, "the hypervisor took up to {:.2g} CPUs' time")
-    by_processes, on_processes = _rounds_above(0.0, processes, f"{{}} other process{plural} on {device}")
-    sentences = [*_own_reasons(throttlings, len(rounds)), on_others, on_hypervisor, on_processes]
+    processes, stolen, on_accelerator = _evidence_of_machine(own_states, device, threads, undisturbed_rounds)
 
-    def matters(number: int, own: Throttling | None) -> bool:
-        """Whether a round was throttled or disturbed.
-
-        The case's own process decides. The CPU time of others in the whole round counts only if that process could not tell how long it
-        waited; another process on the accelerator always counts.
-        """
-        if (own and own.held_back) or number in (by_processes or ()):
+    def is_held_back(number: int, throttling: Throttling | None) -> bool:
+        """Whether a case was throttled or disturbed in a round."""
+        if number in on_accelerator.rounds or (throttling is not None and throttling.held_back):
             return True
-        knows_waiting = own is not None and own.waiting is not None
-        return not knows_waiting and (number in (by_others or ()) or number in (by_hypervisor or ()))
+        # How long its own threads waited says more than the CPU time that others had in the whole round.
+        knows_waiting = throttling is not None and throttling.waiting is not None
+        return not knows_waiting and (number in processes.rounds or number in stolen.rounds)
 
+    sentences = [*_own_reasons(throttlings, len(rounds)), processes.sentence, stolen.sentence, on_accelerator.sentence]
+    disturbed_by_machine = [processes.disturbed, stolen.disturbed, on_accelerator.disturbed]
     return Circumstances(
         throttled=_any(each.throttled for each in throttlings),
         power_capped=_any(each.power_capped for each in throttlings),
-        disturbed=_any([*(each.disturbed for each in throttlings), by_others, by_hypervisor, by_processes]),
+        disturbed=_any([*(each.disturbed for each in throttlings), *disturbed_by_machine]),
         reason="; ".join(filter(None, sentences)) or None,
         lost_share=max(known(each.lost for each in throttlings), default=None),
-        rounds=sum(matters(number, each) for number, each in rounds),
+        rounds=sum(is_held_back(number, throttling) for number, throttling in rounds),
     )
 
 
-def _rounds_above(least: float, amounts: Mapping[int, float | None], text: str) -> tuple[set[int] | None, str]:
-    """Return the numbers of the rounds with more than the least amount that matters, and a sentence with the largest amount.
+class _Evidence(NamedTuple):
+    """What one kind of reading of the machine says of the rounds of a case."""
 
-    None where no round has an amount; an empty sentence where none matters.
+    was_read: bool
+    """Whether any of the rounds has such a reading."""
+    rounds: frozenset[int] = frozenset()
+    """Numbers of the rounds in which the reading is large enough to matter."""
+    sentence: str = ""
+    """The largest reading, and in how many rounds it matters; empty where it matters in none."""
+
+    @property
+    def disturbed(self) -> bool | None:
+        """Whether it matters in any round; None where nothing was read."""
+        return bool(self.rounds) if self.was_read else None
+
+
+def _evidence_of_machine(
+    states: Sequence[RoundState], device: str, threads: int | None, undisturbed_rounds: frozenset[int]
+) -> tuple[_Evidence, _Evidence, _Evidence]:
+    """Return the evidence of the CPU time of other processes, of that of a hypervisor, and of other processes on an accelerator.
+
+    ``states`` are of the rounds of one case; the other parameters are as for `summarise_conditions`.
     """
-    readings = {number: amount for number, amount in amounts.items() if amount is not None}
-    above = {number for number, amount in readings.items() if amount > least}
-    sentence = f"{text.format(max(readings.values()))} in {len(above)} of {_count_of_rounds(len(readings))}" if above else ""
-    return above if readings else None, sentence
+    # How much CPU time of others matters depends on how many CPUs the case itself keeps busy.
+    states_with_threads = states if threads else []
+    threshold_cpus = BUSY * (threads or 0)
+    cpus_of_others = {each.round: each.other_cpus for each in states_with_threads if each.round not in undisturbed_rounds}
+    stolen_cpus = {each.round: each.stolen_cpus for each in states_with_threads}
+    processes = {each.round: each.other_processes(device) for each in states}
+    noun = "process" if max(known(processes.values()), default=0) == 1 else "processes"
+    return (
+        _evidence(cpus_of_others, threshold_cpus, "other processes took up to {:.2g} CPUs' time"),
+        _evidence(stolen_cpus, threshold_cpus, "the hypervisor took up to {:.2g} CPUs' time"),
+        _evidence(processes, 0, f"{{}} other {noun} on {device}"),
+    )
+
+
+def _evidence(readings: Mapping[int, float | None], threshold: float, text: str) -> _Evidence:
+    """Return the evidence of one reading in each round, which matters above a threshold; ``text`` takes the largest of them."""
+    amounts = {number: reading for number, reading in readings.items() if reading is not None}
+    rounds = frozenset(number for number, amount in amounts.items() if amount > threshold)
+    if not rounds:
+        return _Evidence(was_read=bool(amounts))
+    sentence = f"{text.format(max(amounts.values()))} in {len(rounds)} of {_count_of_rounds(len(amounts))}"
+    return _Evidence(True, rounds, sentence)
 
 
 def _own_reasons(throttlings: Sequence[Throttling], rounds: int) -> list[str]:
-    """Return how the case's own process was held back in so many rounds, a sentence for each cause."""
+    """Return a sentence for each way in which the case's own process was held back.
+
+    ``throttlings`` are the readings of its rounds, without rounds where nothing was read; ``rounds`` is the number of all its rounds.
+    """
     of_rounds = f"of {_count_of_rounds(rounds)}"
+    throttled = [each for each in throttlings if each.throttled]
+    capped = [each for each in throttlings if each.power_capped]
+    disturbed = [each for each in throttlings if each.disturbed]
+    repeated = [each for each in throttlings if each.tries > 1 and not each.held_back]
     reasons: list[str] = []
-    if throttled := [each for each in throttlings if each.throttled]:
+    if throttled:
         worst = max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
         reasons.append(f"throttled in {len(throttled)} {of_rounds}: {worst.causes()}")
-    if capped := [each for each in throttlings if each.power_capped]:
+    if capped:
         longest = max(known(each.power_cap for each in capped), default=None)
         extent = "" if longest is None else f", for up to {percent(longest)} of the time"
         reasons.append(f"at its power limit in {len(capped)} {of_rounds}{extent}")
-    if disturbed := [each for each in throttlings if each.disturbed]:
+    if disturbed:
         worst = max(disturbed, key=lambda each: each.lost or 0.0)
         reasons.append(f"disturbed in {len(disturbed)} {of_rounds}: {worst.disturbances()}")
-    if again := sum(each.tries > 1 and not each.held_back for each in throttlings):
-        reasons.append(f"measured again in {again} {of_rounds}, as an earlier try was throttled or disturbed")
+    if repeated:
+        reasons.append(f"measured again in {len(repeated)} {of_rounds}, as an earlier try was throttled or disturbed")
     return reasons
 
 

@@ -52,6 +52,7 @@ step its throughput as a series, at the beginning and at the end; how far a resu
  what all do at once and one after the other, the share of its speed alone that each keeps, and how near all are to full speed; of requests
  how many a second were done, percentiles of their latency, the share done within a bound, and how many latencies these rest on."""
 OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
+"""Roles of values that are a number of seconds."""
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """Limits of a machine that a workload measures, a highest rate or a lowest latency; rows of others are compared with them."""
 Bounded = Literal["rate.bytes_per_s"]
@@ -200,9 +201,10 @@ class Value:
         return all(params.get(name) in texts for name, texts in self.when.items())
 
     def mistake(self) -> str | None:
-        """Return what is wrong with this declaration; None if nothing is."""
-        if wrong := _misfit(self):
-            return wrong
+        """Return a sentence on the first thing that is wrong with this declaration; None if nothing is."""
+        is_judged = self.direction is not None and (not self.series or self.paired)
+        if wrong_type := _misfit(self):
+            return wrong_type
         if not self.name.isidentifier():
             return "its name must be one of Python, such as p99_s"
         if self.unit in (Unit.TEXT, Unit.FLAG, Unit.MONEY):
@@ -213,7 +215,7 @@ class Value:
             return f"margin must be a number above 0, in its unit, not {self.margin!r}"
         if self.paired and not (self.series and self.points and self.direction and self.margin):
             return "what is judged in pairs is a series with points, a direction and a margin"
-        if self.margin is not None and (self.direction is None or (self.series and not self.paired)):
+        if self.margin is not None and not is_judged:
             return "a margin is of a number with a direction, as nothing else is judged"
         if self.points and not self.series:
             return "points name those of a series; give series=True"
@@ -265,17 +267,21 @@ class Declaration:
     """Whether cases get a folder to write in that stays until the run is complete; those with a parameter for its place get one, too."""
 
     def mistake(self) -> str | None:
-        """Say what makes no sense of it; None where all does."""
-        known = list(get_args(ParameterRole))
+        """Return a sentence on the first thing that makes no sense of it; None where all does."""
+        known_roles = list(get_args(ParameterRole))
         for name, roles in self.parameters.items():
-            if unknown := [role for role in roles if role not in known]:
-                return f"parameter '{name}': no role is called '{unknown[0]}'{nearest(unknown[0], known)}"
-        if wrong := _misfit(self):
-            return wrong
+            if unknown := [role for role in roles if role not in known_roles]:
+                return f"parameter '{name}': no role is called '{unknown[0]}'{nearest(unknown[0], known_roles)}"
+        if wrong_type := _misfit(self):
+            return wrong_type
+        names = [value.name for value in self.values]
         for value in self.values:
-            if wrong := value.mistake() or ("it is declared twice" if [each.name for each in self.values].count(value.name) > 1 else None):
+            if wrong := value.mistake():
                 return f"value '{value.name}': {wrong}"
-        return f"parallel: {wrong}" if (wrong := _misfit(self.parallel)) else None
+            if names.count(value.name) > 1:
+                return f"value '{value.name}': it is declared twice"
+        wrong_type = _misfit(self.parallel)
+        return f"parallel: {wrong_type}" if wrong_type else None
 
     @property
     def is_step(self) -> bool:

@@ -47,22 +47,23 @@ def differences(
 ) -> list[str]:
     """Return a line for each entry of these blocks that differs between two fingerprints: ``stack.driver: '575.57' against '580.65'``.
 
-    ``but_for_restarts``: without the differences that two runs on one machine may have. These are up to a fifth of its memory (of a
-    virtual machine all of it), and all behind the third number of its kernel's release, as ``-91-generic`` in ``5.15.0-91-generic``.
+    ``but_for_restarts`` leaves out what may differ between two runs on one machine. That is up to a fifth of its memory (of a virtual
+    machine any part of it), and what follows the third number of its kernel's release, such as ``-91-generic`` in ``5.15.0-91-generic``.
     """
-    left, right = _entries(a, blocks), _entries(b, blocks)
-    both_virtual = left.get("identity.virtual") is True and right.get("identity.virtual") is True
-    found = []
-    for path in dict.fromkeys([*left, *right]):
-        before, after = left.get(path), right.get(path)
-        if before is None and after is None:
+    entries_a, entries_b = _entries(a, blocks), _entries(b, blocks)
+    both_virtual = entries_a.get("identity.virtual") is True and entries_b.get("identity.virtual") is True
+    lines = []
+    for path in dict.fromkeys([*entries_a, *entries_b]):
+        value_a, value_b = entries_a.get(path), entries_b.get(path)
+        if value_a is None and value_b is None:
             continue  # unknown on both sides, even if only one names it
-        if but_for_restarts and (_restarted(path, before, after) or (both_virtual and path == _HOST_MEMORY)):
+        is_memory_of_vm = both_virtual and path == _HOST_MEMORY
+        if but_for_restarts and (is_memory_of_vm or _restarted(path, value_a, value_b)):
             continue
-        before_text, after_text = _shown(left, path), _shown(right, path)
-        if before_text != after_text:
-            found.append(f"{path}: {before_text} against {after_text}")
-    return found
+        text_a, text_b = _shown(entries_a, path), _shown(entries_b, path)
+        if text_a != text_b:
+            lines.append(f"{path}: {text_a} against {text_b}")
+    return lines
 
 
 def _entries(fingerprint: Mapping[str, Any], blocks: Sequence[str]) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def contradict(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _restarted(path: str, before: Any, after: Any) -> bool:
-    """Whether an entry differs by no more than two runs on one machine may."""
+    """Whether the entry at a path differs by no more than it may between two runs on one machine, which may have been restarted."""
     if path.endswith(".memory_gib"):
         # Whole GiB, compared as such: a damaged file may have an integer that no float holds.
         return isinstance(before, int) and isinstance(after, int) and _OTHER_MEMORY * abs(after - before) <= before
@@ -125,7 +126,8 @@ def leaves(path: str, value: Any) -> dict[str, Any]:
     return {path: value}
 
 
-def _shown(leaves: Mapping[str, Any], path: str) -> str:
-    if path not in leaves:
+def _shown(entries: Mapping[str, Any], path: str) -> str:
+    """Return an entry as text; ``unknown`` for None, and ``nothing`` where there is no such entry."""
+    if path not in entries:
         return "nothing"
-    return "unknown" if leaves[path] is None else repr(leaves[path])
+    return "unknown" if entries[path] is None else repr(entries[path])

@@ -63,19 +63,24 @@ class Parameter:
     """Choices that the user defines; None where users can define none."""
 
     def check(self, value: object) -> ParamValue | None:
-        """Return the value, an integer as a float where a number is wanted. Raises ValueError that completes "``name`` must be …"."""
-        if value is None and not self.required and self.default is None:
+        """Return a value that is valid for this parameter; of the kind ``number`` an integer becomes a float.
+
+        Raises ValueError for any other, with the end of a sentence that begins "``name`` must be …".
+        """
+        may_stay_open = not self.required and self.default is None
+        if value is None and may_stay_open:
             return None
         if self.kind == "flag" and isinstance(value, bool):
             return value
         if self.kind == "text" and isinstance(value, str) and (not self.choices or value in self.choices):
             return value
         least = -math.inf if self.minimum is None else self.minimum
+        # The types are compared, as `isinstance` takes a bool for an integer.
         if self.kind == "integer" and type(value) is int and value >= least:
             return value
         if self.kind == "number" and type(value) in (int, float):
-            number = float(value)  # type: ignore[arg-type]  # narrowed by the line above, which keeps bool out
-            if least < number < math.inf:
+            number = float(value)  # type: ignore[arg-type]  # narrowed by the line above
+            if least < number < math.inf:  # the minimum of a number is exclusive
                 return number
         raise ValueError(f"{self.wanted()}, not {value!r}")
 
@@ -137,21 +142,21 @@ class Case:
 
     @classmethod
     def of(cls, suite: str, signature: Signature, params: Mapping[str, ParamValue | None], device: str) -> Self:
-        """Make a case of checked values, one for each parameter that has no default.
+        """Make a case of a workload from checked values: at least one for each parameter that has no default.
 
-        The id names parameters without a default, the precision, and whatever differs from its default, so a parameter that a workload
+        The id names the parameters without a default, the precision, and whatever differs from its default. So a parameter that a workload
         gains later leaves old ids as they are.
         """
-        full: dict[str, ParamValue] = {}
-        shown: list[str] = []
+        values: dict[str, ParamValue] = {}
+        named_in_id: list[str] = []
         for parameter in signature.parameters:
             value = params.get(parameter.name, parameter.default)
             if value is None:
-                continue
-            full[parameter.name] = value
+                continue  # left open, as for a search
+            values[parameter.name] = value
             if parameter.required or parameter.name == "dtype" or value != parameter.default:
-                shown.append(f"{parameter.name}={value_text(value)}")
-        return cls(f"{signature.name}[{','.join(shown)}]@{device}", suite, signature.name, full, device)
+                named_in_id.append(f"{parameter.name}={value_text(value)}")
+        return cls(f"{signature.name}[{','.join(named_in_id)}]@{device}", suite, signature.name, values, device)
 
     @property
     def ranks(self) -> int | None:

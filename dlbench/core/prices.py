@@ -14,14 +14,15 @@ KWH = "kwh"
 """Names electricity in place of a device."""
 _ALL = ""
 _MOST = {"amount": 1e12, "years": 100.0, "hours": 24.0}
+"""Largest number that each part of a price may have."""
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
-_LABEL = r"[^\s\d./=+-]{0,8}"
+_CURRENCY = r"[^\s\d./=+-]{0,8}"
 _PRICE = re.compile(
-    rf"(?:(?P<of>[a-z]\w*(?::\d+)?)=)?(?P<before>{_LABEL})(?P<amount>{_NUMBER})(?P<after>{_LABEL})"
+    rf"(?:(?P<of>[a-z]\w*(?::\d+)?)=)?(?P<before>{_CURRENCY})(?P<amount>{_NUMBER})(?P<after>{_CURRENCY})"
     rf"(?:(?P<rent>/h)|/(?P<years>{_NUMBER})y/(?P<hours>{_NUMBER})h)?",
     re.ASCII | re.IGNORECASE,
 )
-_LIKE = "write for example cuda=2.50/h for rent, kwh=0.30, cuda=1600 to buy, or cuda=1600/4y/8h for its use: 4 years, 8 hours a day"
+_EXAMPLES = "write for example cuda=2.50/h for rent, kwh=0.30, cuda=1600 to buy, or cuda=1600/4y/8h for its use: 4 years, 8 hours a day"
 
 
 class Price(NamedTuple):
@@ -118,22 +119,23 @@ def parse_price(text: str) -> Price:
 
     Raises ValueError, with a sentence, for anything else.
     """
-    found = _PRICE.fullmatch(text.strip())
-    if not found or (found["before"] and found["after"]):
-        raise ValueError(f"'{one_line(text)}' is no price; {_LIKE}")
+    parts = _PRICE.fullmatch(text.strip())
+    if not parts or (parts["before"] and parts["after"]):  # a currency stands on one side of the amount
+        raise ValueError(f"'{one_line(text)}' is no price; {_EXAMPLES}")
     for name, most in _MOST.items():
-        if not found[name]:
+        if not parts[name]:
             continue
-        number = float(found[name])
+        number = float(parts[name])
         may_be_zero = name == "amount"
         if not 0 <= number <= most or (number == 0 and not may_be_zero):
             least = "from 0" if may_be_zero else "above 0,"
             raise ValueError(f"'{one_line(text)}': {name} must be {least} up to {most:g}")
-    device, years = found["of"] or _ALL, found["years"]
-    if device.lower() == KWH and (years or found["rent"]):
+    device = parts["of"] or _ALL
+    use_hours = float(parts["years"]) * DAYS_A_YEAR * float(parts["hours"]) if parts["years"] else None
+    is_rent = bool(parts["rent"])
+    if device.lower() == KWH and (is_rent or use_hours is not None):
         raise ValueError(f"'{one_line(text)}': a kWh is neither rented nor used for years; write kwh=0.30")
-    use_hours = float(years) * DAYS_A_YEAR * float(found["hours"]) if years else None
-    return Price(device, float(found["amount"]), bool(found["rent"]), use_hours, found["before"] or found["after"])
+    return Price(device, float(parts["amount"]), is_rent, use_hours, currency=parts["before"] or parts["after"])
 
 
 def _total(figures: Sequence[float | None]) -> float | None:

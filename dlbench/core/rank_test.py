@@ -153,22 +153,26 @@ def _middle(ordered: Sequence[float]) -> float:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
+_MOST_PAIRS_COUNTED = 100
+"""Limit of the exact signed-rank test."""
+
+
 @cache
 def _p_of_rank_sums(k: int) -> tuple[float, ...]:
-    """Return the two-sided p of each sum of positive ranks 0 … k (k + 1) / 4 for k pairs with random signs, twice the lower tail.
+    """Return the two-sided p of each possible sum of the positive ranks of k pairs, from 0 to its mean k (k + 1) / 4.
 
-    The numbers of choices of signs with each sum are the coefficients of the product of (1 + q^i) over i = 1 … k (Wilcoxon, Individual
-    Comparisons by Ranking Methods, Biometrics Bulletin 1, 1945). Exact up to 100 pairs; beyond, the normal distribution with continuity
-    correction.
+    It is twice the chance of that sum or a lower one if each rank has a random sign. The number of ways to choose the signs for a sum is a
+    coefficient of the product of (1 + q^i) over i = 1 … k (Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1,
+    1945). Exact up to `_MOST_PAIRS_COUNTED`; beyond, the normal distribution with continuity correction.
     """
+    if k > _MOST_PAIRS_COUNTED:
+        return _normal_p(k * (k + 1) / 4, k * (k + 1) * (2 * k + 1) / 24, smallest_signed_p(k))
     half = k * (k + 1) // 4
-    if k <= 100:
-        counts = [1] + [0] * half
-        for i in range(1, k + 1):
-            for total in range(half, i - 1, -1):
-                counts[total] += counts[total - i]
-        return tuple(min(1.0, tail / 2 ** (k - 1)) for tail in accumulate(counts))
-    return _normal_p(k * (k + 1) / 4, k * (k + 1) * (2 * k + 1) / 24, smallest_signed_p(k))
+    ways = [1] + [0] * half
+    for rank in range(1, k + 1):
+        for total in range(half, rank - 1, -1):  # downwards, so that no sum has a rank twice
+            ways[total] += ways[total - rank]
+    return tuple(min(1.0, 2 * tail / 2**k) for tail in accumulate(ways))
 
 
 @cache
@@ -180,7 +184,7 @@ def smallest_signed_p(k: int) -> float:
 def signed_rank_p(differences: Sequence[float]) -> float:
     """Return the two-sided p of Wilcoxon's signed-rank test on paired differences.
 
-    It is the probability that differences with random signs have a sum of positive ranks at least so far from its mean. Zeros may count as
+    It is the chance that differences with random signs have a sum of positive ranks at least so far from its mean. Zeros may count as
     either sign, and ties are ranked in any order: the result is the largest p of these choices, so it is never too small. Exact up to
     100 pairs, a close approximation beyond (Wilcoxon 1945). Raises StatisticsError if there are no differences.
     """
@@ -188,19 +192,18 @@ def signed_rank_p(differences: Sequence[float]) -> float:
         raise statistics.StatisticsError("a signed-rank test needs a difference")
     sizes = sorted(map(abs, differences))
     lowest_sum = highest_sum = 0  # of the ranks of positive differences
-    for size in dict.fromkeys(sizes):
+    for size in dict.fromkeys(sizes):  # ties are of one size, and share the ranks from the first to the last
         first_rank = bisect_left(sizes, size) + 1
         last_rank = bisect_right(sizes, size)
-        if size:
-            fewest = most = sum(each == size for each in differences)
-        else:
-            fewest, most = 0, last_rank
+        positives = sum(each == size for each in differences)
+        fewest, most = (positives, positives) if size else (0, last_rank)  # zeros: none or all of them
         lowest_sum += sum(range(first_rank, first_rank + fewest))
         highest_sum += sum(range(last_rank - most + 1, last_rank + 1))
     # Every sum between the two is possible, and the one nearest to the mean has the largest p. The table ends at the mean: a sum above
     # it has the p of its mirror image.
     all_ranks = len(sizes) * (len(sizes) + 1) // 2
-    return _p_of_rank_sums(len(sizes))[min(highest_sum, all_ranks - lowest_sum, all_ranks // 2)]
+    nearest_to_mean = min(highest_sum, all_ranks - lowest_sum, all_ranks // 2)
+    return _p_of_rank_sums(len(sizes))[nearest_to_mean]
 
 
 def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:

@@ -97,6 +97,12 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     return Interval(ordered[k - 1], ordered[-k], coverage)
 
 
+def interval_ends(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the lower and the upper end of `median_interval`; None for both if there are too few values."""
+    interval = median_interval(values)
+    return (interval.low, interval.high) if interval else (None, None)
+
+
 def relative_half_width(values: Sequence[float]) -> float:
     """Return half the width of the median's 95 % interval over the median; infinity if there are too few values."""
     interval = median_interval(values)
@@ -129,24 +135,25 @@ def dependent_variance(values: Sequence[float]) -> float:
 def holm(
     p_values: Sequence[float], weights: Sequence[float] | None = None, among: Callable[[int, float], float] | None = None
 ) -> list[float]:
-    """Return p-values corrected for multiple tests: to reject those below a level makes any false rejection at most so likely.
+    """Return p-values corrected for multiple tests (Holm): the chance of any false rejection at a level is no more than that level.
 
-    Step-down: the i-th smallest of n is multiplied by n - i + 1, and none is smaller than the one before it (Holm, A Simple
-    Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6, 1979). With ``weights``, fixed beforehand and
-    above zero, each test has its share of the level: the tests are ordered by p over weight, which is multiplied by the sum of the
-    weights that are left. ``among``, for tests that share some of their noise, returns the corrected p of the test with that index
-    among so many tests of its weight; without it that is p times their number.
+    The smallest of n is multiplied by n, the next one by n - 1, and so on, and none becomes smaller than the one before it (Holm, A Simple
+    Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6, 1979). ``weights``, fixed beforehand and above
+    zero, give each test its share of the level. The tests are then ordered by p over weight, and the factor of each is the weight of all
+    tests that are left over its own. ``among`` takes the place of the product for tests that share some of their noise: it gets the index
+    of a test and that factor, as the number of tests like it, and returns the corrected p.
     """
-    shares = [1.0] * len(p_values) if weights is None else weights
+    weight_of = [1.0] * len(p_values) if weights is None else weights
     corrected = [0.0] * len(p_values)
     highest = 0.0
-    weight_left = sum(shares)
-    for index in sorted(range(len(p_values)), key=lambda index: p_values[index] / shares[index]):
-        tests = weight_left / shares[index]
+    weight_left = sum(weight_of)
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at] / weight_of[at])
+    for index in order:
+        tests = weight_left / weight_of[index]
         p = among(index, tests) if among else p_values[index] * tests
         highest = max(highest, min(1.0, p))
         corrected[index] = highest
-        weight_left -= shares[index]
+        weight_left -= weight_of[index]
     return corrected
 
 

@@ -7,6 +7,7 @@ A line that can't be decoded takes no other with it; a header does, as nothing t
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,13 +80,19 @@ def load(path: Path) -> RunFile:
                     f"{path}, line {number}: a second header, as where two files were joined; give each a file of its own"
                 )
             content.add(kind, text)
-        except ValueError as error:
+        except ValueError as error:  # which ResultFileError is not
             left_out.append(LeftOut(number, str(error)))
-    measurements, tries = tuple(content.measured["measurement"]), tuple(content.measured["try"])
-    # A discarded round counts after all if it could not be repeated; it is in the file twice then.
-    counted = {(each.series, each.round, each.started) for each in measurements if each.started}
-    discarded = [each for each in content.measured["discarded"] if (each.series, each.round, each.started) not in counted]
-    return RunFile(path, header, measurements, content.footer, torn, tuple(content.states), tuple(discarded), tries, tuple(left_out))
+    return RunFile(
+        path,
+        header,
+        measurements=tuple(content.measured["measurement"]),
+        footer=content.footer,
+        torn=torn,
+        states=tuple(content.states),
+        discarded=tuple(content.discarded()),
+        tries=tuple(content.measured["try"]),
+        left_out=tuple(left_out),
+    )
 
 
 class _Content:
@@ -93,18 +100,19 @@ class _Content:
 
     def __init__(self) -> None:
         self.measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
+        """Measurements by the kind of their line."""
         self.states: list[RoundState] = []
         self.footer: Record | None = None
         self._rounds = defaultdict[Series, set[int]](set)
 
     def add(self, kind: str, text: bytes) -> None:
-        """Decode a line of that kind. Raises ValueError if it is not valid."""
+        """Decode a line of that kind and keep what it has. Raises ValueError if it is not valid."""
         if kind in self.measured:
             self._add_measurement(kind, decode(Measurement, text))
         elif kind == "round":
             state = decode(RoundState, text)
-            for around in (state.before, state.after):
-                convert(_State, around)
+            for reading in (state.before, state.after):
+                convert(_State, reading)  # raises what is wrong with it
             self.states.append(state)
         elif kind == "footer":
             footer: Record = decode(Record, text)
@@ -112,6 +120,11 @@ class _Content:
             self.footer = footer
         else:
             raise ValueError(f"no line of dlbench is called {kind!r}")
+
+    def discarded(self) -> list[Measurement]:
+        """Return the discarded measurements that do not count: one that could not be repeated does, and is in the file twice."""
+        counted = {_attempt(each) for each in self.measured["measurement"] if each.started}
+        return [each for each in self.measured["discarded"] if _attempt(each) not in counted]
 
     def _add_measurement(self, kind: str, measurement: Measurement) -> None:
         # A case that was skipped in a round may still be measured in it.
@@ -122,6 +135,11 @@ class _Content:
             rounds.add(measurement.round)
         self.measured[kind].append(measurement)
         self.footer = None  # the run went on behind it
+
+
+def _attempt(measurement: Measurement) -> tuple[Series, int, str]:
+    """Return what identifies one measuring of a case."""
+    return measurement.series, measurement.round, measurement.started
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,17 +239,33 @@ def _header(path: Path, lines: Iterator[tuple[int, bytes]]) -> Record:
     if header["schema"] != SCHEMA:
         raise ResultFileError(f"{path} has schema {header['schema']}, and dlbench reads schema {SCHEMA} alone")
     try:
-        # ``name`` is always the entry that is being checked: the sentence below names it.
-        for name, kind in _HEADER.items():
-            if name in header:
-                convert(kind, header[name])
-        suites = [("thresholds", suite) for suite in header.get("suites", ()) if isinstance(suite, dict)]
-        for name, table in (("gate", header), *suites):
-            if name in table:
-                thresholds.check(convert(Record, table[name]))
-        name = "sides"
-        if name in header and len(header[name]) != 2:
-            raise ValueError(f"there must be two, not {len(header[name])}")
+        _check_parts(header)
     except ValueError as error:
-        raise ResultFileError(f"{path}, line 1: in the header, {name}: {error}; the file was edited or damaged") from error
+        raise ResultFileError(f"{path}, line 1: in the header, {error}; the file was edited or damaged") from error
     return header
+
+
+def _check_parts(header: Record) -> None:
+    """Raise ValueError for the first part of a header that is not as readers need it; the message begins with the name of the part."""
+    for name, kind in _HEADER.items():
+        if name in header:
+            with _named_errors(name):
+                convert(kind, header[name])
+    if "gate" in header:
+        with _named_errors("gate"):
+            thresholds.check(header["gate"])
+    for suite in header.get("suites", ()):
+        if isinstance(suite, dict) and "thresholds" in suite:
+            with _named_errors("thresholds"):
+                thresholds.check(convert(Record, suite["thresholds"]))
+    if "sides" in header and len(header["sides"]) != 2:
+        raise ValueError(f"sides: there must be two, not {len(header['sides'])}")
+
+
+@contextmanager
+def _named_errors(name: str) -> Iterator[None]:
+    """Put a name before the message of any ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error

@@ -46,33 +46,38 @@ class ResultWriter:
 
     @classmethod
     def create(cls, path: Path, header: Record) -> Self:
-        """Start a new file. Raises UsageError if it exists, and OutputError, without leaving a file, if it can't be written."""
+        """Start a new file that begins with this header.
+
+        Raises UsageError if it exists; OutputError, without leaving a file, if it can't be written.
+        """
+        is_ab = "sides" in header  # which can't be resumed
         try:
             with suppress(FileExistsError):  # a file is in place of the folder: opening the new one has the better error
                 path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if os.path.lexists(path):
-                resume = "" if "sides" in header else f", or go on with it: dlbench run --resume {shlex.quote(str(path))}"
+                resume = "" if is_ab else f", or go on with it: dlbench run --resume {shlex.quote(str(path))}"
                 raise UsageError(f"{path} exists and is never overwritten; choose another name{resume}") from error
             raise OutputError.of(path, error) from error
-        with ExitStack() as undo:
+        with ExitStack() as undo:  # on any error close the file, then remove it
             undo.callback(path.unlink, missing_ok=True)
-            writer = cls(path, descriptor, "make room, then start it again" if "sides" in header else _make_room(path))
+            writer = cls(path, descriptor, "make room, then start it again" if is_ab else _make_room(path))
             undo.callback(writer.close)
             try:
                 writer._write(as_line({"kind": "header", "schema": SCHEMA, **header}))
             except OSError as error:
                 raise OutputError.of(path, error) from error
-            undo.pop_all()
+            undo.pop_all()  # all went well
         return writer
 
     @classmethod
     def resume(cls, path: Path) -> Self:
-        """Open a file to append to, before it is read: from then on no other process writes it.
+        """Open a file to append to, with its lock: a caller that reads it afterwards knows that no other process goes on writing it.
 
         It does not change before the first line is appended. That cuts off a torn last line, or without a lock only ends it.
-        Raises OutputError if it can't be written, or another process writes it; ResultFileError if there is no such file.
+        Raises OutputError if it can't be written, or another process writes it; ResultFileError if there is no such file; UsageError if it
+        is no file.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)

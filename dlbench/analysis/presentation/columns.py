@@ -273,7 +273,7 @@ def figure(
     title: str,
     about: str,
     mark: Mark,
-    found: Sequence[Any],
+    records: Sequence[Any],
     x: Column,
     y: Column,
     series: Column | None = None,
@@ -281,14 +281,17 @@ def figure(
     *,
     interval: Sequence[Column] = (),
     band: Sequence[Column] = (),
-    **more: Any,
+    **other_fields: Any,
 ) -> Figure:
-    """Return the figure of the records ``found``, a row each.
+    """Return the figure of records, with a row for each: its cells in all columns that are given here.
 
-    ``interval``: its two ends, by default those of x or y. ``band``: the two ends of a band. ``more``: other fields of `Figure`.
+    ``interval`` and ``band`` are two columns each, of a lower and an upper end; by default the interval is that of ``x``, or else of ``y``.
+    ``other_fields`` are those of `Figure`, whose fields say what the parameters mean.
     """
     interval = interval or x.ends or y.ends or ()
-    rows = cells([replace(each, ends=None) for each in known((x, y, series, place, *interval, *band))], found)
+    columns = known((x, y, series, place, *interval, *band))
+    # A column brings no ends of its own here: those that are drawn are the interval.
+    rows = cells([replace(each, ends=None) for each in columns], records)
     return Figure(
         title,
         about,
@@ -300,5 +303,5 @@ def figure(
         place and plain(place),
         interval=tuple(map(plain, interval)),
         band=tuple(map(plain, band)),
-        **more,
+        **other_fields,
     )

@@ -21,10 +21,12 @@ _YES_NO = {"true": "yes", "false": "no"}
 _OF_UNIT = {"bytes": units.byte_count, "hz": units.hertz, "w": "{:.0f} W".format, "c": "{:.0f} °C".format}
 """Text of a fact about a machine, by the unit at the end of its name."""
 _MOST_NAMED = 4
+"""Points of a series that are each shown with their name, at most."""
 _NUMBERED = re.compile(r"[ _]?\d+")
 """Number at the end of a name, as in ``seed_0``."""
 _NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\](@(?P<device>[^]]+))?", re.DOTALL)
+"""A case as its id shows it, with or without its device."""
 
 
 def number(value: ParamValue | None) -> float:
@@ -54,15 +56,17 @@ def _series_text(points: Sequence[float], column: Column) -> str:
     if not points:
         return plural(0, "value")
     text = partial(units.text, unit=column.unit)
-    names = column.points if len(column.points) == len(points) else ()
-    named = zip(names, points, strict=False)
-    if column.unit is Unit.COUNT and names and (whole := sum(points)):
-        return ", ".join(f"{name}: {units.percent(each / whole)}" for name, each in named if each)
-    if names and len(points) <= _MOST_NAMED:
+    if len(column.points) != len(points):  # without names
+        return f"{span(points[0], points[-1], text)} ({plural(len(points), 'value')})"
+    named = list(zip(column.points, points, strict=True))
+    total = sum(points)
+    if column.unit is Unit.COUNT and total:
+        return ", ".join(f"{name}: {units.percent(each / total)}" for name, each in named if each)
+    if len(points) <= _MOST_NAMED:
         return ", ".join(f"{name}: {text(each)}" for name, each in named)
-    ends = span(min(points), max(points), text) if names else span(points[0], points[-1], text)
-    nouns = {_NUMBERED.sub("", name) for name in names}
-    return f"{ends} over {plural(len(points), nouns.pop())}" if len(nouns) == 1 else f"{ends} ({plural(len(points), 'value')})"
+    extremes = span(min(points), max(points), text)
+    nouns = {_NUMBERED.sub("", name) for name in column.points}  # ``seed`` of seed_0, seed_1, …
+    return f"{extremes} over {plural(len(points), nouns.pop())}" if len(nouns) == 1 else f"{extremes} ({plural(len(points), 'value')})"
 
 
 def value_name(column: Column) -> str:
@@ -107,16 +111,17 @@ def short(label: ParamValue | None, width: float = math.inf, *, device: bool = T
     With ``device`` the device follows, if the label has one: `` on cpu``.
     """
     match = _LABEL.fullmatch(str(label))
-    parts = [part.partition("=") for part in match["shown"].split(",") if part] if match else []
-    if not match or not all(equals for _, equals, _ in parts):
+    shown = match["shown"].split(",") if match else []
+    settings = [each.partition("=") for each in shown if each]  # a name, "=" and a value
+    if not match or not all(equals for _, equals, _ in settings):
         return str(label)  # a benchmark of another tool
-    on = f" on {match['device']}" if match["device"] and device else ""
-    words = [option(name, value) for name, _, value in parts]
-    full = " ".join([match["workload"], *words]) + on
+    place = f" on {match['device']}" if match["device"] and device else ""
+    words = [option(name, value) for name, _, value in settings]
+    full = " ".join([match["workload"], *words]) + place
     if len(full) <= width:
         return full
-    shortest = [f"b{word.removeprefix('batch=')}" if word.startswith("batch=") else word for word in words if word != "fp32"]
-    return " ".join([match["workload"].removesuffix("_step"), *shortest]) + on
+    shortest = [re.sub("^batch=", "b", word) for word in words if word != "fp32"]  # the precision that goes without saying
+    return " ".join([match["workload"].removesuffix("_step"), *shortest]) + place
 
 
 def brief(label: ParamValue | None, *, device: bool = True) -> str:

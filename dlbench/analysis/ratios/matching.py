@@ -43,6 +43,7 @@ _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
 }
 
 _PRECISIONS = {name: at for at, name in enumerate(ARITHMETIC)}
+"""Place of each precision, the widest first."""
 STANDARD = {"device": "cpu", "dtype": "fp32", "layout": "nchw", "mode": "eager", "optimizer": "sgd", "kernels": "vendor"}
 """Base of settings with these names, where a workload declares no plain default of its own."""
 
@@ -156,47 +157,46 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
 
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What goes with a
     device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides. Rows that
-    can't be compared are returned as unmatched with the reason.
-    ``base`` is the value that the others are compared with. By default it is the setting's standard value, such as fp32, cpu or eager,
-    unless the workloads of all rows declare another default; then it is that default, or else the first value in the file.
-    Times are wall times. By ``cache`` they are device times, but only if both sides have them: a cold call is timed alone, so its wall
-    time includes a launch and a wait, which calls in a row hide behind each other.
+    can't be compared are returned as unmatched with the reason. ``base`` is the value that the others are compared with, by default the
+    setting's standard or declared one, see `_base_value`. If not ``timed``, the rows that report values and no times are matched, without
+    a ratio.
 
     The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with the interval of `rank_test.shift_interval`, so it
-    can differ a little from the quotient of the two medians. If not ``timed``, the rows that report values and no times are matched,
-    without a ratio. Raises UsageError for an unknown setting or base.
+    can differ a little from the quotient of the two medians. Raises UsageError for an unknown setting or base.
     """
     setting = _setting(results, by)
-    free = {setting, *_GOES_WITH.get(setting, ())}
-    with_setting = [row for row in results.rows if setting.value_in(row) is not None]
-    with_reason = [(row, row.why_unmatchable(timed=timed, across_devices=setting == DEVICE)) for row in with_setting]
-    matchable = [row for row, reason in with_reason if reason is None]
-    base_value = _base_value(matchable or with_setting, setting, base)
+    may_differ = {setting, *_GOES_WITH.get(setting, ())}
+    candidates = [row for row in results.rows if setting.value_in(row) is not None]
+    rows_and_reasons = [(row, row.why_unmatchable(timed=timed, across_devices=setting == DEVICE)) for row in candidates]
+    matchable = [row for row, reason in rows_and_reasons if reason is None]
+    base_value = _base_value(matchable or candidates, setting, base)  # of rows that can be matched, if there are any
     matches: list[Match] = []
-    alone: list[tuple[Row, str]] = []
-    for group in grouped(with_reason, lambda each: each[0].differing_from(free)).values():
-        bases: list[Row] = []
-        others: list[Row] = []
-        for row, reason in group:
-            if reason is not None:
-                alone.append((row, reason))
-            elif setting.value_in(row) == base_value:
-                bases.append(row)
-            else:
-                others.append(row)
+    unmatched: list[Unmatched] = []
+    for group in grouped(rows_and_reasons, lambda pair: pair[0].differing_from(may_differ)).values():
+        unmatched += [_unmatched(row, reason) for row, reason in group if reason is not None]
+        rows = [row for row, reason in group if reason is None]
+        bases = [row for row in rows if setting.value_in(row) == base_value]
+        others = [row for row in rows if setting.value_in(row) != base_value]
         if setting == DTYPE:
             others.sort(key=lambda row: precision_rank(row.case.dtype))
         if not bases:
-            alone += [(row, f"nothing to pair it with at {setting.name} = {base_value}") for row in others]
+            unmatched += [_unmatched(row, f"nothing to pair it with at {setting.name} = {base_value}") for row in others]
         if not others:
-            alone += [(row, f"nothing to pair it with at another {setting.name}") for row in bases]
+            unmatched += [_unmatched(row, f"nothing to pair it with at another {setting.name}") for row in bases]
         matches += [match(one, other, setting, timed=timed) for one, other in product(bases, others)]
-    unmatched = tuple(Unmatched(row.case.id, row.file, reason) for row, reason in alone)
-    return Matches(tuple(matches), unmatched, setting, base_value)
+    return Matches(tuple(matches), tuple(unmatched), setting, base_value)
+
+
+def _unmatched(row: Row, reason: str) -> Unmatched:
+    return Unmatched(row.case.id, row.file, reason)
 
 
 def match(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True) -> Match:
-    """Return the match of two rows that differ in one setting, and may differ in the ``hidden`` parameters: see `match_rows`."""
+    """Return the match of two rows that differ in one setting, and may differ in the ``hidden`` parameters: see `match_rows`.
+
+    Its speeds are by wall time. By ``cache`` they are by device time if both sides have it: a cold call is timed alone, so its wall time
+    includes a launch and a wait, which calls in a row hide behind each other.
+    """
     rounds = base.rounds, other.rounds
     on_device = timed and by == _CACHE and all(min(each.device_s, default=0) > 0 for each in rounds)
     speeds = None
@@ -252,15 +252,20 @@ def _setting(results: Results, by: str) -> Setting:
 
 
 def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hashable:
-    """Return the value that the others are compared with: the one given as text, or the default that `match_rows` describes."""
-    values = {str(value): value for row in rows if (value := setting.value_in(row)) is not None}
+    """Return the value of a setting that the others are compared with: ``base`` if that is given, as text.
+
+    By default it is the setting's standard value, such as fp32, cpu or eager, unless the workloads of all rows declare another default;
+    then it is that default, or else the first value in the file. Raises UsageError for a base that no row has.
+    """
+    values = {str(value): value for value in known(setting.value_in(row) for row in rows)}
     if base is not None:
         if base not in values:
             raise UsageError(f"no row has {setting} = '{base}'{nearest(base, list(values))}")
         return values[base]
-    plain = dict.fromkeys(plain_value(row, setting.name) for row in rows)
+    plain_values = known(dict.fromkeys(plain_value(row, setting.name) for row in rows))
     standard = STANDARD.get(setting.name)
-    for text in known([standard if standard in plain else None, *plain, *values]):
+    plain_values.sort(key=lambda text: text != standard)  # the standard one first
+    for text in (*plain_values, *values):
         if text in values:
             return values[text]
     return None

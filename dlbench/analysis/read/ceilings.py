@@ -10,6 +10,7 @@ from dlbench.core.declarations import Ceiling
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.columns import MeasuredCeiling, Rates
 from dlbench.core.rows.row import Row
+from dlbench.core.stats import known
 
 RATES: Mapping[Ceiling, str] = {
     "arithmetic": "flops_per_s",
@@ -36,26 +37,23 @@ def machine(row: Row, environments: Environments) -> Machine:
 
 
 def measured(rows: Iterable[Row], environments: Environments) -> Mapping[Machine, Ceilings]:
-    """Return the ceilings of each machine: the highest rates of all sound rows whose calls copy nothing to the device.
+    """Return the ceilings of each machine: the highest rates that its rows reached.
 
-    A ceiling, of arithmetic in a precision or of memory, exists only if a row was measured that declares it: compared with itself alone,
-    a step would be bound by whatever it does. Then any faster row raises it, as a convolution may beat the best product. Only rows tagged
-    `_MOVES` that move as many bytes raise that of memory: caches may hold what the layers of a network move.
+    A ceiling exists only if a sound row was measured whose workload declares it: compared with itself alone, a step would be bound by
+    whatever it does. Other rows may raise it, see `_may_raise`.
     """
-    groups: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
+    candidates: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in filter(_can_have_ceiling, rows):
         for kind in RATES:
             precision = computed_in(row) if kind == "arithmetic" else ""
-            may_raise = row.declared.ceiling == kind or kind == "arithmetic" or (kind == "memory" and _MOVES in row.declared.tags)
-            if may_raise and precision is not None and _rate(row, kind):
-                groups[machine(row, environments)][kind, precision].append(row)
-    found: dict[Machine, dict[tuple[Ceiling, str], MeasuredCeiling]] = {}
-    for where, rows_by_kind in groups.items():
-        for (kind, precision), alike in rows_by_kind.items():
-            best = _best(kind, precision, alike)
-            if best:
-                found.setdefault(where, {})[kind, precision] = best
-    return found
+            if precision is not None and _may_raise(row, kind) and _rate(row, kind):
+                candidates[machine(row, environments)][kind, precision].append(row)
+    ceilings_of: dict[Machine, Ceilings] = {}
+    for key, rows_of_ceiling in candidates.items():
+        highest = known(_highest(kind, precision, alike) for (kind, precision), alike in rows_of_ceiling.items())
+        if highest:
+            ceilings_of[key] = {(each.kind, each.precision): each for each in highest}
+    return ceilings_of
 
 
 def _can_have_ceiling(row: Row) -> bool:
@@ -63,15 +61,29 @@ def _can_have_ceiling(row: Row) -> bool:
     return row.is_sound and row.declared.ceiling != "copy" and not row.copies_within_calls
 
 
-def _best(kind: Ceiling, precision: str, rows: Sequence[Row]) -> MeasuredCeiling | None:
-    """Return the highest rate of rows as a ceiling, on a tie that of a row that declares it; None if no row declares it."""
+def _may_raise(row: Row, kind: Ceiling) -> bool:
+    """Whether a row declares a ceiling of this kind, or may raise one that others declare.
+
+    Any row may raise that of arithmetic, as a convolution may beat the best product. Only rows tagged `_MOVES` may raise that of memory:
+    caches may hold what the layers of a network move.
+    """
+    if kind == "arithmetic" or row.declared.ceiling == kind:
+        return True
+    return kind == "memory" and _MOVES in row.declared.tags
+
+
+def _highest(kind: Ceiling, precision: str, rows: Sequence[Row]) -> MeasuredCeiling | None:
+    """Return the highest rate of rows as a ceiling, on a tie that of a row that declares it; None if no row declares it.
+
+    A ceiling of memory is raised only by rows that move as many bytes a call as those that declare it: a cache may hold fewer.
+    """
     declaring = [row for row in rows if row.declared.ceiling == kind]
     if not declaring:
         return None
-    least = min(map(_moved, declaring))
-    candidates = [*declaring, *(row for row in rows if kind != "memory" or _moved(row) >= least)]
-    best = max(candidates, key=lambda row: _rate(row, kind))
-    return MeasuredCeiling(kind, precision, _rate(best, kind), best.case.id, least)
+    least_bytes = min(map(_moved, declaring))
+    others = [row for row in rows if kind != "memory" or _moved(row) >= least_bytes]
+    highest = max([*declaring, *others], key=lambda row: _rate(row, kind))  # `max` keeps the first of equals
+    return MeasuredCeiling(kind, precision, _rate(highest, kind), highest.case.id, least_bytes)
 
 
 def reached_by(ceiling: MeasuredCeiling, rows: Iterable[Row]) -> Row:
@@ -88,33 +100,40 @@ def computed_in(row: Row) -> str | None:
 def with_ceilings(rows: Sequence[Row], environments: Environments) -> list[Row]:
     """Return the rows with the ceiling of their machine that bounds them, and the share of it that each reaches.
 
-    With more operations a byte than the ratio of the ceilings, arithmetic bounds a row, with fewer memory (the roofline of Williams and
-    others, 2009, https://doi.org/10.1145/1498765.1498785); without a measured ceiling of memory it is arithmetic. The rate is that of one
-    rank. A row that moves its bytes faster than memory has them from a cache, so arithmetic bounds it. A row that memory would bound has
-    no ceiling if a call moves fewer bytes than those measured for that ceiling, as they may come from a cache. The row that reached a
-    ceiling, copies, which go over a link, and implausible rows have none either.
+    That is the ceiling, of arithmetic or of memory, of which a row reaches the larger share (the roofline of Williams and others, 2009,
+    https://doi.org/10.1145/1498765.1498785), by the rate of one rank. These rows have none: those that are implausible or copy over a
+    link, the row that reached the ceiling, and one that `_rates_with_ceiling` finds to be served by caches.
     """
-    known = measured(rows, environments)
-    if not known:
+    ceilings_of = measured(rows, environments)
+    if not ceilings_of:
         return list(rows)
-    return [
-        replace(row, rate=_rates_with_ceiling(row, known.get(machine(row, environments), {}))) if _can_have_ceiling(row) else row
-        for row in rows
-    ]
+
+    def bounded(row: Row) -> Row:
+        if not _can_have_ceiling(row):
+            return row
+        return replace(row, rate=_rates_with_ceiling(row, ceilings_of.get(machine(row, environments), {})))
+
+    return list(map(bounded, rows))
 
 
 def _rates_with_ceiling(row: Row, ceilings: Ceilings) -> Rates:
+    """Return the rates of a row with the ceiling that bounds it, if any.
+
+    Memory does not bound a row that moves its bytes faster than memory can, as it has them from a cache. A row that memory would bound has
+    no ceiling if a call moves fewer bytes than those measured for that ceiling, as they may come from a cache, too.
+    """
     arithmetic = ceilings.get(("arithmetic", computed_in(row) or ""))
     memory = ceilings.get(("memory", ""))
-    flops_per_s, bytes_per_s = _rate(row, "arithmetic"), _rate(row, "memory")
     if memory and from_caches(row, memory):
         memory = None
-    shares = [(rate / each.per_s, each) for rate, each in ((flops_per_s, arithmetic), (bytes_per_s, memory)) if rate and each]
+    rates_and_ceilings = (_rate(row, "arithmetic"), arithmetic), (_rate(row, "memory"), memory)
+    shares = [(rate / ceiling.per_s, ceiling) for rate, ceiling in rates_and_ceilings if rate and ceiling]
     share, nearest = max(shares, key=lambda each: each[0], default=(0.0, None))
-    reached_it = nearest is not None and share == 1 and nearest.case == row.case.id
-    if nearest is None or reached_it or (nearest is memory and _moved(row) < memory.least_bytes):
+    if nearest is None:
         return row.rate
-    return replace(row.rate, ceiling_fraction=share, ceiling=nearest)
+    reached_it = share == 1 and nearest.case == row.case.id
+    may_be_cached = nearest is memory and _moved(row) < nearest.least_bytes
+    return row.rate if reached_it or may_be_cached else replace(row.rate, ceiling_fraction=share, ceiling=nearest)
 
 
 def from_caches(row: Row, memory: MeasuredCeiling) -> bool:

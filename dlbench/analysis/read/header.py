@@ -107,6 +107,9 @@ def protocol(run: RunFile) -> Mapping[str, str]:
 ENOUGH_ROUNDS = 7
 """Rounds that are measured by default, enough for an interval."""
 _MINUTES_FROM_S = 600
+"""Budget from which on it is shown in minutes."""
+_MOST = 2**53
+"""Limit of the figures of a budget: an edited file may have any."""
 
 
 class SpentBudget(NamedTuple):
@@ -150,17 +153,17 @@ def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     policy = run.header.get("policy", {})
     footer = run.footer or {}
     figures = [policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds")]
-    if not all(each and 0 < each < 2**53 for each in figures):
+    if not all(figure and 0 < figure < _MOST for figure in figures):
         return None
     budget_s, planned, rounds, took_s = figures
     devices = {device["id"] for device in run.header.get("devices", ())}
-    # A search for what has no time is made once a run.
+    # A search whose result has no time is made once a run, so more rounds would not repeat it.
     repeated = [row for row in rows if row.is_ok and (row.time.median_s is not None or not row.case.found)]
     left_out = [row for row in rows if row.case.status is Status.SKIPPED and row.case.device in devices]
-    measured = [row.time.rounds or 0 for row in repeated] + [0] * len(left_out)
-    if rounds >= planned or not any(measured):
+    rounds_of_cases = [row.time.rounds or 0 for row in repeated] + [0] * len(left_out)
+    if rounds >= planned or not any(rounds_of_cases):
         return None
-    return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), tuple(measured))
+    return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), tuple(rounds_of_cases))
 
 
 def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
@@ -211,27 +214,31 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
     """Return the ids of the cases that may have lost a round, for each ``case.run`` of a file with damaged lines.
 
     A case may have lost one if it lacks a round before its last, or has fewer than the policy plans and another case has. Empty for a file
-    without damaged lines. ``sides`` are those of the file; one of them may have lost all of its rows.
+    without damaged lines. ``sides`` are those of the file called ``name``; one of them may have lost all of its rows.
     """
     if not run.left_out:
         return {}
-    found: dict[str, frozenset[str]] = {}
     planned = run.header.get("policy", {}).get("rounds", 1)
+    short: dict[str, frozenset[str]] = {}
     for side in sides:
         rows_of_side = [row for row in rows if row.case.side == side]
-        numbers = [number for row in rows_of_side for number in row.rounds.numbers]
+        round_numbers = [number for row in rows_of_side for number in row.rounds.numbers]
         # Only a second measurement begins later, and the file does not record where.
-        first = min(numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
-        least = min(max(numbers, default=0) - first + 1, planned)
-        short: set[str] = set()
-        for row in rows_of_side:
-            is_search = row.case.found and not row.rounds.numbers  # made once a run
-            last = max(row.rounds.numbers, default=0)
-            # A case that did not go well has its own verdict.
-            if row.is_ok and not is_search and (row.time.rounds or 0) < max(least, last - first + 1):
-                short.add(row.case.id)
-        found[run_name(name, side)] = frozenset(short)
-    return found
+        first = min(round_numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
+        most_rounds = max(round_numbers, default=0) - first + 1
+        least = min(most_rounds, planned)
+        short[run_name(name, side)] = frozenset(row.case.id for row in rows_of_side if _lacks_round(row, first, least))
+    return short
+
+
+def _lacks_round(row: Row, first: int, least: int) -> bool:
+    """Whether a case has fewer than ``least`` rounds, or lacks one between the number ``first`` and its last one."""
+    is_search = row.case.found and not row.rounds.numbers  # made once a run
+    if not row.is_ok or is_search:  # a case that did not go well has its own verdict
+        return False
+    last = max(row.rounds.numbers, default=0)
+    expected = max(least, last - first + 1)
+    return (row.time.rounds or 0) < expected
 
 
 def circumstances(run: RunFile, name: str) -> list[str]:
@@ -273,22 +280,23 @@ _TELLING = {
 def place_names(environments: Environments) -> dict[str, str]:
     """Return a name for the place of each ``case.run``: the fewest facts that distinguish it from other places, or else the file.
 
-    A place is a machine with its software; files whose facts do not contradict each other are of one place. A file that fits two places
-    belongs to neither, and the sides of an A/B stay apart.
+    A place is a machine with its software; files whose facts do not contradict each other are of one place. A file that fits two places is
+    a place of its own, and the sides of an A/B stay apart.
     """
-    facts_by_run = {run: facts(each) for run, each in environments.items() if "side" not in each}
-    recorded = [run for run, known in facts_by_run.items() if known]
-    most_facts_first = sorted(recorded, key=lambda run: knowledge(environments[run]), reverse=True)
-    places: list[list[str]] = []
-    for run in most_facts_first:
-        fitting = [place for place in places if not any(contradict(facts_by_run[run], facts_by_run[other]) for other in place)]
+    facts_of = {run: facts(environment) for run, environment in environments.items() if "side" not in environment}
+    runs_with_facts = [run for run, known_facts in facts_of.items() if known_facts]
+    # Those with the most facts come first, as they keep apart places that one with few facts fits.
+    runs_with_facts.sort(key=lambda run: knowledge(environments[run]), reverse=True)
+    places: list[list[str]] = []  # the files of each, the one with the most facts first
+    for run in runs_with_facts:
+        fitting = [place for place in places if not any(contradict(facts_of[run], facts_of[other]) for other in place)]
         if len(fitting) == 1:
             fitting[0].append(run)
         else:
             places.append([run])
     names = _names({place[0]: _texts(environments[place[0]]) for place in places})
-    named = {run: names[place[0]] for place in places for run in place}
-    return {run: named.get(run, run) for run in environments}
+    name_of = {run: names[place[0]] for place in places for run in place}
+    return {run: name_of.get(run, run) for run in environments}
 
 
 def keyed(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -315,26 +323,33 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
     return {path: words.format(known[path]) for path, words in _TELLING.items() if known.get(path)}
 
 
-def _names(texts_of: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return a name for each place from the facts that distinguish them, for a single place from its most distinctive one.
+def _names(facts_of: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return a name for each place: the facts that distinguish it from others, or for a single place its most distinctive one.
 
-    ``texts_of``: the facts of each place in words, by their path. A place whose facts do not distinguish it has its key in its name, too.
+    ``facts_of`` has the facts of each place in words, by their path. A place whose facts do not distinguish it has its key in its name,
+    too, which is the name of its first file.
     """
-    values = {path: {texts[path] for texts in texts_of.values() if path in texts} for path in _TELLING}
-    chosen: list[str] = []
-    distinguished = 1
-    for path in _TELLING:
-        combinations = {tuple(texts.get(each) for each in (*chosen, path)) for texts in texts_of.values()}
-        if len(values[path]) > 1 and len(combinations) > distinguished:
-            chosen.append(path)
-            distinguished = len(combinations)
-    if len(texts_of) == 1:
-        chosen = [path for path in _TELLING if values[path]][:1]
-    names = {place: ", ".join(texts[path] for path in chosen if path in texts) for place, texts in texts_of.items()}
-    places_named = Counter(names.values())
+    paths = _telling_paths(list(facts_of.values()))
+    names = {place: ", ".join(texts[path] for path in paths if path in texts) for place, texts in facts_of.items()}
+    places_of_name = Counter(names.values())
     for place, name in names.items():
         if not name:
             names[place] = place
-        elif places_named[name] > 1:
+        elif places_of_name[name] > 1:
             names[place] = f"{name}, {place}"
     return names
+
+
+def _telling_paths(places: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the paths of the facts that tell places apart, each one only if it distinguishes more of them than those before it."""
+    values = {path: {texts[path] for texts in places if path in texts} for path in _TELLING}
+    if len(places) == 1:
+        return [path for path in _TELLING if values[path]][:1]
+    chosen: list[str] = []
+    distinguished = 1
+    for path in _TELLING:
+        combinations = {tuple(texts.get(each) for each in (*chosen, path)) for texts in places}
+        if len(values[path]) > 1 and len(combinations) > distinguished:
+            chosen.append(path)
+            distinguished = len(combinations)
+    return chosen

@@ -14,6 +14,7 @@ from dlbench.core.decoding import convert
 from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, ParamValue, Status, as_count
+from dlbench.core.stats import known
 from dlbench.core.store import RunFile
 from dlbench.core.units import Bounds, Json, one_line
 
@@ -23,9 +24,11 @@ TOOL = "pyperf"
 SESSIONS_FOR_A_VERDICT = 7
 """Rounds of another tool that a verdict takes on each side: as many as dlbench measures by default."""
 
-_GLANCE = 256  # bytes; our own files may have hundreds of megabytes, and begin with another word
+_GLANCE = 256
+"""Bytes that tell whether a file is pyperf's: our own may have hundreds of megabytes, and begin with another word."""
 _BEGINNING = re.compile(rb'\s*\{\s*"(?:benchmarks|metadata|version|machine_info|commit_info|datetime)"\s*:')
 _MACHINE = {"host": "hostname", "system": "platform", "cpu": "cpu_model_name", "cpus": "cpu_count", "python": "python_version"}
+"""Facts about the machine by their names here, and the names that pyperf has for them."""
 
 _Seconds = Annotated[float, Bounds(ge=1e-15, le=1e9)]
 """From a femtosecond to thirty years, so that sums of values stay finite."""
@@ -59,33 +62,44 @@ def load(path: Path) -> RunFile | None:
     Raises ResultFileError for a file that can't be read, is damaged, of another version, in another unit than seconds, or without values.
     """
     data = _json_of(path)
+    # pytest-benchmark writes these keys, too, but also one that pyperf does not.
     if data is None or not {"version", "benchmarks"} <= data.keys() or "machine_info" in data:
         return None
     if data["version"] != FORMAT:
         raise ResultFileError(f"{path} is not of pyperf's format {FORMAT}; a file of an older pyperf becomes so by: pyperf convert")
     try:
         suite = convert(_Suite, data)
-        cases = list(filter(None, (_rounds(suite.metadata, benchmark) for benchmark in suite.benchmarks)))
-        for name, times in Counter(rounds[0].case.id for rounds in cases).items():
-            if times > 1:
-                raise ValueError(f"two benchmarks are called {name}")
+        measurements = _measurements(suite)
     except ValueError as error:
         raise ResultFileError(f"{path}: {error}; the file was edited or is not pyperf's") from error
-    if not cases:
+    if not measurements:
         raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
-    measurements = tuple(chain.from_iterable(cases))
+    return RunFile(path, {"environment": _environment(suite, measurements)}, measurements, footer={}, torn=False)
+
+
+def _measurements(suite: _Suite) -> tuple[Measurement, ...]:
+    """Return the rounds of all benchmarks that have values. Raises ValueError for what pyperf would not have written."""
+    cases = [rounds for rounds in (_rounds(suite.metadata, benchmark) for benchmark in suite.benchmarks) if rounds]
+    for name, times in Counter(rounds[0].case.id for rounds in cases).items():
+        if times > 1:
+            raise ValueError(f"two benchmarks are called {name}")
+    return tuple(chain.from_iterable(cases))
+
+
+def _environment(suite: _Suite, measurements: Sequence[Measurement]) -> Json:
+    """Return what a file says of its machine, when it began, and the seconds until its last round began."""
     metadata = {**suite.metadata, **suite.benchmarks[0].metadata}
     machine = {name: _text(metadata.get(key)) for name, key in _MACHINE.items()}
     environment: dict[str, Any] = {TOOL: {name: text for name, text in machine.items() if text}}
-    started = sorted(filter(None, (in_utc(each.started) for each in measurements)))
+    started = sorted(known(in_utc(each.started) for each in measurements))
     if started:
         environment["provenance"] = {"utc": started[0].isoformat()}
         environment["seconds"] = (started[-1] - started[0]).total_seconds()
-    return RunFile(path, {"environment": environment}, measurements, footer={}, torn=False)
+    return environment
 
 
 def _json_of(path: Path) -> Json | None:
-    """Return the content of a file that begins as pyperf's do; None for any other."""
+    """Return the content of a file that begins as pyperf's do; None for any other, of which little is read."""
     if not path.is_file():
         return None  # a pipe can be read only once; whoever reads next reports a missing file
     try:
@@ -126,30 +140,38 @@ def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamVal
 
 
 def _rounds(shared: Json, benchmark: _Benchmark) -> list[Measurement]:
-    """Return the runs of a benchmark that have values, as rounds. Raises ValueError for what pyperf would not have written."""
+    """Return the runs of a benchmark that have values, as rounds; ``shared`` is the metadata of the whole file.
+
+    Raises ValueError for what pyperf would not have written.
+    """
     rounds = list[Measurement]()
     for run in benchmark.runs:
         if not run.values:
-            continue
+            continue  # it only calibrated
         metadata = {**shared, **benchmark.metadata, **run.metadata}  # as in pyperf, a run's own take precedence
-        unit = metadata.get("unit", "second")
-        if unit != "second":
-            raise ValueError(f"its unit is {one_line(str(unit))[:40]}, and dlbench reads seconds only")
-        name = _text(metadata.get("name"))
-        loops = as_count(metadata.get("loops", 1))
-        inner_loops = as_count(metadata.get("inner_loops", 1))
-        if not name or not loops or not inner_loops:
-            raise ValueError("a benchmark has a name, and its loops and inner_loops are positive integers")
-        case = _case(name, _text(metadata.get("device")))
-        if rounds and case != rounds[0].case:
-            raise ValueError(f"a run of {rounds[0].case.workload} is called {case.workload}")
-        # Nothing says that they were unsteady, so they count as steady.
-        samples = Samples(loops * inner_loops, run.values, first_call_s=None, warmup_s=None, steady=True)
-        processor = metadata.get("cpu_model_name") if case.device == "cpu" else None
-        device_name = _text(metadata.get("device_name", processor)) or None
-        date = _text(metadata.get("date"))
-        rounds.append(Measurement(case, len(rounds), Status.OK, samples=samples, device_name=device_name, started=date))
+        measurement = _measurement(metadata, run.values, number=len(rounds))
+        if rounds and measurement.case != rounds[0].case:
+            raise ValueError(f"a run of {rounds[0].case.workload} is called {measurement.case.workload}")
+        rounds.append(measurement)
     return rounds
+
+
+def _measurement(metadata: Json, values: Sequence[float], number: int) -> Measurement:
+    """Return a run with these values as the round of this number. Raises ValueError for metadata that pyperf would not have written."""
+    unit = metadata.get("unit", "second")
+    if unit != "second":
+        raise ValueError(f"its unit is {one_line(str(unit))[:40]}, and dlbench reads seconds only")
+    name = _text(metadata.get("name"))
+    loops = as_count(metadata.get("loops", 1))
+    inner_loops = as_count(metadata.get("inner_loops", 1))
+    if not name or not loops or not inner_loops:
+        raise ValueError("a benchmark has a name, and its loops and inner_loops are positive integers")
+    case = _case(name, _text(metadata.get("device")))
+    # Nothing says that the run was unsteady, so it counts as steady.
+    samples = Samples(loops * inner_loops, values, first_call_s=None, warmup_s=None, steady=True)
+    processor = metadata.get("cpu_model_name") if case.device == "cpu" else None
+    device_name = _text(metadata.get("device_name", processor)) or None
+    return Measurement(case, number, Status.OK, samples=samples, device_name=device_name, started=_text(metadata.get("date")))
 
 
 def _case(name: str, device: str) -> Case:

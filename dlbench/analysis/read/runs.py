@@ -20,43 +20,46 @@ from dlbench.core.store import read_header
 def merged(results: Results) -> Results:
     """Return results in which the files of one place are one: ``case.run`` is the name of the place, and ``case.file`` the file.
 
-    Of a case in several files the sound row with the most rounds counts, and of several such the newest. The sides of an A/B, and files
-    that do not record their machine and software, stay apart. Ceilings are those of the place.
+    Of a case in several files one row counts, see `_best_rows`. The sides of an A/B, and files that do not record their machine and
+    software, stay apart. Ceilings are those of the place. Results of one file, or merged already, stay as they are.
     """
     if results.unmerged is not None or len(results.environments) < 2:
         return results
-    names = place_names(results.environments)
-    rows = [_with_place(row, names) for row in _best_rows(results, names)]
-    # Sorted by what each file records of its place, then by age, so that the richest and newest environment of a place stays.
-    files = sorted(names, key=lambda file: knowledge(results.environments[file]))
-    richest = {names[file]: results.environments[file] for file in files}
-    environments = {name: keyed(richest[name], name) for name in dict.fromkeys(names.values())}
+    place_of = place_names(results.environments)
+    rows = [_with_place(row, place_of) for row in _best_rows(results, place_of)]
+    # A place keeps the environment that comes last: that of the file which records most of it, of several such the newest.
+    poorest_first = sorted(place_of, key=lambda file: knowledge(results.environments[file]))
+    richest = {place_of[file]: results.environments[file] for file in poorest_first}
+    environments = {place: keyed(richest[place], place) for place in dict.fromkeys(place_of.values())}
     return replace(
         results,
         rows=tuple(with_ceilings(rows, environments)),
-        tries=tuple(_with_place(row, names) for row in results.tries),
+        tries=tuple(_with_place(row, place_of) for row in results.tries),
         environments=environments,
         unmerged=results,
     )
 
 
-def _best_rows(results: Results, names: Mapping[str, str]) -> list[Row]:
-    """Return the row of each case that counts in its place, in the order in which the cases first appear."""
-    cases: dict[tuple[str, str], list[Row]] = {}
+def _best_rows(results: Results, place_of: Mapping[str, str]) -> list[Row]:
+    """Return the row of each case that counts in its place, in the order in which the cases first appear.
+
+    Measured rows come before others, then sound ones, then those that were mostly undisturbed, then most rounds, then the newest.
+    """
+    rows_of_case: dict[tuple[str, str], list[Row]] = {}
     for row in results.rows:
-        cases.setdefault((names[row.case.run], row.case.id), []).append(row)
+        rows_of_case.setdefault((place_of[row.case.run], row.case.id), []).append(row)
 
     def worth(row: Row) -> tuple[bool, bool, bool, int, str]:
-        calm = row.is_sound and 2 * sum(row.rounds.spoiled) <= len(row.rounds.spoiled)
-        measured = not row.is_unmeasured or bool(row.case.found)
-        return measured, row.is_sound, calm, row.time.rounds or 0, began(results.environments[row.case.run])
+        is_calm = row.is_sound and 2 * sum(row.rounds.spoiled) <= len(row.rounds.spoiled)
+        was_measured = not row.is_unmeasured or bool(row.case.found)
+        return was_measured, row.is_sound, is_calm, row.time.rounds or 0, began(results.environments[row.case.run])
 
-    return [max(found, key=worth) for found in cases.values()]
+    return [max(rows, key=worth) for rows in rows_of_case.values()]
 
 
-def _with_place(row: Row, names: Mapping[str, str]) -> Row:
+def _with_place(row: Row, place_of: Mapping[str, str]) -> Row:
     """Return a row as one of its place, without the ceilings of its file."""
-    case = replace(row.case, run=names[row.case.run], file=row.case.run)
+    case = replace(row.case, run=place_of[row.case.run], file=row.case.run)
     return replace(row, case=case, rate=replace(row.rate, ceiling_fraction=None, ceiling=None))
 
 

@@ -125,7 +125,7 @@ class Results:
 _JOINED = ("rows", "notes", "circumstances", "tries")
 """Fields of `Results` that have the entries of all files, one file after the other."""
 _BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets", "seconds", "others", "paths")
-"""Fields of `Results` that are keyed by ``case.run``."""
+"""Fields of `Results` that are keyed by ``case.run``, some by the name of a file whose sides share the entry."""
 
 
 def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.DataFrame":
@@ -195,33 +195,37 @@ def _read_one(path: Path, name: str) -> Results:
 
 
 def results_of(run: RunFile, name: str) -> Results:
-    """Return the results of a file; ``name`` is that of its ``case.run``, to which the sides of an A/B add theirs."""
+    """Return the results of a file that is called ``name``.
+
+    Its ``case.run`` is that name; an A/B has one for each side, such as ``NAME:a``. What is recorded once a file is entered for each.
+    """
     cases = by_case(run.measurements)
     sides = header.sides_of(run, [*(rounds[0].side for rounds in cases), *(each.side for each in run.tries)])
     environments = header.environments(run, name, sides)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
-    origins = {side: Origin(header.run_name(name, side), devices, header.declarations(run, of)) for side, of in sides.items()}
+    origins = {side: Origin(header.run_name(name, side), devices, header.declarations(run, entries)) for side, entries in sides.items()}
     target = run.header.get("policy", {}).get("target", Policy().target)
     rows = with_flags([summarise(rounds, target, run.states, origins[rounds[0].side]) for rounds in cases])
     lacking = header.planned_cases(run, len(rows)) - len(rows)
-    spent = header.spent_budget(run, rows)
-    others = known(each.other_cpus for each in run.states)
+    budget = header.spent_budget(run, rows)
+    other_cpus = known(each.other_cpus for each in run.states)
     seconds = (run.footer or {}).get("seconds")
+    runs = list(environments)
     return Results(
         rows=tuple(rows),
         notes=(*header.left_out(run), *header.incomplete(run, len(rows))),
         environments=environments,
-        thresholds=dict.fromkeys(environments, header.thresholds(run)),
+        thresholds=dict.fromkeys(runs, header.thresholds(run)),
         readings={name: header.device_readings(run)},
         circumstances=tuple(header.circumstances(run, name)),
-        protocols=dict.fromkeys(environments, header.protocol(run)),
-        budgets=dict.fromkeys(environments, spent) if spent else {},
+        protocols=dict.fromkeys(runs, header.protocol(run)),
+        budgets=dict.fromkeys(runs, budget) if budget else {},
         tries=tuple([summarise([each], origin=origins[each.side]) for each in run.tries]),
-        missing=dict.fromkeys(environments, lacking) if lacking > 0 else {},
+        missing=dict.fromkeys(runs, lacking) if lacking > 0 else {},
         lost=header.short_of_rounds(run, name, sides, rows),
         seconds={name: float(seconds)} if seconds else {},
-        others=dict.fromkeys(environments, statistics.median(others)) if others else {},
-        paths=dict.fromkeys(environments, run.path),
+        others=dict.fromkeys(runs, statistics.median(other_cpus)) if other_cpus else {},
+        paths=dict.fromkeys(runs, run.path),
     )
 
 

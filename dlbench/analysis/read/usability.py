@@ -3,9 +3,9 @@
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -34,40 +34,48 @@ def with_flags(rows: Sequence[Row]) -> list[Row]:
     runs_with_conditions = {row.case.run for row in ok if row.time.disturbed_rounds is not None}
     super_linear = _super_linear(ok)
 
-    def flags(row: Row) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if row.case.run in runs_with_conditions:
-            found["not_usable"] = 2 * disturbed_of_run[row.case.run] > cases_of_run[row.case.run]
+    def further_flags(row: Row) -> dict[str, Any]:
+        flags: dict[str, Any] = {}
+        run = row.case.run
+        if run in runs_with_conditions:
+            flags["not_usable"] = 2 * disturbed_of_run[run] > cases_of_run[run]
         if row in super_linear:
-            found["implausible"] = True
-            found["implausible_reason"] = together([*known([row.flag.implausible_reason]), *super_linear[row]])
-        return found
+            flags["implausible"] = True
+            flags["implausible_reason"] = together([*known([row.flag.implausible_reason]), *super_linear[row]])
+        return flags
 
-    flags_of_rows = zip(rows, map(flags, rows), strict=True)
-    return [replace(row, flag=replace(row.flag, **found)) if found else row for row, found in flags_of_rows]
+    flags_of_rows = zip(rows, map(further_flags, rows), strict=True)
+    return [replace(row, flag=replace(row.flag, **flags)) if flags else row for row, flags in flags_of_rows]
 
 
 def _super_linear(rows: Sequence[Row]) -> dict[Row, list[str]]:
     """Return the rows whose throughput grew more than their batch or their ranks, each with the sentences that say so.
 
-    Neighbours in size that are equal in all else are compared.
+    A row is compared with the one of the next smaller size, see `_neighbours`.
     """
-    found = defaultdict[Row, list[str]](list)
+    sentences = defaultdict[Row, list[str]](list)
     for size, margin in _MARGINS.items():
+        for (less, smaller), (more, larger) in _neighbours(rows, size):
+            speedup = _excess(smaller, larger, math.log(more / less * margin))
+            if speedup is not None:
+                grown = f"{units.three_digits(speedup)} times the throughput of {size} {less:g} at {more / less:.3g} times the {size}"
+                sentences[larger].append(f"{grown}; see that the larger one does all its work")
+    return sentences
+
+
+def _neighbours(rows: Iterable[Row], size: str) -> Iterator[tuple[tuple[float, Row], tuple[float, Row]]]:
+    """Yield pairs of rows that differ in one parameter alone and follow each other in it, each row with its number."""
+    may_differ = {Setting("param", size)}
+    if size == "ranks":
         # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
-        free = {Setting("param", size)}
-        if size == "ranks":
-            free.add(Setting("case", "threads"))
-        alike = defaultdict[Hashable, list[tuple[float, Row]]](list)
-        for row in rows:
-            if (count := row.count(size)) and min(row.rounds.items_per_s, default=0) > 0:
-                alike[row.differing_from(free)].append((float(count), row))
-        by_size = [sorted(group, key=itemgetter(0)) for group in alike.values()]
-        for (less, smaller), (more, larger) in chain.from_iterable(map(pairwise, by_size)):
-            if grew := _excess(smaller, larger, math.log(more / less * margin)):
-                sentence = f"{units.three_digits(grew)} times the throughput of {size} {less:g} at {more / less:.3g} times the {size}"
-                found[larger].append(f"{sentence}; see that the larger one does all its work")
-    return found
+        may_differ.add(Setting("case", "threads"))
+    alike = defaultdict[Hashable, list[tuple[float, Row]]](list)
+    for row in rows:
+        count = row.count(size)
+        if count and min(row.rounds.items_per_s, default=0) > 0:
+            alike[row.differing_from(may_differ)].append((float(count), row))
+    for group in alike.values():
+        yield from pairwise(sorted(group, key=itemgetter(0)))
 
 
 def _excess(smaller: Row, larger: Row, least: float) -> float | None:
@@ -94,6 +102,7 @@ _CHANCE = 0.05  # that all readings of one file lie beyond those of the other by
 
 _OF_CPU = {"clock_hz": "clock"}
 _OF_ACCELERATOR = {"clock_sm_hz": "clock", "clock_memory_hz": "memory clock"}
+"""Clocks by their names in readings, and in words."""
 
 
 class ClockDifference(NamedTuple):
@@ -115,26 +124,33 @@ class ClockDifference(NamedTuple):
 def clock_difference(base: Readings, new: Readings, device: str) -> ClockDifference | None:
     """Return how a device's clocks differ between two files, if by more than `FAR`; None if they don't, or a file has no readings.
 
-    An accelerator keeps its clock while its process lives, so the medians decide. The system reports the momentary clock of a CPU, mostly
-    of cores that rest already, so every reading of one file has to be `FAR` beyond every reading of the other, with enough readings that
-    this is no accident. No call takes longer by more than the ratio of the clock that fell most.
+    No call takes longer by more than the ratio of the clock that fell most, so `slower` and `faster` span the extremes of all readings.
     """
     if device not in base or device not in new:
         return None
-    names = _OF_CPU if device == "cpu" else _OF_ACCELERATOR
+    on_cpu = device == "cpu"
     sentence, slower, faster = "", 1.0, 1.0
-    for name, clock in names.items():
-        one, other = base[device].get(name, ()), new[device].get(name, ())
-        if not one or not other:
+    for name, clock in (_OF_CPU if on_cpu else _OF_ACCELERATOR).items():
+        base_hz, new_hz = base[device].get(name, ()), new[device].get(name, ())
+        if not base_hz or not new_hz:
             continue
-        before, after = statistics.median(one), statistics.median(other)
-        if device == "cpu":
-            apart = max(min(one) / max(other), min(other) / max(one)) - 1
-            far = apart > FAR and smallest_p(len(one), len(other)) < _CHANCE
-        else:
-            far = max(before / after, after / before) - 1 > FAR
-        if far:
-            sentence = sentence or f"the {clock} of {device} was {units.hertz(before)} in the base and {units.hertz(after)} in the new file"
-        slower = max(slower, max(one) / min(other))
-        faster = min(faster, min(one) / max(other))
+        if not sentence and _are_far_apart(base_hz, new_hz, on_cpu=on_cpu):
+            before, after = units.hertz(statistics.median(base_hz)), units.hertz(statistics.median(new_hz))
+            sentence = f"the {clock} of {device} was {before} in the base and {after} in the new file"
+        slower = max(slower, max(base_hz) / min(new_hz))
+        faster = min(faster, min(base_hz) / max(new_hz))
     return ClockDifference(sentence, slower, faster) if sentence else None
+
+
+def _are_far_apart(base_hz: Sequence[float], new_hz: Sequence[float], *, on_cpu: bool) -> bool:
+    """Whether readings of a clock in two files differ by more than `FAR`.
+
+    An accelerator keeps its clock while its process lives, so the medians decide. The system reports the momentary clock of a CPU, mostly
+    of cores that rest already, so every reading of one file has to be `FAR` beyond every reading of the other, with enough readings that
+    this is no accident.
+    """
+    if on_cpu:
+        gap = max(min(base_hz) / max(new_hz), min(new_hz) / max(base_hz)) - 1
+        return gap > FAR and smallest_p(len(base_hz), len(new_hz)) < _CHANCE
+    before, after = statistics.median(base_hz), statistics.median(new_hz)
+    return max(before / after, after / before) - 1 > FAR

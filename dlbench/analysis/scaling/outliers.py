@@ -3,7 +3,6 @@
 import math
 import statistics
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.presentation.wording import plural
@@ -49,17 +48,18 @@ def kinds(results: Results) -> list[Kind]:
     are the files whose time is more than `FAR` deviations and more than `MATTERS` from the median of all, both on logarithms.
     """
     rows = [row for row in results.rows if row.case.status is not Status.SKIPPED]  # on a device that was not there
-    rows_by_run = grouped(rows, lambda row: row.case.run)
+    rows_of_run = grouped(rows, lambda row: row.case.run)
 
-    def devices(run: str) -> str:
-        return " and ".join(sorted({row.case.device_name or row.case.device for row in rows_by_run[run]}))
+    def device_names(run: str) -> str:
+        return " and ".join(sorted({row.case.device_name or row.case.device for row in rows_of_run[run]}))
 
     found = []
-    for names, runs in grouped(rows_by_run, devices).items():
-        rows_by_work = grouped((row for run in runs for row in rows_by_run[run] if row.has_times), _work)
-        judged = [group for group in rows_by_work.values() if len(group) >= FEWEST]
-        outliers = sorted(chain.from_iterable(map(_outliers, judged)), key=lambda outlier: -abs(outlier.change))
-        found.append(Kind(names, runs, len(judged), outliers))
+    for name, runs in grouped(rows_of_run, device_names).items():
+        timed = [row for run in runs for row in rows_of_run[run] if row.has_times]
+        judged = [same_work for same_work in grouped(timed, _work).values() if len(same_work) >= FEWEST]
+        outliers = [outlier for same_work in judged for outlier in _outliers(same_work)]
+        outliers.sort(key=lambda outlier: -abs(outlier.change))
+        found.append(Kind(name, runs, len(judged), outliers))
     return found
 
 

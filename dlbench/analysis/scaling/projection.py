@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _BEYOND = tuple(2**power for power in range(1, 11))
 """Numbers of devices that a projection covers: nobody would believe more from the few that were measured."""
-_BUCKET = 25
+_BUCKET_MIB = 25
 """MiB of gradients that DistributedDataParallel sends at once, unless its bucket_cap_mb says otherwise."""
 
 
@@ -53,7 +53,7 @@ def project_steps(steps: Sequence[Step], results: Results) -> list[Projection]:
     """Return the projections of measured steps, which check the model, then those of steps with more ranks than were measured.
 
     ``steps`` are those of `speedup.scaling`. Steps that differ in their ranks alone are projected from the one with the fewest ranks for
-    which `_model` finds all that it needs; the steps with more ranks are the check.
+    which `_fit_step_time` finds all that it needs; the steps with more ranks are the check.
     """
     found: list[Projection] = []
     for group in grouped(filter(_is_projectable, steps), lambda step: step.apart_from_ranks).values():
@@ -85,24 +85,25 @@ def _unmeasured_steps(anchor: Step, most_ranks: int) -> list[Step]:
 def _fit_step_time(anchor: Step, results: Results) -> Callable[[int], float] | None:
     """Return a function from a number of ranks to seconds a step, fitted to one measured step; None if a measurement is missing.
 
-    A step takes its time of computing and the part of its all-reduces that computing does not hide, which hides as many seconds of them
-    as in the anchor. An all-reduce takes a latency and seconds a byte, from a line through measured all-reduces with as many ranks as the
-    anchor; for other numbers of ranks both change as on a ring (Patarasuk and Yuan, see `core.reference.peaks`).
+    A step takes its time of computing and the part of its all-reduces that computing does not hide. Computing hides as many seconds of them
+    as it does in the anchor. An all-reduce takes a latency and seconds a byte, from measured all-reduces with as many ranks as the anchor;
+    for other numbers of ranks both change as on a ring (Patarasuk and Yuan, see `core.reference.peaks`).
     """
     row = anchor.row
-    ring = _ring(anchor, results)
-    size = gradient_bytes(str(row.params.get("model")), str(row.case.dtype), str(row.params.get("gradients") or "full"))
+    line = _all_reduce_line(anchor, results)
+    gradients_bytes = gradient_bytes(str(row.params.get("model")), str(row.case.dtype), str(row.params.get("gradients") or "full"))
     exposed_s = max(0.0, anchor.exposed_s or 0.0)
     computing_s = (anchor.step_s or 0.0) - exposed_s
-    if ring is None or size is None or computing_s <= 0:
+    if line is None or gradients_bytes is None or computing_s <= 0:
         return None
-    latency_s, byte_s = ring
-    messages = -(-size // ((row.count("bucket_mb") or _BUCKET) << 20))  # rounded up
+    latency_s, byte_s = line
+    bucket_bytes = (row.count("bucket_mb") or _BUCKET_MIB) << 20
+    messages = -(-gradients_bytes // bucket_bytes)  # a latency for each bucket, also for the last, which is not full
 
     def all_reduce_s(ranks: int) -> float:
         steps = ring_steps("all_reduce", ranks) / ring_steps("all_reduce", anchor.ranks)
         crossings = bus_factor("all_reduce", ranks) / bus_factor("all_reduce", anchor.ranks)
-        return messages * latency_s * steps + size * byte_s * crossings
+        return messages * latency_s * steps + gradients_bytes * byte_s * crossings
 
     hidden_s = all_reduce_s(anchor.ranks) - exposed_s
 
@@ -112,27 +113,31 @@ def _fit_step_time(anchor: Step, results: Results) -> Callable[[int], float] | N
     return step_s
 
 
-def _ring(step: Step, results: Results) -> tuple[float, float] | None:
+def _all_reduce_line(step: Step, results: Results) -> tuple[float, float] | None:
     """Return latency in seconds and seconds a byte of fp32 all-reduces with as many ranks as a step, on its device.
 
     They come from a line through two sizes or more; None with fewer, or if larger ones take no longer.
     """
-    points = [
-        (size, seconds)
-        for row in results.rows
-        if row.params.get(row.declared.parameter("collective_op") or "") == "all_reduce"
-        and row.ranks == step.ranks
-        and row.case.dtype == "fp32"
-        and row.is_ok
-        and (row.case.run, row.case.device) == (step.row.case.run, step.row.case.device)
-        and (size := row.count("bytes"))
-        and (seconds := row.time.median_s) is not None
-    ]
-    line = theil_sen([size for size, _ in points], [seconds for _, seconds in points])
-    if line is None or line[1] <= 0:
+    sizes_bytes: list[float] = []
+    times_s: list[float] = []
+    for row in results.rows:
+        size_bytes, time_s = row.count("bytes"), row.time.median_s
+        if _is_all_reduce_like(row, step) and size_bytes and time_s is not None:
+            sizes_bytes.append(size_bytes)
+            times_s.append(time_s)
+    line = theil_sen(sizes_bytes, times_s)
+    if line is None:
         return None
-    intercept, slope = line
-    return max(0.0, intercept), slope
+    latency_s, byte_s = line
+    return (max(0.0, latency_s), byte_s) if byte_s > 0 else None
+
+
+def _is_all_reduce_like(row: Row, step: Step) -> bool:
+    """Whether a row is an fp32 all-reduce that went well, with as many ranks as a step and on its device."""
+    if row.params.get(row.declared.parameter("collective_op") or "") != "all_reduce":
+        return False
+    on_its_device = (row.case.run, row.case.device) == (step.row.case.run, step.row.case.device)
+    return row.is_ok and on_its_device and row.ranks == step.ranks and row.case.dtype == "fp32"
 
 
 _CASE = Column("scaling.case", Unit.TEXT, "the case", of=lambda step: step.row.case.id)

@@ -150,9 +150,11 @@ class Step:
 
     @property
     def verdict(self) -> str | None:
-        """Verdict on its devices: ``base``, ``scales``, ``helps``, ``slows``, ``undecided``, ``implausible``, or how the case ended.
+        """Verdict on its devices, or how the case ended; None without a ratio.
 
-        None without a ratio.
+        ``base`` is the step on one device. Others are ``scales`` where the interval shows an efficiency of `SCALES_FROM` at least,
+        ``helps`` where it shows a smaller gain, ``slows`` where it shows a loss, else ``undecided``; ``implausible`` where their numbers
+        can't be true.
         """
         if not self.row.is_ok:
             return str(self.row.case.status)
@@ -162,9 +164,12 @@ class Step:
             return "base"
         if self.ratio is None:
             return None
+        if self.ratio.is_behind:
+            return "slows"
         if not self.ratio.is_ahead:
-            return "slows" if self.ratio.is_behind else "undecided"
-        return "scales" if (self.per_resource(self.ratio.low) or 0) >= SCALES_FROM else "helps"
+            return "undecided"
+        least_efficiency = self.per_resource(self.ratio.low) or 0
+        return "scales" if least_efficiency >= SCALES_FROM else "helps"
 
     def chosen(self, among: int) -> "Step":
         """Return it with an interval that allows for its choice as the best ``among`` several."""
@@ -211,10 +216,11 @@ def _models(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> tuple[st
 
 def _compare_with_base(step: Step, steps: Sequence[Step]) -> Step:
     """Return a step with its base, their ratio, its exposed communication and its bubble, and why any of them is missing."""
-    base, no_base = _base(step, steps)
+    base, why_no_base = _base(step, steps)
     ratio = speed_ratio(base.rates, step.rates) if base else None
-    bubble, no_bubble = _bubble(step, steps)
-    reasons = dict.fromkeys(filter(None, (no_base, ratio.reason if ratio and step.ranks > 1 else None, no_bubble)))
+    why_no_interval = ratio.reason if ratio and step.ranks > 1 else None
+    bubble, why_no_bubble = _bubble(step, steps)
+    reasons = dict.fromkeys(filter(None, (why_no_base, why_no_interval, why_no_bubble)))
     exposed_s = _exposed_communication(step, steps)
     return replace(step, base=base, ratio=ratio, exposed_s=exposed_s, bubble=bubble, reason="; ".join(reasons) or None)
 
@@ -227,38 +233,45 @@ def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
         return None, f"its devices are {' and '.join(step.models)}: one of them is no measure of the others"
     if not step.rates:
         return None, "it states no items, so it has no throughput"
-    # A parallel step may be a workload of its own: what it computes is the step that it declares, which is compared below.
-    may_differ = step.spread | ({_WORKLOAD} if step.parallel.step else set())
-    candidates = [
-        each
-        for each in steps
-        if each.ranks == 1
-        and each.rates
-        and each.row.is_ok
-        and not each.is_unsynchronised
-        and each.parallel.step == step.parallel.step
-        and each.differing(step) <= each.spread | may_differ
-    ]
+    at_one_rank = [each for each in steps if each.ranks == 1 and each.row.is_ok and each.rates and not each.is_unsynchronised]
+    candidates = [each for each in at_one_rank if _does_same_work(each, step)]
     base = min(candidates, key=lambda each: len(each.differing(step)), default=None)
-    return base, None if base else "no ok row of the same work with ranks = 1 to set it against"
+    if base is None:
+        return None, "no ok row of the same work with ranks = 1 to set it against"
+    return base, None
+
+
+def _does_same_work(candidate: Step, step: Step) -> bool:
+    """Whether a candidate does the work of a step: it differs at most in how the two are spread over devices.
+
+    A parallel step may be a workload of its own: what it computes is then the step that its workload declares.
+    """
+    may_differ = candidate.spread | step.spread
+    if step.parallel.step:
+        may_differ.add(_WORKLOAD)
+    return candidate.parallel.step == step.parallel.step and candidate.differing(step) <= may_differ
 
 
 def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
-    """Return the seconds of communication that a step waits for; None without a step to compare it with.
+    """Return the seconds of communication that a step waits for: its time less that of the same step without it.
 
-    That step is the same one without synchronisation, or else in an independent form. Its scaling and batch may differ if each rank has
-    the same number of items.
+    That is the one without synchronisation, or else one in an independent form; its scaling and batch may differ if each rank has the same
+    number of items. None without such a step, and for steps that do not communicate.
     """
-    medians = step.row.rounds.median_s
-    if step.form is None or step.is_independent or step.ranks < 2 or not medians:
+    times_s = step.row.rounds.median_s
+    if step.form is None or step.is_independent or step.ranks < 2 or not times_s:
         return None
-    others = [each for each in steps if each.is_timed and each.items == step.items]
+    same_items = [each for each in steps if each.is_timed and each.items == step.items]
     may_differ = {*settings_named((*step.row.declared.having("communicates"), "scaling", "batch"))}
-    unsynchronised = [each for each in others if each.is_unsynchronised and each.differing(step) <= may_differ]
-    may_differ |= step.spread - {RANKS}
-    independent = [each for each in others if each.is_independent and each.differing(step) <= may_differ]
+    unsynchronised = [each for each in same_items if each.is_unsynchronised and each.differing(step) <= may_differ]
+    # An independent form is another way to spread the same step over as many ranks.
+    may_differ_in_form = may_differ | (step.spread - {RANKS})
+    independent = [each for each in same_items if each.is_independent and each.differing(step) <= may_differ_in_form]
     silent = [*unsynchronised, *independent]
-    return shift_interval(silent[0].row.rounds.median_s, medians)[0] if silent else None
+    if not silent:
+        return None
+    exposed_s, _ = shift_interval(silent[0].row.rounds.median_s, times_s)
+    return exposed_s
 
 
 def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None]:
@@ -268,16 +281,12 @@ def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None
     intercept is w, the step without a bubble (GPipe: Huang et al., https://arxiv.org/abs/1811.06965, section 2.3).
     """
     if step.bubble_theory is None or not step.is_timed:
-        return None, None
-    pipelines = step.parallel.pipelines  # the first takes one microbatch only
-    forms = pipelines[:2] if step.form == pipelines[0] else (pipelines[0], step.form)
-    may_differ = {*settings_named(("form", "microbatches"))}
-    others = [each for each in steps if each.is_timed and each.form in forms and each.differing(step) <= may_differ]
-    seconds_by_microbatches = {}
-    for each in (*others, step):
+        return None, None  # it is no pipeline, or has no time
+    time_of: dict[int, float] = {}  # by the number of microbatches
+    for each in _same_pipeline(step, steps):
         if microbatches := each.row.count("microbatches"):
-            seconds_by_microbatches[microbatches] = statistics.median(each.row.rounds.median_s)
-    line = theil_sen([1 / microbatches for microbatches in seconds_by_microbatches], list(seconds_by_microbatches.values()))
+            time_of[microbatches] = statistics.median(each.row.rounds.median_s)
+    line = theil_sen([1 / microbatches for microbatches in time_of], list(time_of.values()))
     if line is None:
         return None, "its bubble takes rows with another number of microbatches"
     without_bubble_s, _ = line
@@ -285,3 +294,13 @@ def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None
     if not step_s or not 0 <= without_bubble_s <= step_s:
         return None, "more microbatches did not make it faster, so what small ones cost hides the bubble"
     return 1 - without_bubble_s / step_s, None
+
+
+def _same_pipeline(step: Step, steps: Sequence[Step]) -> list[Step]:
+    """Return the timed steps that differ from a pipeline's step in the number of microbatches at most, that step last."""
+    pipelines = step.parallel.pipelines
+    whole_batch = pipelines[0]  # this form is any of the others with one microbatch
+    forms = pipelines[:2] if step.form == whole_batch else (whole_batch, step.form)
+    may_differ = {*settings_named(("form", "microbatches"))}
+    others = [each for each in steps if each.is_timed and each.form in forms and each.differing(step) <= may_differ]
+    return [*others, step]

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from dlbench.core import units
 from dlbench.core.measurement import Measurement, MeteredWindow, SpotCheck
-from dlbench.core.reference.peaks import OPERATIONS, TABLE, Share, arithmetic_share, bus_factor, memory_share, peak_of
+from dlbench.core.reference.peaks import OPERATIONS, TABLE, DevicePeak, Share, arithmetic_share, bus_factor, memory_share, peak_of
 from dlbench.core.rows.columns import Energy, Rates, Times
-from dlbench.core.stats import all_known, known, known_median, median_interval
+from dlbench.core.stats import all_known, interval_ends, known, known_median
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
@@ -19,44 +19,33 @@ EMPTY = 2.0
 
 
 def rates_of_calls(
-    timed: Sequence[Measurement], time: Times, dtype: str, check: SpotCheck | None, uncounted: Sequence[str], collective: str
+    rounds: Sequence[Measurement], time: Times, dtype: str, check: SpotCheck | None, why_uncounted: Sequence[str], collective: str
 ) -> tuple[Rates, str | None]:
-    """Return the rates of a case with timed rounds, and the reason why they can't be true; None if they can.
+    """Return the rates of a case, and the reason why they can't be true; None if they can.
 
-    Rates are the counts that the rounds state over the median time of a call. Whether they can be true is judged by the fastest block, as
-    others may have been held up. ``uncounted`` says why operations or bytes are unknown; ``collective`` names the operation of a
-    collective, which has a rate on the slowest link.
+    ``rounds`` are those with timed blocks, one at least. A rate is a count that they state (items, operations, bytes) over the median time
+    of a call in ``time``. ``why_uncounted`` says why operations or bytes are unknown. ``collective`` is the operation of a collective,
+    which has a rate on the slowest link, too; for other cases it is none of `OPERATIONS`. Rates can't be true if a call does not do its
+    work, passes a published peak, or has the same output on other inputs.
     """
-    last = timed[-1]
-    call_s = time.median_s
+    last = rounds[-1]  # stands for all where no median is taken
     ranks = last.case.ranks or 1
     device = None if last.case.device == "cpu" else peak_of(last.device_name)
-    items_per_s = _rate([each.items for each in timed], call_s)
-    flops_per_s = _rate([each.flops for each in timed], call_s)
-    bytes_per_s = _rate([each.bytes for each in timed], call_s)
+    items_per_s = _rate([each.items for each in rounds], time.median_s)
+    flops_per_s = _rate([each.flops for each in rounds], time.median_s)
+    bytes_per_s = _rate([each.bytes for each in rounds], time.median_s)
+    low, high = _interval_of_rate(items_per_s, time)
+    bus_bytes_per_s = None
+    if bytes_per_s is not None and ranks > 1 and collective in OPERATIONS:
+        bus_bytes_per_s = bytes_per_s * bus_factor(collective, ranks)
 
+    # A published peak is that of one device, and each rank has one.
     arithmetic = memory = None
     if device and flops_per_s is not None:
         arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks)
     if device and last.bytes and bytes_per_s is not None:
         memory = memory_share(device, last.bytes / ranks, bytes_per_s / ranks)
-    nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
-    reasons: list[str] = []
-    if not nearest and (flops_per_s is not None or not uncounted):
-        reasons.append(_no_peak(last, bool(device), dtype))
-    if not nearest:
-        reasons += uncounted
-
-    doubts = [*_no_work(time.min_s or 0.0, last, check), *_too_fast(last, arithmetic, memory)]
-    if check and check.follows_input is False:
-        doubts.append(_SAME_OUTPUT)
-
-    low = high = bus_bytes_per_s = None
-    if items_per_s and call_s and time.ci_low_s and time.ci_high_s:
-        items = items_per_s * call_s
-        low, high = items / time.ci_high_s, items / time.ci_low_s
-    if bytes_per_s is not None and ranks > 1 and collective in OPERATIONS:
-        bus_bytes_per_s = bytes_per_s * bus_factor(collective, ranks)
+    nearest = max(known((arithmetic, memory)), key=lambda share: share.fraction, default=None)
     rates = Rates(
         items_per_s,
         low,
@@ -66,15 +55,26 @@ def rates_of_calls(
         bus_bytes_per_s,
         peak_fraction=nearest.fraction if nearest else None,
         peak=nearest,
-        reason=together(reasons),
+        reason=None if nearest else together(_why_no_peak(last, device, dtype, flops_per_s, why_uncounted)),
     )
+
+    doubts = [*_no_work(time.min_s or 0.0, last, check), *_too_fast(last, arithmetic, memory)]
+    if check and check.follows_input is False:
+        doubts.append(_SAME_OUTPUT)
     return rates, together(doubts)
 
 
 def reported_rates(per_round: Sequence[float]) -> Rates:
     """Return the rates of an experiment that reported its throughput in each round; all None if it reported none."""
-    low, high, _ = median_interval(per_round) or (None, None, 0)
-    return Rates(statistics.median(per_round), low, high) if per_round else Rates()
+    return Rates(statistics.median(per_round), *interval_ends(per_round)) if per_round else Rates()
+
+
+def _interval_of_rate(per_s: float | None, time: Times) -> tuple[float | None, float | None]:
+    """Return both ends of the interval of a rate: the count of a call over the ends of the interval of its time; None without either."""
+    if not per_s or not time.median_s or not time.ci_low_s or not time.ci_high_s:
+        return None, None
+    count = per_s * time.median_s
+    return count / time.ci_high_s, count / time.ci_low_s
 
 
 def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
@@ -86,46 +86,60 @@ def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
     return statistics.median(stated) / call_s if stated and call_s else None
 
 
-def _no_peak(stated: Measurement, has_device: bool, dtype: str) -> str:
-    """Return why a case has no share of a published peak; ``has_device`` is whether the table has its device."""
-    if stated.flops is None and stated.bytes is None:
+def _why_no_peak(
+    measurement: Measurement, device: DevicePeak | None, dtype: str, flops_per_s: float | None, why_uncounted: Sequence[str]
+) -> list[str]:
+    """Return why a case has no share of a published peak; ``device`` is its entry in the table."""
+    if flops_per_s is None and why_uncounted:
+        return [*why_uncounted]  # it explains that alone
+    return [_no_peak(measurement, device is not None, dtype), *why_uncounted]
+
+
+def _no_peak(measurement: Measurement, has_device: bool, dtype: str) -> str:
+    """Return why there is no share of a published peak, other than uncounted work; ``has_device``: the table has the device."""
+    device_name = measurement.device_name
+    if measurement.flops is None and measurement.bytes is None:
         return NOTHING_STATED
-    if stated.case.device == "cpu":
+    if measurement.case.device == "cpu":
         return "a CPU's peak takes its multiply-add units and its highest clock, which no file has"
     if not has_device:
-        how = f"; add it with its source to {TABLE}" if stated.device_name else ""
-        return f"{stated.device_name or 'an unnamed device'} is not in dlbench's table of published peaks{how}"
-    if stated.flops is None:
+        how = f"; add it with its source to {TABLE}" if device_name else ""
+        return f"{device_name or 'an unnamed device'} is not in dlbench's table of published peaks{how}"
+    if measurement.flops is None:
         return "what a call moves may come from a cache, so the bandwidth of memory does not bound it"
-    return f"no published {dtype} peak of {stated.device_name} is known" if dtype else "the case names no precision"
+    return f"no published {dtype} peak of {device_name} is known" if dtype else "the case names no precision"
 
 
-def _no_work(fastest_s: float, stated: Measurement, check: SpotCheck | None) -> list[str]:
-    """Return a sentence, or none, on a call that can't have done the work that it states."""
-    counts = {"items": stated.items, "operations": stated.flops, "bytes": stated.bytes}
+def _no_work(fastest_s: float, measurement: Measurement, check: SpotCheck | None) -> list[str]:
+    """Return a sentence, or none, on a call that can't have done the work that it states, by its fastest block in seconds a call."""
+    counts = {"items": measurement.items, "operations": measurement.flops, "bytes": measurement.bytes}
     if not fastest_s:
         return ["its time reads as zero; give it more to do"]
     if zero := [name for name, count in counts.items() if count == 0]:
         return [f"it states 0 {' and 0 '.join(zero)}; leave a count out where it means nothing"]
-    does = [name for name, count in counts.items() if count is not None]
-    if does and check and check.empty_call_s is not None and fastest_s < EMPTY * check.empty_call_s:
-        empty = f"{units.seconds(fastest_s)} is no more than {EMPTY:g} times what an empty call takes ({units.seconds(check.empty_call_s)})"
-        return [f"it states {' and '.join(does)}, and {empty}; see that its call does the work and does not only prepare it"]
+    stated = [name for name, count in counts.items() if count is not None]
+    empty_s = check.empty_call_s if check else None
+    if stated and empty_s is not None and fastest_s < EMPTY * empty_s:
+        empty = f"{units.seconds(fastest_s)} is no more than {EMPTY:g} times what an empty call takes ({units.seconds(empty_s)})"
+        return [f"it states {' and '.join(stated)}, and {empty}; see that its call does the work and does not only prepare it"]
     return []
 
 
-def _too_fast(stated: Measurement, arithmetic: Share | None, memory: Share | None) -> list[str]:
-    """Return a sentence for each published peak that is passed by more than `ALLOWANCE`."""
-    return [
-        f"it reaches {units.three_digits(share.fraction)} times the published peak of {share.of} ({share.figure}); "
-        f"see what its {name} count, or state least_{name} where {why}"
-        for share, name, count, least, why in (
-            (arithmetic, "flops", stated.flops, stated.least_flops, "an algorithm needs fewer"),
-            (memory, "bytes", stated.bytes, stated.least_bytes, "caches hold some of them meanwhile"),
-        )
+def _too_fast(measurement: Measurement, arithmetic: Share | None, memory: Share | None) -> list[str]:
+    """Return a sentence for each published peak that is passed by more than `ALLOWANCE`, given the shares of both that are reached."""
+    doubts = []
+    for share, name, count, least, why in (
+        (arithmetic, "flops", measurement.flops, measurement.least_flops, "an algorithm needs fewer"),
+        (memory, "bytes", measurement.bytes, measurement.least_bytes, "caches hold some of them meanwhile"),
+    ):
         # A faster algorithm does fewer operations than are stated; only those that it can't do without count against the peak.
-        if share and share.fraction * (least / count if least and count else 1.0) > ALLOWANCE
-    ]
+        indispensable = least / count if least and count else 1.0
+        if share and share.fraction * indispensable > ALLOWANCE:
+            doubts.append(
+                f"it reaches {units.three_digits(share.fraction)} times the published peak of {share.of} ({share.figure}); "
+                f"see what its {name} count, or state least_{name} where {why}"
+            )
+    return doubts
 
 
 def together(sentences: Sequence[str]) -> str | None:
@@ -139,14 +153,14 @@ def joules_per_item(rounds: Sequence[Measurement]) -> tuple[float, ...]:
 
 
 def energy_of(rounds: Sequence[Measurement], reason: str | None, telemetry_reason: str | None) -> Energy:
-    """Return the columns of energy; a column is None if a round lacks its value. The two reasons are those of the file."""
+    """Return the columns of energy: medians over rounds, each None if a round lacks its value. The two reasons are those of the file."""
     windows = known(each.energy for each in rounds)
     per_item = joules_per_item(rounds)
-    low, high, _ = median_interval(per_item) or (None, None, 0)
+    low, high = interval_ends(per_item)
 
     def median(value: Callable[[MeteredWindow], float | None]) -> float | None:
-        found = known(map(value, windows))
-        return known_median(found) if len(found) == len(rounds) else None
+        values = known(map(value, windows))
+        return known_median(values) if len(values) == len(rounds) else None
 
     return Energy(
         joules_per_item=statistics.median(per_item) if per_item else None,
@@ -164,8 +178,11 @@ def energy_of(rounds: Sequence[Measurement], reason: str | None, telemetry_reaso
 
 
 def _why_null(windows: Sequence[MeteredWindow], rounds: int) -> str:
-    if len(windows) < rounds or not windows:
-        return f"{len(windows)} of {rounds} rounds were metered" if windows else "measured by dlbench run sustained"
+    """Return why energy is unknown, with the windows that were metered in so many rounds."""
+    if not windows:
+        return "measured by dlbench run sustained"
+    if len(windows) < rounds:
+        return f"{len(windows)} of {rounds} rounds were metered"
     return "its window had no item, or no time" if all(window.joules is not None for window in windows) else "not every round tells it"
 
 

@@ -152,14 +152,15 @@ class Row:
     def why_unmatchable(self, *, timed: bool = True, across_devices: bool = False) -> str | None:
         """Return why this row can't be matched with another; None if it can.
 
-        ``timed`` rows are matched by the ratio of their times, all others by their values. ``across_devices``: the other row may be of
-        another device.
+        If ``timed``, they are to be matched by the ratio of their times, else by the values that they report. ``across_devices``: the other
+        row may be of another device.
         """
+        reports_times = bool(self.rounds.median_s)
         if not self.is_ok:
             return self.ending
-        if timed and not self.rounds.median_s:
+        if timed and not reports_times:
             return "it reports values, not times"
-        if not timed and self.rounds.median_s:
+        if not timed and reports_times:
             return "it has times"
         if timed and min(self.rounds.median_s) <= 0:
             return "its time reads as zero"

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
-from operator import attrgetter, or_
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from dlbench.core.conditions import Circumstances, RoundState, Throttling, summarise_conditions
@@ -15,17 +15,25 @@ from dlbench.core.measurement import STEADY_SHIFT, Measurement, Transfer
 from dlbench.core.model import Case, Params, Policy, Reported, Status
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
-from dlbench.core.rows.columns import CaseRounds, Checks, Copies, Flags, Identity, Peaks, Times
+from dlbench.core.rows.columns import CaseRounds, Checks, Copies, Flags, Identity, Peaks, Rates, Times
 from dlbench.core.rows.rates import energy_of, joules_per_item, rates_of_calls, reported_rates
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
-from dlbench.core.stats import all_known, known, known_median, median_interval, outliers, quantile, relative_half_width, variation
+from dlbench.core.stats import (
+    all_known,
+    interval_ends,
+    known,
+    known_median,
+    median_interval,
+    outliers,
+    quantile,
+    relative_half_width,
+    variation,
+)
 from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.core.units import Json, byte_rate
 
 _SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
 """Statuses, the least severe first. A skipped round says nothing of the case, so any other counts before it."""
-
-
 _PEAKS = ("peak_bytes", "reserved_bytes", "host_peak_bytes")
 
 
@@ -50,11 +58,13 @@ class _Round(NamedTuple):
     blocks: Sequence[float] = ()
     """In the order they were taken; none where it was not timed."""
     ordered: Sequence[float] = ()
+    """The same blocks, sorted."""
     left_out: int | None = None
     """Number of other blocks, in which a thread waited for a CPU; None where all blocks count, whatever happened in them."""
 
     @classmethod
     def read(cls, measurement: Measurement) -> "_Round":
+        """Return a measurement with its undisturbed blocks; with all of its blocks where those are too few."""
         samples = measurement.samples
         if samples is None:
             return cls(measurement, measurement.throttling)
@@ -64,85 +74,116 @@ class _Round(NamedTuple):
         blocks = [samples.block_s[index] for index in indices]
         return cls(measurement, measurement.conditions, blocks, sorted(blocks), len(samples.block_s) - len(blocks))
 
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether it was throttled, lost much of its CPU time to others, or still changed speed after its warm-up."""
+        samples = self.measurement.samples
+        is_unsteady = samples is not None and samples.steady is False
+        return is_unsteady or (self.conditions is not None and self.conditions.spoiled)
+
 
 def summarise(
     measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = (), origin: Origin = _UNKNOWN
 ) -> Row:
-    """Return the row of one case.
+    """Return the row of one case from the measurements of all its rounds, one at least.
 
-    ``measurements`` are all rounds of that case, one at least. ``target``, the policy's, decides ``flag.noisy``; ``states``, the machine
-    around any rounds of the run, ``flag.disturbed``. A case with failed rounds has the most severe status (the latest of equal ones) with
-    its reason, and the times of the other rounds. Without an origin ``case.run`` is empty: a measurement does not know its file.
+    A case with failed rounds has the most severe status, with its reason, and the times of the other rounds. ``target``, the policy's,
+    decides ``flag.noisy``; ``states``, the machine around any rounds of the run, ``flag.disturbed``. A measurement does not know its file:
+    without an origin ``case.run`` is empty, and nothing is declared.
     """
     case = measurements[-1].case
     on_cpu = case.device == "cpu"
     device = origin.devices.get(case.device)
     declared = origin.declarations.get(case.workload, NOTHING_DECLARED)
-    found = _last("found", measurements) or {}
-    check = _last("check", measurements)
+    search_result = _last("found", measurements) or {}
     profile = _last("profile", measurements)
-    dtype, _ = _precision_and_mode(case, found)
 
     counted = _counted(measurements)
-    rounds = list(map(_Round.read, counted))
-    values, scalars = _values(counted)
-    case_rounds = _case_rounds(rounds, scalars)
-    numbered = [(each.measurement.round, each.conditions) for each in rounds]
-    on_undisturbed_blocks = frozenset([each.measurement.round for each in rounds if each.left_out is not None])
-    around = summarise_conditions(numbered, states, case.device, _last("threads", counted), on_undisturbed_blocks)
-    time = _times(rounds, case_rounds, around, _reason("waiting", counted) if on_cpu else None)
-    doubt = None
-    if timed := [each.measurement for each in rounds if each.blocks]:
-        collective = str(case.params.get(declared.parameter("collective_op") or ""))
-        rate, doubt = rates_of_calls(timed, time, dtype or "", check, _why_uncounted(measurements), collective)
-    else:
-        rate = reported_rates(scalars.get(declared.rate.name, ()) if declared.rate else ())
-    peaks = {name: max(known([getattr(each.memory, name) for each in counted]), default=None) for name in _PEAKS}
+    rounds = [_Round.read(each) for each in counted]
+    values, values_of_rounds = _values(counted)
+    case_rounds = _case_rounds(rounds, values_of_rounds)
+    circumstances = _circumstances(rounds, states, case.device)
+    time = _times(rounds, case_rounds, circumstances, why_waiting_unknown=_reason("waiting", counted) if on_cpu else None)
+    dtype, _ = _precision_and_mode(case, search_result)
+    rate, doubt = _rates(rounds, case_rounds, time, measurements, declared, dtype or "")
     return Row(
-        case=_identity(measurements, found, origin, states_work=rate.flops_per_s is not None),
+        case=_identity(measurements, search_result, origin, states_work=rate.flops_per_s is not None),
         params=_params(case),
         values=values,
         time=time,
         rate=rate,
-        memory=Peaks(**peaks, limit_bytes=_last("limit_bytes", measurements), reason=_reason("memory", measurements)),
+        memory=_peaks(counted, _last("limit_bytes", measurements), _reason("memory", measurements)),
         transfer=_copies(known(each.transfer for each in counted), time.median_s, _reason("transfer", measurements), device),
-        check=Checks(**(asdict(check) if check else {}), reason=_reason("check", [each for each in measurements if each.check])),
+        check=_checks(measurements),
         energy=energy_of(counted, _reason("energy", measurements), _reason("telemetry", measurements)),
-        flag=_flags(rounds, case_rounds, time, around, doubt, target),
+        flag=_flags(rounds, case_rounds, time, circumstances, doubt, target),
         declared=declared,
+        # If no round is ok, their times are shown, and nothing is computed from them.
         rounds=case_rounds if counted and counted[0].status is Status.OK else CaseRounds(),
         profile=profile and profile.scaled_to(time.median_s or 0.0, on_cpu=on_cpu),
         not_profiled=_reason("profile", measurements),
     )
 
 
+def _rates(
+    rounds: Sequence[_Round], case_rounds: CaseRounds, time: Times, measurements: Sequence[Measurement], declared: Declaration, dtype: str
+) -> tuple[Rates, str | None]:
+    """Return the rates of timed calls, or those that an experiment reports, and the reason why they can't be true; None if they can."""
+    timed = [each.measurement for each in rounds if each.blocks]
+    if not timed:
+        return reported_rates(case_rounds.values.get(declared.rate.name, ()) if declared.rate else ()), None
+    operation = str(timed[-1].case.params.get(declared.parameter("collective_op") or ""))
+    return rates_of_calls(timed, time, dtype, _last("check", measurements), _why_uncounted(measurements), operation)
+
+
+def _circumstances(rounds: Sequence[_Round], states: Sequence[RoundState], device: str) -> Circumstances:
+    """Return how far the rounds of a case on a device were throttled or disturbed."""
+    conditions = [(each.measurement.round, each.conditions) for each in rounds]
+    threads = _last("threads", [each.measurement for each in rounds])
+    on_undisturbed_blocks = frozenset([each.measurement.round for each in rounds if each.left_out is not None])
+    return summarise_conditions(conditions, states, device, threads, on_undisturbed_blocks)
+
+
+def _peaks(rounds: Sequence[Measurement], limit_bytes: int | None, reason: str | None) -> Peaks:
+    """Return the columns of memory: the highest peaks of all rounds."""
+    peaks = {name: max(known([getattr(each.memory, name) for each in rounds]), default=None) for name in _PEAKS}
+    return Peaks(**peaks, limit_bytes=limit_bytes, reason=reason)
+
+
+def _checks(measurements: Sequence[Measurement]) -> Checks:
+    """Return the columns of the check of the output, which is made once a case; all None where it was not."""
+    checked = [each for each in measurements if each.check]
+    check = _last("check", checked)
+    return Checks(**(asdict(check) if check else {}), reason=_reason("check", checked))
+
+
 def _flags(
-    rounds: Sequence[_Round], case_rounds: CaseRounds, time: Times, around: Circumstances, doubt: str | None, target: float
+    rounds: Sequence[_Round], case_rounds: CaseRounds, time: Times, circumstances: Circumstances, doubt: str | None, target: float
 ) -> Flags:
-    """Return the doubts about the numbers of a row; ``doubt`` is the reason why its rates can't be true, None if they can."""
-    timed = bool(case_rounds.median_s)
+    """Return the doubts about the numbers of a row.
+
+    ``doubt`` is the reason why its rates can't be true, None if they can; ``target`` the relative half-width above which it is noisy.
+    """
+    is_timed = bool(case_rounds.median_s)
     return Flags(
         noisy=None if time.ci_low_s is None else relative_half_width(case_rounds.median_s) > target,
         tail=_has_tail(time),
-        throttled=around.throttled,
-        not_steady=_not_steady(rounds) if timed else None,
-        power_capped=around.power_capped,
-        disturbed=around.disturbed,
-        implausible=doubt is not None if timed else None,
+        throttled=circumstances.throttled,
+        not_steady=_not_steady(rounds) if is_timed else None,
+        power_capped=circumstances.power_capped,
+        disturbed=circumstances.disturbed,
+        implausible=doubt is not None if is_timed else None,
         implausible_reason=doubt,
-        reason=around.reason,
+        reason=circumstances.reason,
     )
 
 
-def _identity(measurements: Sequence[Measurement], found: Params, origin: Origin, *, states_work: bool) -> Identity:
-    """Return the case, its device and its status, with the values that a search ``found``; without work it has no arithmetic."""
+def _identity(measurements: Sequence[Measurement], search_result: Params, origin: Origin, *, states_work: bool) -> Identity:
+    """Return the case, the device it ran on, and how it ended; ``states_work``: its operations are stated, so it has an arithmetic."""
     case = measurements[-1].case
     device = origin.devices.get(case.device) or {}
-    dtype, mode = _precision_and_mode(case, found)
-    precision = PRECISIONS.get(str(dtype)) if states_work else None
-    native = precision and precision.is_native(device, on_cpu=case.device == "cpu")
-    # `max` keeps the first of equals: the latest, as it goes backwards.
-    worst = max(reversed(measurements), key=lambda each: _SEVERITY.index(each.status))
+    dtype, mode = _precision_and_mode(case, search_result)
+    ending = _most_severe(measurements)
     return Identity(
         case.id,
         case.suite,
@@ -151,16 +192,31 @@ def _identity(measurements: Sequence[Measurement], found: Params, origin: Origin
         _last("device_name", measurements) or device.get("name") or None,
         dtype,
         mode,
-        arithmetic=None if native is None else "native" if native else "emulated",
+        arithmetic=_arithmetic(dtype, device, on_cpu=case.device == "cpu") if states_work else None,
         threads=_last("threads", measurements),
         math=dict(sorted((_last("math", measurements) or {}).items())),
-        status=worst.status,
-        reason=worst.reason,
-        found=found,
+        status=ending.status,
+        reason=ending.reason,
+        found=search_result,
         run=origin.run,
         side=measurements[-1].side,
-        unfinished=bool(worst.unfinished),
+        unfinished=bool(ending.unfinished),
     )
+
+
+def _most_severe(measurements: Sequence[Measurement]) -> Measurement:
+    """Return the measurement with the most severe status, of several the latest."""
+    latest_first = reversed(measurements)
+    return max(latest_first, key=lambda each: _SEVERITY.index(each.status))  # `max` keeps the first of equals
+
+
+def _arithmetic(dtype: str | None, device: Json, *, on_cpu: bool) -> str | None:
+    """Return whether a device computes products in a precision natively or emulates it; None where nothing tells."""
+    precision = PRECISIONS.get(dtype or "")
+    is_native = precision.is_native(device, on_cpu=on_cpu) if precision else None
+    if is_native is None:
+        return None
+    return "native" if is_native else "emulated"
 
 
 def planned_row(case: Case, side: str | None = None) -> Row:
@@ -172,8 +228,8 @@ def planned_row(case: Case, side: str | None = None) -> Row:
 def per_round(measurements: Iterable[Measurement]) -> CaseRounds:
     """Return the values of each round of one case; rounds that are not ok are left out."""
     ok = [each for each in measurements if each.status is Status.OK]
-    _, scalars = _values(ok)
-    return _case_rounds(list(map(_Round.read, ok)), scalars)
+    _, values = _values(ok)
+    return _case_rounds([_Round.read(each) for each in ok], values)
 
 
 def _counted(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -185,14 +241,13 @@ def _counted(measurements: Sequence[Measurement]) -> list[Measurement]:
     return ok or [each for each in measurements if each.samples and each.check is None]
 
 
-def _case_rounds(rounds: Sequence[_Round], scalars: Mapping[str, tuple[float, ...]]) -> CaseRounds:
-    """Return the values of each round; ``scalars`` are those that an experiment reported."""
+def _case_rounds(rounds: Sequence[_Round], values: Mapping[str, tuple[float, ...]]) -> CaseRounds:
+    """Return what each round of a case gave; ``values`` are the scalars that its workload reported in each of them."""
     measurements = [each.measurement for each in rounds]
     samples = known(each.samples for each in measurements)
     timed = [each for each in rounds if each.blocks]
     left_out = [each.left_out or 0 for each in timed]
-    held_back = [each.conditions is not None and each.conditions.spoiled for each in timed]
-    unsteady = [each.steady is False for each in samples]
+    # Lists inside: generators take longer, and a table has a hundred thousand rounds.
     return CaseRounds(
         median_s=tuple([quantile(each.ordered, 0.5) for each in timed]),
         items=all_known([each.measurement.items for each in timed]),
@@ -202,33 +257,36 @@ def _case_rounds(rounds: Sequence[_Round], scalars: Mapping[str, tuple[float, ..
         blocks=tuple([each.blocks for each in timed]),
         numbers=tuple([each.measurement.round for each in timed]),
         left_out=tuple(left_out) if any(left_out) else (),
-        spoiled=tuple(map(or_, unsteady, held_back)),
+        spoiled=tuple([each.is_spoiled for each in timed]),
         peak_bytes=all_known([each.memory.peak_bytes for each in measurements]),
         host_peak_bytes=all_known([each.memory.host_peak_bytes for each in measurements]),
         device_s=all_known([each.device_s for each in samples]),
         joules_per_item=joules_per_item(measurements),
-        values=scalars,
+        values=values,
     )
 
 
-def _times(rounds: Sequence[_Round], case_rounds: CaseRounds, around: Circumstances, why_unknown: str | None) -> Times:
-    """Return the times of a call; ``why_unknown`` is the file's reason why it is not known how long threads waited."""
+def _times(rounds: Sequence[_Round], case_rounds: CaseRounds, circumstances: Circumstances, why_waiting_unknown: str | None) -> Times:
+    """Return the times of a call over all rounds.
+
+    ``why_waiting_unknown`` is the file's reason why it is not known how long threads waited for a CPU.
+    """
     conditions = known(each.conditions for each in rounds)
-    found: dict[str, Any] = {name: known_median(map(attrgetter(name), conditions)) for name in ("clock_hz", "power_w")}
-    found |= {"rounds": len(rounds), "lost_share": around.lost_share, "disturbed_rounds": around.rounds}
-    timed = [(each, each.measurement.samples) for each in rounds if each.measurement.samples]
+    untimed_columns: dict[str, Any] = {
+        "rounds": len(rounds),
+        "clock_hz": known_median([each.clock_hz for each in conditions]),
+        "power_w": known_median([each.power_w for each in conditions]),
+        "lost_share": circumstances.lost_share,
+        "disturbed_rounds": circumstances.rounds,
+    }
+    timed = [each for each in rounds if each.blocks]
     if not timed:
-        return Times(blocks=0, **found)
-    blocks = sorted(chain.from_iterable([each.ordered for each, _ in timed]))  # of sorted pieces, which sort fast
+        return Times(blocks=0, **untimed_columns)
+    samples = known(each.measurement.samples for each in timed)
+    blocks = sorted(chain.from_iterable([each.ordered for each in timed]))  # of sorted pieces, which sort fast
     median_s = statistics.median(case_rounds.median_s)
-    low, high, _ = median_interval(case_rounds.median_s) or (None, None, 0)
-    device_s = known_median([samples.device_s for _, samples in timed])
-    resting_on_all = sum(each.left_out is None for each, _ in timed)
-    reason = why_unknown
-    if all(samples.wait_s is not None for _, samples in timed):
-        reason = (
-            f"in {resting_on_all} of {len(timed)} rounds too few blocks were undisturbed, so all of them count" if resting_on_all else None
-        )
+    low, high = interval_ends(case_rounds.median_s)
+    device_s = known_median([each.device_s for each in samples])
     return Times(
         median_s=median_s,
         ci_low_s=low,
@@ -238,16 +296,26 @@ def _times(rounds: Sequence[_Round], case_rounds: CaseRounds, around: Circumstan
         p90_s=quantile(blocks, 0.9),
         min_s=blocks[0],
         blocks=len(blocks),
-        outliers=sum([outliers(each.ordered) for each, _ in timed]),
-        cv_within=known_median([variation(each.ordered) for each, _ in timed]),
+        outliers=sum([outliers(each.ordered) for each in timed]),
+        cv_within=known_median([variation(each.ordered) for each in timed]),
         sd_between=variation(case_rounds.median_s),
-        first_call_s=known_median([samples.first_call_s for _, samples in timed]),
+        first_call_s=known_median([each.first_call_s for each in samples]),
         device_s=device_s,
         launch_bound=median_s / device_s if device_s else None,
-        left_out=None if resting_on_all == len(timed) else sum(case_rounds.left_out),
-        reason=reason,
-        **found,
+        left_out=None if all(each.left_out is None for each in timed) else sum(case_rounds.left_out),
+        reason=_why_all_blocks_count(timed, why_waiting_unknown),
+        **untimed_columns,
     )
+
+
+def _why_all_blocks_count(timed: Sequence[_Round], why_waiting_unknown: str | None) -> str | None:
+    """Return why all blocks of some rounds count, also disturbed ones; None where none does."""
+    if any(each.measurement.samples and each.measurement.samples.wait_s is None for each in timed):
+        return why_waiting_unknown
+    resting_on_all = sum(each.left_out is None for each in timed)
+    if not resting_on_all:
+        return None
+    return f"in {resting_on_all} of {len(timed)} rounds too few blocks were undisturbed, so all of them count"
 
 
 def _has_tail(time: Times) -> bool | None:
@@ -261,20 +329,20 @@ def _has_tail(time: Times) -> bool | None:
 def _not_steady(rounds: Sequence[_Round]) -> bool | None:
     """Whether a warm-up ended unsteady, or slow calls, which have no warm-up, drifted in one direction within their rounds.
 
-    None for slow calls in fewer than six rounds.
+    None for slow calls in fewer than six rounds, which have no interval of the drift.
     """
     timed = [(each.blocks, each.measurement.samples.steady) for each in rounds if each.measurement.samples]
     if any(steady is False for _, steady in timed):
         return True
-    slow = [blocks for blocks, steady in timed if steady is None]
-    if not slow:
+    slow_calls = [blocks for blocks, steady in timed if steady is None]
+    if not slow_calls:
         return False
-    drifts = [blocks[-1] / blocks[0] - 1 for blocks in slow if len(blocks) > 1 and blocks[0]]
+    drifts = [blocks[-1] / blocks[0] - 1 for blocks in slow_calls if len(blocks) > 1 and blocks[0]]  # from first to last block
     interval = median_interval(drifts)
     if interval is None:
         return None
-    one_direction = interval.low > 0 or interval.high < 0
-    return one_direction and abs(statistics.median(drifts)) > STEADY_SHIFT
+    has_direction = interval.low > 0 or interval.high < 0
+    return has_direction and abs(statistics.median(drifts)) > STEADY_SHIFT
 
 
 def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
@@ -293,8 +361,8 @@ def _why_uncounted(measurements: Sequence[Measurement]) -> list[str]:
     return known([flops, moved])
 
 
-def _precision_and_mode(case: Case, found: Params) -> tuple[str | None, str]:
-    settings = {"mode": "eager", **case.params, **found}
+def _precision_and_mode(case: Case, search_result: Params) -> tuple[str | None, str]:
+    settings = {"mode": "eager", **case.params, **search_result}
     dtype = settings.get("dtype")
     return None if dtype is None else str(dtype), str(settings["mode"])
 
@@ -304,9 +372,10 @@ def _params(case: Case) -> Params:
 
 
 def _copies(transfers: Sequence[Transfer], call_s: float | None, reason: str | None, device: Json | None) -> Copies:
-    """Return the columns of copies; ``device`` is the header's entry for the device, None if the file has none.
+    """Return the columns of copies: their times, the share of these in a call with copies, and the link's bandwidth that pinned ones reach.
 
-    Pinned copies get the fraction of the PCIe link's bandwidth that they reach, or the reason why the link is unknown or another one.
+    ``call_s`` is the median time of a call; ``device`` the header's entry for the device, None if the file has none. To ``reason``, which
+    is the file's, is added why there are no columns of a link.
     """
     columns = _copy_times(transfers) if transfers else {}
     if transfers and call_s is not None:
@@ -315,8 +384,8 @@ def _copies(transfers: Sequence[Transfer], call_s: float | None, reason: str | N
         columns["share"] = copies_s / whole_s if whole_s else None
     why_no_link = None
     if device is not None:
-        link, why_no_link = _link(device, columns.get("pinned_h2d_bytes_per_s"))
-        columns |= link
+        link_columns, why_no_link = _link(device, columns.get("pinned_h2d_bytes_per_s"))
+        columns |= link_columns
     return Copies(**columns, reason="; ".join(known([reason, why_no_link])) or None)
 
 
@@ -349,23 +418,24 @@ def _link(device: Json, pinned_bytes_per_s: float | None) -> tuple[dict[str, Any
 
 
 def _values(rounds: Sequence[Measurement]) -> tuple[dict[str, Reported], dict[str, tuple[float, ...]]]:
-    """Return two mappings by the name of a reported value.
+    """Return two mappings by the name of a reported value: its median over rounds, and its number in each round.
 
-    The first has the median over rounds: of a scalar, or of each point of a series, which is cut to the shortest round. The second has
-    the value in each round, of scalars that every round reported.
+    The median of a series is that of each point, cut to the shortest round. The second mapping has only scalars that every round reported.
     """
     medians: dict[str, Reported] = {}
-    scalars: dict[str, tuple[float, ...]] = {}
-    for name in dict.fromkeys([name for each in rounds for name in each.values]):
+    numbers_of_rounds: dict[str, tuple[float, ...]] = {}
+    names = dict.fromkeys([name for each in rounds for name in each.values])  # in order, each once
+    for name in names:
         reported = [each.values[name] for each in rounds if name in each.values]
         numbers = tuple([each for each in reported if isinstance(each, int | float)])
         if numbers:
             medians[name] = statistics.median(numbers)
         else:
-            medians[name] = tuple(map(statistics.median, zip(*reported, strict=False)))
+            points = zip(*reported, strict=False)
+            medians[name] = tuple(map(statistics.median, points))
         if len(numbers) == len(rounds):
-            scalars[name] = numbers
-    return medians, scalars
+            numbers_of_rounds[name] = numbers
+    return medians, numbers_of_rounds
 
 
 def _last(name: str, measurements: Sequence[Measurement]) -> Any:
