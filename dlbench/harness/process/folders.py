@@ -1,4 +1,4 @@
-"""Folders that a run makes: for files that cases write, and for a reference of a git checkout.
+"""Folders that a run makes: for the files that its cases write, and for a commit of a git checkout to compare with.
 
 A running dlbench holds a lock on its folders for cases; the next dlbench removes those that a killed one has left. A checkout, its index
 and its worktrees are never touched.
@@ -38,9 +38,9 @@ class ScratchFolders:
             os.close(lock)
 
     def of(self, owner: str, place: Path | None = None) -> Path:
-        """Return the folder of an owner in a place, by default the system's temporary folder; the same owner gets the same folder.
+        """Return the folder for an owner, a workload, in a place: by default the system's temporary folder.
 
-        Raises OSError with the place as its file name if the folder can't be made.
+        The same owner gets the same folder again. Raises OSError with the place as its file name if the folder can't be made.
         """
         place = Path(os.path.realpath(place or tempfile.gettempdir()))
         try:
@@ -61,11 +61,11 @@ def refuse_unwritable(place: Path) -> None:
 
 
 def _remove_left_behind(place: Path) -> None:
-    """Remove the folders there of a dlbench on this machine that is gone. The locks of another machine may not be seen here."""
+    """Remove the folders in a place whose dlbench ran on this machine and is gone. Locks of other machines may not be visible here."""
     for mark in place.glob(f"{_PREFIX}*/{_MARK}"):
         with suppress(OSError):
             if mark.read_text() == _host():
-                lock = _lock(mark.parent)
+                lock = _lock(mark.parent)  # an OSError: its dlbench still runs
                 shutil.rmtree(mark.parent, ignore_errors=True)
                 os.close(lock)
 
@@ -89,14 +89,13 @@ def _make_folder(place: Path) -> tuple[Path, int]:
 
 
 def _lock(folder: Path, is_new: bool = False) -> int:
-    """Return a descriptor that holds the folder's lock until it is closed. Raises OSError if another process holds it.
+    """Lock a folder, and return the descriptor that holds the lock until it is closed. Raises OSError if another process holds it.
 
-    Where there are no locks, a new folder goes without: no other dlbench can take it for one left behind there.
-
-    A link or a pipe of that name, which others may put into a shared place, raises OSError, too.
+    On a file system without locks a new folder stays unlocked. No other dlbench removes it there, as none can lock it either.
     """
     import fcntl  # only where there is something to lock: Windows has none
 
+    # A link or a pipe of that name, which others may put into a shared place, raises OSError.
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,7 +108,7 @@ def _lock(folder: Path, is_new: bool = False) -> int:
 
 def root_of(path: Path) -> Path | None:
     """Return the top folder of the git checkout that contains a file; None if there is none, or git fails."""
-    top = _git("-C", str(path.parent), "rev-parse", "--show-toplevel")
+    top = _git("-C", str(path.parent), "rev-parse", "--show-toplevel").stdout.rstrip("\n")
     return Path(top).resolve() if top else None
 
 
@@ -118,19 +117,23 @@ def write_reference(root: Path, reference: str, folder: Path) -> str:
 
     Raises UsageError if the checkout has no such reference, or git can't write it.
     """
-    commit = _git("-C", str(root), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
+    commit = _git("-C", str(root), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}").stdout.strip()
     if not commit:
         raise UsageError(f"the checkout has no reference '{reference}'; give a branch, a tag or a commit that git rev-parse knows")
     # An index of its own, so that the one in the checkout stays as it is.
     index = folder.with_name(f"{folder.name}.index")
     for words in (("read-tree", commit), ("checkout-index", "--all", f"--prefix={folder}{os.sep}")):
-        if _git("-C", str(root), *words, index=index) is None:
-            raise UsageError(f"git could not write '{reference}' to {folder.parent}; is there room?")
+        done = _git("-C", str(root), *words, index=index)
+        if done.returncode:
+            # Its first line tells the reason.
+            raise UsageError(
+                f"git could not write '{reference}' to {folder.parent} ({done.stderr.partition(os.linesep)[0]}); is there room?"
+            )
     return commit
 
 
-def _git(*words: str, index: Path | None = None) -> str | None:
-    """Run git, and return what it printed; None if it failed. Raises UsageError if it is missing."""
+def _git(*words: str, index: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run git, and return how it ended and what it printed, nothing if it failed. Raises UsageError if it is missing."""
     git = shutil.which("git")
     if git is None:
         raise UsageError("git is not installed here, and a reference needs it")
@@ -140,5 +143,4 @@ def _git(*words: str, index: Path | None = None) -> str | None:
     if index:
         environ["GIT_INDEX_FILE"] = str(index)
     # Its own session, so that Ctrl-C at the terminal reaches only this process, which decides.
-    done = subprocess.run([git, *words], capture_output=True, text=True, check=False, env=environ, start_new_session=True)
-    return None if done.returncode else done.stdout.rstrip("\n")
+    return subprocess.run([git, *words], capture_output=True, text=True, check=False, env=environ, start_new_session=True)
