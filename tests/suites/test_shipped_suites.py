@@ -58,7 +58,7 @@ def test_each_case_of_the_suite_for_a_network_of_ones_own_sets_up_and_calls(sign
 
     registry.load_builtins()
     known = {name: registry.get(name).signature for name in signatures}  # now with the user's network
-    (suite,) = planning.with_user_names([load("network")], known)
+    (suite,) = planning.with_user_names([load("network")], known, [])
     cases = planning.plan([suite], known, ["cpu"], include_absent=False)
     steps = [case for case in cases if case.params.get("model") == "mine" and {"compile", "freeze"}.isdisjoint(case.params.values())]
     steps = [case for case in steps if case.workload != "largest_batch"]

@@ -1,4 +1,4 @@
-"""Cases of suites, planned by the signatures of their workloads, where every mistake left in them is raised; and those of the self-test."""
+"""Plans of cases: those of suites, checked by the signatures of their workloads, and those of the self-test."""
 
 import itertools
 import math
@@ -23,8 +23,8 @@ ALL, CORES = "all", "cores"
 
 Signatures = Mapping[str, Signature]
 Suites = Sequence[Suite]
-_Meant = Mapping[ParamValue, Iterable[ParamValue]]
-"""The values that are meant by words on an axis."""
+_Words = Mapping[ParamValue, Iterable[ParamValue]]
+"""Words that an axis may have, and the values that each stands for."""
 
 
 def workload_names(suites: Suites) -> tuple[str, ...]:
@@ -33,52 +33,52 @@ def workload_names(suites: Suites) -> tuple[str, ...]:
 
 
 def with_settings(suites: Suites, settings: Sequence[str], signatures: Signatures) -> tuple[Suite, ...]:
-    """Return the suites with axes replaced, or added, by ``axis=v1,v2`` settings in every bench whose workload has that parameter.
+    """Apply ``axis=v1,v2`` settings: they replace, or add, the axis in every bench whose workload has that parameter.
 
     Raises UsageError for a setting that can't be read or that no workload has, SuiteError for a value that is not valid.
     """
-    wanted: dict[str, list[str]] = {}  # the texts of each axis: two settings of one axis add up
+    texts_of_axis: dict[str, list[str]] = {}  # two settings of one axis add up
     for setting in settings:
         axis, _, texts = setting.partition("=")
         if not axis or not texts:
             raise UsageError(f"--set {setting}: write axis=value or axis=value,value")
-        wanted.setdefault(axis, []).extend(texts.split(","))
+        texts_of_axis.setdefault(axis, []).extend(texts.split(","))
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
-    for axis in wanted:
+    for axis in texts_of_axis:
         if axis in valid:
             continue
         if axis in CPU_AXES:
             raise UsageError(f"--set {axis}: ranks share the cores among themselves; leave it out for workloads with ranks")
         raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
 
-    def changed(bench: Bench) -> Bench:
+    def with_new_axes(bench: Bench) -> Bench:
         axes = dict(bench.axes)
-        for axis, texts in wanted.items():
+        for axis, texts in texts_of_axis.items():
             if parameter := signatures[bench.workload].parameter(axis):
                 where = f"--set {axis}={','.join(texts)} ({bench.workload})"
                 values = axis_values(map(parameter.parse, texts), where)
                 axes[axis] = tuple(_checked(parameter, value, where, signatures) for value in values)
         return replace(bench, axes=axes)
 
-    return _with_benches(suites, changed)
+    return _with_benches(suites, with_new_axes)
 
 
-def _with_benches(suites: Suites, changed: Callable[[Bench], Bench]) -> tuple[Suite, ...]:
-    return tuple(replace(suite, benches=tuple(map(changed, suite.benches))) for suite in suites)
+def _with_benches(suites: Suites, change: Callable[[Bench], Bench]) -> tuple[Suite, ...]:
+    return tuple(replace(suite, benches=tuple(map(change, suite.benches))) for suite in suites)
 
 
-def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str] = ()) -> tuple[Suite, ...]:
-    """Return the suites with the value ``own`` of an axis replaced by all values that the user defines for that parameter.
+def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str]) -> tuple[Suite, ...]:
+    """Replace the value ``own`` of an axis by all values that the user defines for that parameter.
 
     If the user defines none, the value is left out. An axis without values goes, or its whole bench if the parameter has no default.
-    If a workload has benches with ``own`` and others, only one kind stays: the former if the user defines all that they name.
+    A bench with ``own`` takes the place of the benches without it that its workload has, if the user defines a value for each of its axes.
     Raises SuiteError if none of a suite's benches with ``own`` is left; it says what the user's ``files`` lack.
     """
     return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures, files))) for suite in suites)
 
 
-class _Filled(NamedTuple):
-    """A bench, and its axes with the user's names in place of ``own``."""
+class _FilledBench(NamedTuple):
+    """A bench of a suite, and its axes with the user's values in place of ``own``."""
 
     where: str
     bench: Bench
@@ -90,6 +90,10 @@ class _Filled(NamedTuple):
         """Whether any axis had ``own``."""
         return self.axes != self.bench.axes
 
+    def has_user_value(self) -> bool:
+        """Whether the user defines a value for any axis that had ``own``."""
+        return any(values and values != self.bench.axes[axis] for axis, values in self.axes.items())
+
     def undefined_axis(self) -> str | None:
         """Return the first axis that is left without values and whose parameter has no default; None if there is none."""
         for axis, values in self.axes.items():
@@ -100,31 +104,31 @@ class _Filled(NamedTuple):
 
 
 def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
-    """Yield the benches of a suite that stay, as `with_user_names` says, with the user's names in them."""
-    benches: list[_Filled] = []
+    """Yield the benches of a suite that `with_user_names` keeps, with the user's values in them."""
+    benches: list[_FilledBench] = []
     for where, bench, signature in _benches([suite], signatures):
-        own: dict[str, _Meant] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
+        own: dict[str, _Words] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
         axes = {axis: _expanded(values, own.get(axis, {})) for axis, values in bench.axes.items()}
-        benches.append(_Filled(where, bench, signature, axes))
-    with_others = {each.bench.workload for each in benches if not each.has_own}
-    with_all_defined = {each.bench.workload for each in benches if each.has_own and all(each.axes.values())}
-    first_lack = ""
-    any_left = False
+        benches.append(_FilledBench(where, bench, signature, axes))
+    workloads_without_own = {each.bench.workload for each in benches if not each.has_own}
+    fully_defined_workloads = {each.bench.workload for each in benches if each.has_own and all(each.axes.values())}
+    first_lack = ""  # the sentence on the first bench that goes with no other in its place
+    measures_own = False  # whether a bench that stays measures something of the user's
     for each in benches:
         bench = each.bench
-        if not each.has_own and bench.workload in with_all_defined:
-            continue  # the user's own take its place
+        if not each.has_own and bench.workload in fully_defined_workloads:
+            continue  # a bench with the user's own takes its place
         if undefined := each.undefined_axis():
             lack = f"{each.where}: {undefined} = {OWN} means one of your own, and there is none"
-            if bench.workload not in with_others:
+            if bench.workload not in workloads_without_own:
                 first_lack = first_lack or lack
-            elif any(values and values != bench.axes[axis] for axis, values in each.axes.items()):  # the user defines another one
+            elif each.has_user_value():  # a network, for example, without data: the other bench would not measure it
                 raise SuiteError(f"{lack}; put @dlbench.data above a function that returns batches (docs/feeding.md shows one)")
             continue
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
-        any_left |= each.has_own or any(parameter.user for parameter in each.signature.parameters if parameter.name in each.axes)
+        measures_own |= each.has_own or any(parameter.user for parameter in each.signature.parameters if parameter.name in each.axes)
         yield replace(bench, axes={axis: values for axis, values in each.axes.items() if values})
-    if not first_lack or any_left:
+    if not first_lack or measures_own:
         return
     if files:
         right = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
@@ -132,21 +136,21 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
     raise SuiteError(f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
 
 
-def _expanded(values: Iterable[ParamValue], meant: _Meant) -> tuple[ParamValue, ...]:
-    """Return the values of an axis, without repetitions, with what some words have ``meant`` in their place."""
-    return tuple(dict.fromkeys(each for value in values for each in meant.get(value, [value])))
+def _expanded(values: Iterable[ParamValue], words: _Words) -> tuple[ParamValue, ...]:
+    """Return the values of an axis, without repetitions, with all that a word stands for in place of it."""
+    return tuple(dict.fromkeys(each for value in values for each in words.get(value, [value])))
 
 
 def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]:
-    """Return the suites with numbers in place of ``all`` and ``cores`` in the axes of the CPU.
+    """Replace the words ``all`` and ``cores`` on the axes of the CPU by numbers of this machine.
 
-    ``cores`` means the number of physical cores. As threads ``all`` means 1, 2, 4 … up to it, and the number of logical ``cpus`` if that
-    is larger; as instances those of 1, 2, 4 … that divide it.
+    The word ``cores`` stands for the number of physical cores. For threads ``all`` stands for 1, 2, 4 … up to that number, and for the
+    number of logical ``cpus`` if there are more; for instances it stands for those of 1, 2, 4 … that divide the cores evenly.
     """
-    doublings = [*(2**power for power in range(cores.bit_length())), cores]
-    numbers: dict[str, _Meant] = {
+    doublings = [*(2**power for power in range(cores.bit_length())), cores]  # 1, 2, 4, 6 for six cores
+    numbers: dict[str, _Words] = {
         "threads": {ALL: [*doublings, max(cores, cpus)], CORES: [cores]},
-        "instances": {ALL: [each for each in doublings if not cores % each], CORES: [cores]},
+        "instances": {ALL: [count for count in doublings if cores % count == 0], CORES: [cores]},
     }
 
     def with_numbers(bench: Bench) -> Bench:
@@ -156,7 +160,7 @@ def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]
 
 
 def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
-    """Check every bench by the signature of its workload, and its devices by the ``kinds`` that there are, a plugin's included.
+    """Check every bench by the signature of its workload, and its devices by the ``kinds`` of device, those of plugins included.
 
     Raises SuiteError, with place and nearest valid name, for an unknown workload, parameter or kind of device, for an invalid value of
     a parameter, and for a parameter that has neither default nor axis.
@@ -187,7 +191,7 @@ def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> No
 
 
 def count(suites: Suites, devices: Sequence[str], *, include_absent: bool = True) -> int:
-    """Return the number of cases at most, by multiplication: a case that two benches share counts twice."""
+    """Return the highest number of cases there can be, by multiplication: a case that two benches share counts twice."""
     return sum(
         len(_resolved(suite, bench, devices, include_absent)) * math.prod(map(len, bench.axes.values()))
         for suite in suites
@@ -205,9 +209,9 @@ def plan(
 ) -> Iterator[Case]:
     """Yield the cases of suites that `check` accepted, in order, each case once.
 
-    ``devices`` are the ids that take part; a suite's own ``devices`` choose among them. A device that a suite names and that is absent
-    has cases, too, which the runner skips with a reason; so has ``accelerator`` if there is only the CPU. With ``include_absent`` false,
-    as the user chose the devices, it has none. ``only`` returns whether to plan a case, by its id.
+    ``devices`` are the ids that take part; a suite's own ``devices`` choose among them. With ``include_absent`` a device that a suite
+    names has cases even if it is absent: the runner skips them with a reason. It is false where the user chose the devices. ``only``
+    returns whether to plan a case, by its id.
 
     Raises SuiteError before the first case for more than ``MAX_CASES``, and UsageError at the end if there was none.
     """
@@ -216,7 +220,7 @@ def plan(
         raise SuiteError(
             f"{_names(suites)} would plan {total:,} cases, and {MAX_CASES:,} is the limit; shorten an axis, for example with --set"
         )
-    planned = set[str]()
+    planned_ids = set[str]()
     for suite in suites:
         for bench in suite.benches:
             signature = signatures[bench.workload]
@@ -226,16 +230,16 @@ def plan(
                     # Checking once more makes an integer a float if the parameter is a number.
                     axes[name] = [_checked(parameter, value, name, signatures) for value in values]
             for device in _devices_of(suite, bench, signatures, devices, include_absent):
-                # Threads are of the CPU alone.
+                # A thread count changes nothing on an accelerator: its cases would be equal.
                 varied = {name: values for name, values in axes.items() if device == "cpu" or name != "threads"}
                 for combination in itertools.product(*varied.values()):
                     case = Case.of(suite.name, signature, dict(zip(varied, combination, strict=True)), device)
-                    if case.id not in planned and (only is None or only(case.id)):
-                        planned.add(case.id)
+                    if case.id not in planned_ids and (only is None or only(case.id)):
+                        planned_ids.add(case.id)
                         yield case
-    if not planned and only:
+    if not planned_ids and only:
         raise UsageError(f"{_names(suites)} plans no case that -k selects; loosen it (dlbench list SUITE shows the ids)")
-    if not planned:
+    if not planned_ids:
         nothing = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
         raise UsageError(f"{nothing}; leave --device out, or measure where they are")
 
@@ -297,29 +301,34 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
 
 
 def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
-    """Return a valid value of a parameter. Raises SuiteError that names the workloads that take the value, or the nearest valid one."""
+    """Return a value as its parameter takes it. Raises SuiteError, with workloads that take the value or the nearest valid value.
+
+    A word that `with_user_names` or `with_core_counts` will replace stays as it is.
+    """
     if (value == OWN and parameter.user is not None) or (value in (ALL, CORES) and parameter.name in CPU_AXES):
-        return value  # for `with_user_names`, or `with_core_counts`, to replace
+        return value
     try:
         checked = parameter.check(value)
     except ValueError as error:
         if parameter.choices and isinstance(value, str):
-            others = [each.name for each in signatures.values() if (same := each.parameter(parameter.name)) and value in same.choices]
-            hint = nearest(value, list(parameter.choices), least=_LIKE)
-            if others:
-                more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-                hint = f" here, only in {others[0]}{more}; valid: {', '.join(parameter.choices)}"
+            # Another workload may take the value for its parameter of the same name.
+            namesakes = {each.name: each.parameter(parameter.name) for each in signatures.values()}
+            takers = [workload for workload, namesake in namesakes.items() if namesake and value in namesake.choices]
+            hint = nearest(value, list(parameter.choices), least=_LEAST_LIKENESS)
+            if takers:
+                more = f" and {len(takers) - 1} more" if len(takers) > 1 else ""
+                hint = f" here, only in {takers[0]}{more}; valid: {', '.join(parameter.choices)}"
             raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{hint}") from error
         raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
     return value if checked is None else checked
 
 
-_LIKE = 0.8
+_LEAST_LIKENESS = 0.8
 """Least similarity of a name that is suggested. For short words less is no typing error: nhwc is the opposite of nchw."""
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
-    """Return the ids of the devices that a bench has cases on; if its cases have several ranks, the first of each kind alone."""
+    """Return the ids of the devices that a bench has cases on. Cases of several ranks have the first device of each kind alone."""
     found = _resolved(suite, bench, present, include_absent)
     signature = signatures.get(bench.workload)
     if signature is None or signature.parameter("ranks") is None:

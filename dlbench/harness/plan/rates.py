@@ -1,4 +1,4 @@
-"""State of a search for the highest rate after its tries so far, and the shares and bounds by which it goes on."""
+"""State of a search for the highest rate: what its tries so far show, and the shares and gaps that its next tries are chosen by."""
 
 import math
 from dataclasses import dataclass, field
@@ -42,13 +42,12 @@ class RateState:
         return max((rate for rate, each in self.verdicts.items() if each is RateVerdict.HOLDS and rate < failing), default=None)
 
     def between(self, held: float, resolution: float) -> float | None:
-        """Return the geometric mean of the lowest gap above the highest rate that held that is wider than ``resolution``.
+        """Return the next rate to try: the geometric mean of the lowest gap above ``held`` that is wider than ``resolution``.
 
-        None if there is none but between two undecided rates: no rate within would be decided either.
+        None if there is no such gap. One between two undecided rates does not count: a rate in it would be undecided, too.
         """
-        failed = self.failing
-        undecided = sorted(rate for rate, each in self.verdicts.items() if each is RateVerdict.UNDECIDED and held < rate < failed)
-        for low, high in pairwise([held, *undecided, failed]):
+        undecided = sorted(rate for rate, each in self.verdicts.items() if each is RateVerdict.UNDECIDED and held < rate < self.failing)
+        for low, high in pairwise([held, *undecided, self.failing]):
             if high > (1 + resolution) * low and not (low in undecided and high in undecided):
                 return math.sqrt(low * high)
         return None

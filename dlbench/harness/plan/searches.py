@@ -1,7 +1,4 @@
-"""Searches for the largest size, the fastest settings and the highest rate: the case to try next, by the tries so far, and the result.
-
-All of it follows from the tries alone, so a resumed run goes on where the file ends.
-"""
+"""Searches for the largest size, the fastest settings and the highest rate: by the tries so far alone, the next one and the result."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,16 +11,16 @@ from dlbench.core.stats import CLIENT_BOUND, RUNS, OpenRun, RateVerdict, quantil
 from dlbench.harness.plan.rates import CURVE, FIRST, LEAST, TARGETS, RateState, rounded
 
 Tries = Sequence[Measurement]
-"""Those of one case so far, in order."""
+"""The tries of one case so far, in order."""
 
 
-class _Stop(Exception):  # no error: what a search lacks is measured, and the search then made again
-    """The values to try next, or the status and reason with which a search ends."""
+class _Stop(Exception):  # no error: the try is made, and the search then repeated with it
+    """A search can't go on. Its arguments are the values to try next, or None, and the status and reason with which it ends, or None."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """The tries of one case that leaves parameters open."""
+    """The search for values of the parameters that a case leaves open, by tries: cases with values for these."""
 
     case: Case
     signature: Signature
@@ -46,13 +43,13 @@ class Search:
         """Return the values of the next try; None where the search has ended."""
         raise NotImplementedError
 
-    def _so_far(self, tries: Tries) -> tuple[Params, str]:
-        """Return the best values so far, if any, and the sentence that says so."""
+    def _best_so_far(self, tries: Tries) -> tuple[Params, str]:
+        """Return the best values so far and the sentence that says so; no values if no try is good."""
         raise NotImplementedError
 
     def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
-        """Return ``ended``, the measurement that cut the search short, with what was found so far, if anything."""
-        found, sentence = self._so_far(tries)
+        """Return ``ended``, the measurement that cut the search short, with the best values so far, if any."""
+        found, sentence = self._best_so_far(tries)
         return replace(ended, found=found, unfinished=True, reason=f"unfinished: {sentence}; {ended.reason}") if found else ended
 
     def with_values(self, values: Params) -> Case:
@@ -69,7 +66,7 @@ class Search:
 
 
 class RateSearch(Search):
-    """The tries of one case that leaves its rate open: a closed loop, runs at one rate after the other, and those of the curve."""
+    """The search for the highest rate that keeps a bound of latency: by a closed loop, runs at one rate after the other, and a curve."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -94,45 +91,45 @@ class RateSearch(Search):
         if not highest:
             reason = f"not even {min(state.verdicts):g} requests a second keep the bound, where a closed loop does {state.saturation:.3g}"
             return replace(outcome, status=Status.UNSUPPORTED, reason=reason)
-        results: dict[Any, Any] = {
+        result_of_role: dict[Any, Any] = {
             "saturation": state.saturation,
             "highest_rate": highest,
             "failing_rate": state.failing,
             "rate_curve": state.curve,  # None where a rate of it was an overload
         }
-        values = {value.name: result for value in self.signature.declared.values if (result := results.get(value.role))}
+        values = {value.name: result for value in self.signature.declared.values if (result := result_of_role.get(value.role))}
         return replace(outcome, found={self.names[0]: highest}, values=values)
 
-    def _so_far(self, tries: Tries) -> tuple[Params, str]:
+    def _best_so_far(self, tries: Tries) -> tuple[Params, str]:
         highest = self._state_after(tries).highest
         return ({self.names[0]: highest}, f"{highest:g} requests a second keep the bound so far") if highest else ({}, "")
 
     def _state_after(self, tries: Tries) -> RateState:
         state = RateState()
         try:
-            self._replay({each.case.id: each for each in tries}, state)
+            self._replay({each.case.id: each for each in tries}, state)  # it fills `state` as far as it gets
         except _Stop as stop:
             state.wanted, state.ended = stop.args
         return state
 
-    def _replay(self, known: Mapping[str, Measurement], state: RateState) -> None:
-        """Repeat the search from its beginning with the known tries, by the id of their case, and note their verdicts in ``state``.
+    def _replay(self, tries: Mapping[str, Measurement], state: RateState) -> None:
+        """Repeat the search from its beginning with the tries that were made, by the id of their case, and note its results in ``state``.
 
         1. A closed loop gives the saturation: the rate that no try reaches.
         2. Beginning at a quarter of it, double the rate until one does not hold.
         3. As long as none has held, halve the rate, down to a 64th of the saturation.
-        4. Bisect the gap between the highest rate that held and the lowest that failed, then measure the curve below the former.
+        4. Bisect the gap between the highest rate that held and the lowest that failed, then measure the curve of latencies below it.
 
-        Raises _Stop at the first try that is not known, and where the search ends early.
+        Raises _Stop at the first try that was not made yet, and where the search ends early.
         """
         percentile: Any = self.case.params[str(self.signature.declared.parameter("percentile"))]
-        allowed, resolution = TARGETS[percentile]
+        allowed, resolution = TARGETS[percentile]  # the share of requests that may miss the bound, and the gap that ends the search
 
         def holds(rate: float) -> bool:
-            state.verdicts[rate] = self._verdict_on(rate, known, allowed)
+            state.verdicts[rate] = self._verdict_on(rate, tries, allowed)
             return state.verdicts[rate] is RateVerdict.HOLDS
 
-        state.saturation = saturation = self._reported(known, "")["saturation"] or 0.0
+        state.saturation = saturation = self._reported(tries, "")["saturation"] or 0.0
         if not saturation:
             raise _Stop(None, (Status.FAILED, "its closed loop reports no requests a second"))
         rate = rounded(FIRST * saturation)
@@ -146,16 +143,19 @@ class RateSearch(Search):
         if highest := state.highest:
             latencies = []
             for share in CURVE:
-                reported = self._reported(known, f"at {share:.0%} of that: ", rounded(share * highest), 1)
+                reported = self._reported(tries, f"at {share:.0%} of that: ", rounded(share * highest), 1)
                 latencies.append(reported[percentile])
             state.curve = None if None in latencies else tuple(latencies)  # an overload has no latencies
 
-    def _verdict_on(self, rate: float, known: Mapping[str, Measurement], allowed: float) -> RateVerdict:
-        """Return the verdict on one rate, by as few runs as decide it. Raises _Stop where the client is too slow for any."""
+    def _verdict_on(self, rate: float, tries: Mapping[str, Measurement], allowed: float) -> RateVerdict:
+        """Return the verdict on a rate by as few runs as decide it; the share ``allowed`` of the requests may miss the bound.
+
+        Raises _Stop for a run that is not among the tries yet, and where the client was late in every run, which so tell nothing.
+        """
         place = f"at {rate:g} requests a second: "
         runs: list[OpenRun] = []
         for number in range(1, RUNS + 1):
-            run = self._reported(known, place, rate, number)
+            run = self._reported(tries, place, rate, number)
             runs.append(OpenRun(run["missed"], run["queries"], run["late"], run["backlog"]))
             result = verdict(runs, allowed)
             if result not in (RateVerdict.UNDECIDED, RateVerdict.CLIENT_BOUND):
@@ -165,12 +165,13 @@ class RateSearch(Search):
             raise _Stop(None, (Status.UNSUPPORTED, place + late))
         return result
 
-    def _reported(self, known: Mapping[str, Measurement], place: str, *settings: float) -> dict[ValueRole | None, Any]:
-        """Return what the try with these `names` reported, by role. Raises _Stop if it is not known, or not ok: the reason begins with
-        ``place``.
+    def _reported(self, tries: Mapping[str, Measurement], place: str, *settings: float) -> dict[ValueRole | None, Any]:
+        """Return the values that a try reported, by role. Its ``settings`` are rate and number of the run, or none for the closed loop.
+
+        Raises _Stop if it is not among the tries yet, or is not ok: the reason then begins with ``place``.
         """
         values = dict(zip(self.names, settings, strict=False))
-        tried = known.get(self.with_values(values).id)
+        tried = tries.get(self.with_values(values).id)
         if tried is None:
             raise _Stop(values, None)
         if tried.status is not Status.OK:
@@ -179,17 +180,17 @@ class RateSearch(Search):
 
 
 _GROWTH = 4
-"""Most times the largest value that fitted so far that the next try goes up to, as its memory may not be on a line."""
+"""Highest ratio of the next size to the largest that fitted so far: beyond it memory may leave the line."""
 FIRST_TRY = 8
 """First value of a size in a search for the fastest, which then halves and doubles it."""
 FASTER = 1.02
-"""How many times as fast a try has to be for a search to go on from it: a try is one process."""
-_BY_LINE = 9
-"""Tries that a search of memory on a line hardly ever takes; after those the sizes alone decide, as the line may creep up."""
+"""Ratio by which a try has to be faster than the fastest before it to count as faster: a try is one process, and processes differ."""
+_TRIES_BY_LINE = 9
+"""Tries after which the line through the peaks is no longer used, as it may creep up. A search by the line hardly ever takes more."""
 _NEARLY_FULL = 0.5
 """Share of the limit from which on a process that dies is taken to have died of it: libraries end in many ways without memory."""
 Peaks = Mapping[int, int | None]
-"""Memory that each size that fits took."""
+"""Each size that fits, and the bytes that it took; None where they are unknown."""
 
 
 def search_of(case: Case, signature: Signature | None) -> "RateSearch | SizeSearch | SpeedSearch | None":
@@ -217,47 +218,45 @@ class SizeSearch(Search):
 
     def usual_tries(self) -> int:
         """Return about how many tries the search makes, with memory on a line."""
-        return _BY_LINE
+        return _TRIES_BY_LINE
 
     def _next_values(self, tries: Tries) -> Params | None:
         size = self._next_size(tries)
         return None if size is None else {self.names[0]: size}
 
     def _next_size(self, tries: Tries) -> int | None:
-        """Return the size to try next; None where the search has ended.
+        """Return the size to try next: the one that by a line through the peaks so far fills the memory (`_predicted`); None at the end.
 
-        By a line through the peaks so far (`_predicted`) it is the size that fills the memory. Without such a line the search doubles the
-        largest size that fits until one does not fit, and then bisects.
+        Without such a line the search doubles ``low``, the largest size that fits, until one does not fit, and then bisects. It ends when
+        ``high``, the smallest that does not fit, is larger by no more than `SEARCH_RESOLUTION`.
         """
-        fits, high, stopped = self._sizes(tries)
-        if stopped:
+        peaks, high, failed = self._sort_tries(tries)
+        if failed:
             return None
-        if tries and self._is_doubtful(tries, fits):
+        if tries and self._is_doubtful(tries, peaks):
             return self._size(tries[-1])
-        low = max(fits, default=0)
-        predicted = self._predicted(fits) if len(tries) < _BY_LINE else None
+        low = max(peaks, default=0)
+        predicted = self._predicted(peaks) if len(tries) < _TRIES_BY_LINE else None
         if high is None:
             if predicted is None:
                 return max(1, 2 * low)
-            # There may be room left beyond the line, as the pages of libraries are in peaks and not in a limit.
-            beyond = low + max(1, int(2 * low * SEARCH_RESOLUTION))
-            return min(max(predicted, beyond), _GROWTH * low)
-        least = low + max(1, int(low * SEARCH_RESOLUTION))
-        if high <= least:
+            # There may be room left beyond the line, as the pages of libraries are in peaks and not in a limit: go up a tenth at least.
+            beyond_line = low + max(1, int(2 * low * SEARCH_RESOLUTION))
+            return min(max(predicted, beyond_line), _GROWTH * low)
+        least_next = low + max(1, int(low * SEARCH_RESOLUTION))
+        if high <= least_next:
             return None
         # A second try by the line in a row may only confirm it: after one that did not fit, bisect.
         if predicted is not None and tries[-1].status is Status.OK:
             by_line = min(predicted, high - max(1, int(high * SEARCH_RESOLUTION)))
             if by_line > low:
-                return max(by_line, least)
+                return max(by_line, least_next)
         return (low + high) // 2
 
-    def _is_doubtful(self, tries: Tries, fits: Peaks) -> bool:
-        """Whether the last try ran out of memory though by the line it fits, and was the first of its size: it is repeated once.
-
-        As measured, a forward pass of ResNet-18 at batch 56 did not fit once, and others at 62 did.
-        """
-        last, predicted = tries[-1], self._predicted(fits)
+    def _is_doubtful(self, tries: Tries, peaks: Peaks) -> bool:
+        """Whether the last try ran out of memory though by the line it fits, and was the first of its size: it is repeated once."""
+        # As measured, a forward pass of ResNet-18 at batch 56 did not fit once, and others at 62 did.
+        last, predicted = tries[-1], self._predicted(peaks)
         is_first = [each.case.id for each in tries].count(last.case.id) == 1
         return last.status is Status.OOM and is_first and predicted is not None and self._size(last) <= predicted
 
@@ -265,68 +264,68 @@ class SizeSearch(Search):
         """Return the size of a try."""
         return int(tried.case.params[self.names[0]])
 
-    def _sizes(self, tries: Tries) -> tuple[Peaks, int | None, Measurement | None]:
-        """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise.
+    def _sort_tries(self, tries: Tries) -> tuple[Peaks, int | None, Measurement | None]:
+        """Return the peak of each size that fits, the smallest size that does not fit, and the first try that failed for another reason.
 
-        Sizes that fit do not count if a smaller one did not fit: they had memory by chance.
+        Sizes above one that did not fit are left out of the peaks: they had memory by chance.
         """
-        fitting: dict[int, int | None] = {}
+        peaks: dict[int, int | None] = {}
         for each in tries:
             if each.status is Status.OK:
                 memory = each.memory
-                fitting[self._size(each)] = memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes
-        failed = [each for each in tries if self._size(each) not in fitting]  # the size fitted in none of its tries
-        too_large = [each for each in failed if self._does_not_fit(each, fitting)]
+                peaks[self._size(each)] = memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes
+        bad = [each for each in tries if self._size(each) not in peaks]  # the size was ok in none of its tries
+        too_large = [each for each in bad if self._does_not_fit(each, peaks)]
         high = min((self._size(each) for each in too_large), default=None)
-        stopped = next((each for each in failed if each not in too_large), None)
-        return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
+        failed = next((each for each in bad if each not in too_large), None)
+        return {size: peak for size, peak in peaks.items() if high is None or size < high}, high, failed
 
-    def _does_not_fit(self, tried: Measurement, fitting: Peaks) -> bool:
+    def _does_not_fit(self, tried: Measurement, peaks: Peaks) -> bool:
         """Whether a try ran out of memory, or crashed and by the peaks of smaller sizes would nearly have filled the limit."""
         if tried.status is not Status.CRASHED:
             return tried.status is Status.OOM
-        size, limit = self._size(tried), self._limit_bytes
-        in_proportion = [size / fitted * peak for fitted, peak in fitting.items() if peak and fitted < size]
-        return bool(in_proportion) and limit is not None and min(in_proportion) >= _NEARLY_FULL * limit
+        size, limit_bytes = self._size(tried), self._limit_bytes
+        in_proportion = [size / smaller * peak for smaller, peak in peaks.items() if peak and smaller < size]
+        return bool(in_proportion) and limit_bytes is not None and min(in_proportion) >= _NEARLY_FULL * limit_bytes
 
-    def _predicted(self, fits: Peaks) -> int | None:
-        """Return the size whose peak reaches the limit by a line through two known peaks; None without such a line.
+    def _predicted(self, peaks: Peaks) -> int | None:
+        """Return the size whose peak reaches the limit, by a line through two known peaks; None without such a line.
 
-        These are the peak of the largest size, and that of the next smaller size that took less: with another algorithm a size may take
-        less than a smaller one.
+        One is the peak of the largest size. The other is that of the next smaller size that took less memory: with another algorithm a
+        size may take as much as a larger one, or more.
         """
-        known = sorted((size, peak) for size, peak in fits.items() if peak)
-        limit = self._limit_bytes
-        if not known or limit is None:
+        known = sorted((size, peak) for size, peak in peaks.items() if peak)
+        limit_bytes = self._limit_bytes
+        if not known or limit_bytes is None:
             return None
         largest, its_peak = known[-1]
         for size, peak in reversed(known):
             if peak < its_peak:
-                bytes_each = (its_peak - peak) / (largest - size)
-                return int(largest + (limit - its_peak) / bytes_each)
+                bytes_of_one_more = (its_peak - peak) / (largest - size)
+                return int(largest + (limit_bytes - its_peak) / bytes_of_one_more)
         return None
 
     def outcome(self, tries: Tries, number: int) -> Measurement:
         """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
         name = self.names[0]
-        fits, high, stopped = self._sizes(tries)
-        largest = max(fits, default=0)
+        peaks, high, failed = self._sort_tries(tries)
+        largest = max(peaks, default=0)
         best = next((each for each in tries if self._size(each) == largest), tries[-1])
-        # Its times are those of a brief try, so they are left out.
-        kept = ("side", "device_name", "threads", "memory", "limit_bytes", "math", "missing_reasons", "throttling")
-        outcome = Measurement(self.case, number, Status.OK, **{name: getattr(best, name) for name in kept})
-        if stopped:
-            reason = f"{name}={self._size(stopped)}: {stopped.reason}"
-            return self.unfinished(replace(outcome, status=stopped.status, reason=reason), tries)
+        # Not its times: a try is too brief for them.
+        fields = ("side", "device_name", "threads", "memory", "limit_bytes", "math", "missing_reasons", "throttling")
+        outcome = Measurement(self.case, number, Status.OK, **{field: getattr(best, field) for field in fields})
+        if failed:
+            reason = f"{name}={self._size(failed)}: {failed.reason}"
+            return self.unfinished(replace(outcome, status=failed.status, reason=reason), tries)
         if not largest:
             smallest = next(each for each in tries if self._size(each) == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {each.name: float(largest) for each in self.signature.declared.values if each.role == "largest"}
         return replace(outcome, found={name: largest}, values=values)
 
-    def _so_far(self, tries: Tries) -> tuple[Params, str]:
-        fits, *_ = self._sizes(tries)
-        found = {self.names[0]: max(fits)} if fits else {}
+    def _best_so_far(self, tries: Tries) -> tuple[Params, str]:
+        peaks = self._sort_tries(tries)[0]
+        found = {self.names[0]: max(peaks)} if peaks else {}
         return found, f"{settings_text(found)} fits so far"
 
 
@@ -335,63 +334,61 @@ class SpeedSearch(Search):
 
     @property
     def names(self) -> Sequence[str]:
-        """All that the case leaves open; a try with the usual number of threads or instances has none of these."""
+        """All that the case leaves open; a try with the default number of threads or instances has no value for these."""
         return [each.name for each in self._open]
 
     def usual_tries(self) -> int:
-        """Return about how many tries the search makes: each change of its start, and as many changes of what was faster."""
+        """Return about how many tries the search makes: each change of its start, and as many changes of a faster try."""
         around_start: list[Measurement] = []
         while (case := self.next(around_start)) is not None:
-            around_start.append(Measurement(case, 0, Status.OK, threads=2))  # none is faster than the first
+            around_start.append(Measurement(case, 0, Status.OK, threads=2))  # without times none is faster than the first
         return 2 * len(around_start) - 1
 
     def _next_values(self, tries: Tries) -> Params | None:
         """Return the values to try next; None where the search has ended.
 
         It is a coordinate ascent: change one parameter of the fastest try so far, until no change makes it faster. No change starts from
-        a try in which a parameter that is searched last has changed: it would cost as much again.
+        a try in which a parameter that is searched last, such as a mode of compilation, has changed: it would cost as much again.
         """
         tried = [self.values(each.case) for each in tries]
         start = {each.name: _candidates(each, None)[0] for each in self._open if each.name not in self._cores}
         if start not in tried:
             return start
-        kept = {name: start[name] for name in self.signature.declared.having("searched_last") if name in start}
-        fastest = self.fastest([each for each, values in zip(tries, tried, strict=True) if kept.items() <= values.items()])
-        around = self.values(fastest.case) if fastest else start
+        searched_last = [name for name in self.signature.declared.having("searched_last") if name in start]
+        bases = [each for each in tries if all(each.case.params[name] == start[name] for name in searched_last)]
+        fastest = self.fastest(bases)
+        base = self.values(fastest.case) if fastest else start
         for parameter in self._open:
-            for values in self._changes(parameter, around, tries):
+            for values in self._changes(parameter, base, tries):
                 if values not in tried:
                     return values
         return None
 
-    def _changes(self, parameter: Parameter, around: Params, tries: Tries) -> Iterator[Params]:
-        """Yield the values of a try with each neighbouring value of one parameter.
-
-        Each number of instances begins with all cores shared among them, without a number of threads.
-        """
+    def _changes(self, parameter: Parameter, base: Params, tries: Tries) -> Iterator[Params]:
+        """Yield the ``base`` values with each neighbouring value of one parameter in place of its own."""
         name = parameter.name
-        usual = self._usual(name, around, tries) if name in self._cores else None
-        replaced = ("instances", "threads") if name == "instances" else (name,)
-        rest = {other: value for other, value in around.items() if other not in replaced}
-        for value in _candidates(parameter, around.get(name, usual)):
-            yield rest if value == usual else {**rest, name: value}
+        default = self._default_count(name, base, tries) if name in self._cores else None
+        # Other instances are first tried with all cores shared among them, so no number of threads stays.
+        dropped = ("instances", "threads") if name == "instances" else (name,)
+        others = {other: value for other, value in base.items() if other not in dropped}
+        for value in _candidates(parameter, base.get(name, default)):
+            yield others if value == default else {**others, name: value}  # the default count is tried without naming it
 
-    def _usual(self, name: str, around: Params, tries: Tries) -> int | None:
-        """Return the number of instances of a case that names none, or of threads of each instance, by the tries; None if unknown."""
+    def _default_count(self, name: str, base: Params, tries: Tries) -> int | None:
+        """Return how many instances, or threads of each instance, a case has that names no number; None if no try shows it yet."""
         if name == "instances":
             return 1
-        instances = self.case.instances or around.get("instances")
-        alike = (each for each in tries if (each.case.instances, each.case.threads) == (instances, None))
-        return next((each.threads for each in alike), None)
+        instances = self.case.instances or base.get("instances")
+        return next((each.threads for each in tries if (each.case.instances, each.case.threads) == (instances, None)), None)
 
     def fastest(self, tries: Tries) -> Measurement | None:
         """Return the try with the highest throughput, or the first of those that hardly differ; None if none has a throughput."""
-        found: Measurement | None = None
+        fastest: Measurement | None = None
         for each in tries:
             rate = _rate(each)
-            if rate and (found is None or rate > FASTER * _rate(found)):
-                found = each
-        return found
+            if rate and (fastest is None or rate > FASTER * _rate(fastest)):
+                fastest = each
+        return fastest
 
     def outcome(self, tries: Tries, number: int) -> Measurement:
         """Return the result of the tries, one or more, as the measurement of the case in round ``number``."""
@@ -403,18 +400,18 @@ class SpeedSearch(Search):
         reason = "its work states no items, so no try can be the fastest"
         return replace(first, status=Status.FAILED, reason=reason, samples=None)
 
-    def _so_far(self, tries: Tries) -> tuple[Params, str]:
+    def _best_so_far(self, tries: Tries) -> tuple[Params, str]:
         fastest = self.fastest(tries)
         found = self.values(fastest.case) if fastest else {}
         return found, f"{settings_text(found)} is the fastest so far{self._untried(tries)}"
 
     def _untried(self, tries: Tries) -> str:
-        """Say which values no try has had: each of a parameter with choices, and of another all but the one of all tries."""
+        """Say what no try has changed yet: choices that none has had, and numbers, such as a size, that were the same in all."""
         untried: list[str] = []
         for each in self._open:
-            had = {self.values(tried.case).get(each.name) for tried in tries}
-            untried += [f"{each.name}={value}" for value in each.choices if value not in had]
-            if not each.choices and len(had) == 1:
+            tried_values = {self.values(tried.case).get(each.name) for tried in tries}
+            untried += [f"{each.name}={value}" for value in each.choices if value not in tried_values]
+            if not each.choices and len(tried_values) == 1:
                 untried.append(each.name)
         return f", without a try of {', '.join(untried)}" if untried else ""
 
@@ -428,8 +425,9 @@ class SpeedSearch(Search):
         """Parameters that the case leaves open, in the order in which they are varied: texts before sizes, which have no end."""
         declared = self.signature.declared
         searched = [name for name in declared.searched if self.case.device == "cpu" or name not in self._cores]
-        left = [each for each in self.signature.parameters if each.name in searched and each.name not in self.case.params]
-        return sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))
+        unset = [each for each in self.signature.parameters if each.name in searched and each.name not in self.case.params]
+        # False sorts first: parameters that are searched last come behind all, and in each part those without choices.
+        return sorted(unset, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))
 
 
 def _candidates(parameter: Parameter, current: ParamValue | None) -> Sequence[ParamValue]:

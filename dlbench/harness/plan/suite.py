@@ -1,4 +1,4 @@
-"""Suites: found by name or path, read from TOML, and checked as far as their text alone allows; and ``-k``, which selects their cases."""
+"""Suites, which are read from TOML and checked as far as their text alone allows, and ``-k``, which selects their cases."""
 
 import ast
 import math
@@ -17,9 +17,10 @@ MAX_POWER = 40
 """2**40 bytes is a tebibyte: no size in a suite is meant beyond it."""
 
 Table = Mapping[str, Any]
-"""One of a TOML file, or of the suites in the header of a result file."""
+"""A table of a TOML file, or a suite in the header of a result file."""
 
 _COUNTS = ("rounds", "max_rounds", "min_blocks", "max_blocks", "tries")
+"""Settings of a policy that are integers."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
 
 
 def _contents(data: Table, origin: str) -> dict[str, Any]:
-    """Check the tables of a suite and return the arguments of `Suite`, all but its name."""
+    """Check the tables of a suite, and return the arguments of `Suite` except its name. Raises SuiteError, which names ``origin``."""
     _check_keys(data, ("about", "place_in_full", "devices", "policy", "thresholds", "include", "bench"), origin)
     about, benches = data.get("about", ""), data.get("bench", [])
     included = _included(data.get("include"), origin)
@@ -134,20 +135,20 @@ def _contents(data: Table, origin: str) -> dict[str, Any]:
         raise SuiteError(f"{origin}, bench: must be tables, each under its own [[bench]]")
     if not benches and not included:
         raise SuiteError(f"{origin}: has no bench; add a [[bench]] with a workload and its axes")
-    own = [_bench(bench, f"{origin}, bench {number}") for number, bench in enumerate(benches, 1)]
-    every = (*own, *included)
+    own_benches = [_bench(bench, f"{origin}, bench {number}") for number, bench in enumerate(benches, 1)]
+    all_benches = (*own_benches, *included)
     return {
         "about": " ".join(about.split()),
-        "benches": every,
+        "benches": all_benches,
         "devices": _devices(data, origin),
         "policy": _policy(data.get("policy", {}), f"{origin}, policy"),
-        "thresholds": _thresholds(data.get("thresholds", {}), [bench.workload for bench in every], f"{origin}, thresholds"),
+        "thresholds": _thresholds(data.get("thresholds", {}), [bench.workload for bench in all_benches], f"{origin}, thresholds"),
         "origin": origin,
     }
 
 
 def _included(word: object, origin: str) -> tuple[Bench, ...]:
-    """Return the benches of the suites of full, with their own devices; policy, thresholds and question stay behind."""
+    """Return the benches of all suites of full, each with its suite's devices; nothing else of these suites is included."""
     if word is None:
         return ()
     if word != "*":
@@ -241,14 +242,14 @@ def compile_expression(text: str) -> Callable[[str], bool]:
     Raises UsageError for anything else, with its column.
     """
 
-    # Python's own parser reads it with a name of equal length in place of each word, whose columns are those of the word.
+    # Python's own parser reads it with underscores in place of each word, as many as it has letters: so columns stay the same.
     words = re.sub(r"\s", " ", text).lstrip()
     indent = len(text) - len(words)
     try:
         source = _WORD.sub(lambda word: word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0]), words)
         tree = ast.parse(source, mode="eval").body
-        _selects(tree, words, "")
-    except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # ValueError: a null byte
+        _selects(tree, words, "")  # raises SyntaxError for what Python allows and an expression does not
+    except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # a null byte is a ValueError; deep nesting the others
         rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/"
         column = indent + (getattr(error, "offset", None) or len(words) + 1)
         raise UsageError(f"-k '{text}', column {column}: {rule}") from error
@@ -256,7 +257,7 @@ def compile_expression(text: str) -> Callable[[str], bool]:
 
 
 def _selects(node: ast.expr, words: str, case_id: str) -> bool:
-    """Whether a part of the expression, with these words at its columns, selects a case. Raises SyntaxError for other syntax of Python."""
+    """Whether a node of the parsed expression selects a case; ``words`` is its text. Raises SyntaxError for any other syntax of Python."""
     match node:
         case ast.BoolOp(op, operands):
             terms = [_selects(operand, words, case_id) for operand in operands]  # all of them, as each may be no term
