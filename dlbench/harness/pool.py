@@ -1,4 +1,4 @@
-"""Measuring processes of a run: those of a round start together, are chosen by side and case, and are replaced when unusable."""
+"""Measuring processes of a run. Those of a round start together; a case is measured in that of its side, device and isolation."""
 
 import time
 import zlib
@@ -17,9 +17,9 @@ from dlbench.harness.ranks.rank_group import RankGroup
 from dlbench.harness.schedule import Isolation, RunSettings, Side, Task, group_of
 
 MOST_AT_ONCE = 4
-"""Processes that start side by side: each takes some 200 MB while it waits."""
+"""Most processes that start side by side: each takes some 200 MB while it waits."""
 _Key = tuple[int, str | None, str]
-"""A round, a side, and which process of it (`process_for`)."""
+"""A round, the name of a side, and the name of the process by `process_for`."""
 
 
 def layout_seed(seed: int, number: int, side: str | None) -> int:
@@ -65,43 +65,43 @@ class WorkerPool:
 
     @contextmanager
     def processes_of_round(self, number: int, tasks: Sequence[Task], rounds_ahead: int, *, training: bool) -> Iterator[None]:
-        """Start the processes that a round of these tasks needs, and end them when left; ``training``: some tasks use an optimizer.
+        """Start the processes that these tasks of a round need, and end them when the context is left.
 
-        Importing torch keeps one CPU busy, and nothing may be measured meanwhile. So where processes of this round start, those that fork
-        in the next rounds start with them, up to min(``threads``, `MOST_AT_ONCE`) at once; they wait without taking any CPU time, and
-        on leaving only the processes of this round end. ``rounds_ahead`` is the number of rounds to start for, this one included.
+        Nothing can be measured while processes start, as importing torch keeps CPUs busy. So the forking processes of the next rounds
+        start at the same time, and then wait without taking CPU time. ``rounds_ahead`` is the number of rounds to start processes for,
+        this one included. ``training`` says that some tasks use an optimizer, which is then imported, too.
         """
         began_s = time.monotonic()
         self._number = number
         self._training = training
         new = [self._start(key, side) for key, side in self._missing(tasks, rounds_ahead)]
-        for worker in new:
+        for worker in new:  # all of them start by now; this waits until each is ready
             worker.answer(run_ends=self.settings.run_ends)
         if new:
             self.start_s = time.monotonic() - began_s
         try:
             yield
         finally:
-            for key in [key for key in self._workers if key[0] == number]:
+            for key in [key for key in self._workers if key[0] == number]:  # a key begins with its round
                 self._workers.pop(key).end()
 
     def _missing(self, tasks: Sequence[Task], rounds_ahead: int) -> list[tuple[_Key, Side]]:
         """Return the processes to start now, with their sides: those that this round lacks, then those of later rounds that fork."""
         number = self._number
         needed: dict[tuple[str | None, str], Side] = {}
-        for task in filter(self._sure_to_use, tasks):
+        for task in filter(self._uses_shared_process, tasks):
             needed[task.side.name, process_for(task.case, self.settings.isolation, self.signatures)] = task.side
         missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
         if not missing or self.first_workers:  # the processes of the handshake are ready, and nothing waits for others meanwhile
             return missing
-        ahead: list[tuple[_Key, Side]] = []
-        for later in range(number + 1, number + rounds_ahead):
-            ahead += [((later, name, process), side) for (name, process), side in needed.items() if process == "cpu"]
+        later: list[tuple[_Key, Side]] = []
+        for later_number in range(number + 1, number + rounds_ahead):
+            later += [((later_number, name, process), side) for (name, process), side in needed.items() if process == "cpu"]
         room = max(0, min(self.settings.threads, MOST_AT_ONCE) - len(missing))
-        return missing + ahead[:room]
+        return missing + later[:room]
 
-    def _sure_to_use(self, task: Task) -> bool:
-        """Whether a task will use a process that was started for the round."""
+    def _uses_shared_process(self, task: Task) -> bool:
+        """Whether a task is measured in a process that serves all cases of a round, and not in one that is started for it alone."""
         case, side = task
         starts_its_own = self.settings.isolation == "spawn" if case.device == "cpu" else side.one_process
         return case.ranks is None and task.has_device and not starts_its_own
@@ -121,31 +121,34 @@ class WorkerPool:
         return worker
 
     def ask(self, request: MeasureRequest, side: Side, placement: Placement, window: Window, run_ends: float) -> RequestOutcome:
-        """Measure a case in the process for its side, its device and the isolation, or in all of its ranks; return how that ended.
+        """Measure a case in the process that `process_for` names, or in all of its ranks; return how that ended.
 
-        ``window`` is read while the step of a single process is metered. At ``run_ends``, by the monotonic clock, it is ended.
+        A process that is missing or unusable is started first. ``window`` gets the samples of the device. At ``run_ends``, on the scale of
+        `time.monotonic`, the process is ended.
         """
-        single = request.case.ranks is None
+        is_single = request.case.ranks is None
         process = process_for(request.case, self.settings.isolation, self.signatures)
         key = self._number, side.name, process
-        # End processes that hold a device which takes only one, and ranks of another number, which would hold memory while they wait.
-        for other, waiting in self._workers.items():
-            holds_device = side.one_process and "cpu" not in (process, other[2]) and other != key
-            other_ranks = isinstance(waiting, RankGroup) and process != other[2]
-            if holds_device or other_ranks:
-                waiting.end()
+        for other_key, other_worker in self._workers.items():
+            other_process = other_key[2]
+            # It would hold a device that takes only one process at a time.
+            blocks_device = side.one_process and "cpu" not in (process, other_process) and other_key != key
+            # Ranks that wait hold memory, and another number of them can't do this case.
+            has_other_ranks = isinstance(other_worker, RankGroup) and process != other_process
+            if blocks_device or has_other_ranks:
+                other_worker.end()
         worker = self._workers.get(key)
         if worker is None or not worker.usable:
-            if single:
+            if is_single:
                 worker = self._start(key, side)
-                ready = worker.answer(run_ends=run_ends)
-                if ready.how != "replied":
-                    return ready
+                start = worker.answer(run_ends=run_ends)
+                if start.how != "replied":
+                    return start
             else:
                 layout = layout_seed(self.settings.seed, self._number, side.name)
                 worker = RankGroup(placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines)
                 self._workers[key] = worker
-        outcome = worker.ask(request, request.policy.timeout_s, run_ends, window if single else None)
-        if process == "cpu" and self.settings.isolation == "spawn":
+        outcome = worker.ask(request, request.policy.timeout_s, run_ends, window if is_single else None)
+        if process == "cpu" and self.settings.isolation == "spawn":  # each case has a process of its own
             worker.end()
         return outcome

@@ -1,4 +1,4 @@
-"""Rounds of each task: how long they measure, how many there are, and which are still to come."""
+"""Rounds of each task: which are still to come, how long the next one measures, and when there are enough."""
 
 import math
 import statistics
@@ -23,12 +23,12 @@ _DOUBT = 6
 
 @dataclass
 class SeriesRounds:
-    """Rounds of one series by now, and whether they are enough: stop on precision, never on significance."""
+    """Rounds of one series so far, and whether they are enough. Precision decides that, never whether a difference is significant."""
 
     policy: Policy
     count: int = 0
     measured: set[int] = field(default_factory=set)
-    """The rounds that measured it, well or not: of a file whose line was damaged, not each up to the last."""
+    """Numbers of the rounds that measured it, ok or not. One may be missing before the last if its line in the file was damaged."""
     ended: bool = False
     """Whether a further round would show nothing new."""
     took_s: float = 0.0
@@ -39,16 +39,17 @@ class SeriesRounds:
     """Time of the last round without its blocks."""
     _times: list[float] = field(default_factory=list)
     _spent_s: list[float] = field(default_factory=list)
-    _within: float = 0.0
+    _within_weighted: float = 0.0
+    """Sum of the relative variances within a round of one second, as each round shows it, times the seconds of that round."""
 
-    def add(self, blocks: Sequence[float], spent_s: float = 1.0) -> None:
-        """Count one round by its blocks that count, and the seconds of all. An experiment has no blocks: none of its times gets precise."""
+    def add(self, blocks: Sequence[float], spent_s: float) -> None:
+        """Count one round by the times of its blocks that count, and the seconds that all of them took. An experiment has no blocks."""
         self.count += 1
         if blocks:
             self._times.append(max(statistics.median(blocks), 1e-12))
             self._spent_s.append(max(spent_s, 1e-9))
             self.set_up_s = max(0.0, self.took_s - spent_s)
-            self._within += dependent_variance(blocks) * (spent_s / self._times[-1]) ** 2
+            self._within_weighted += dependent_variance(blocks) * (spent_s / self._times[-1]) ** 2
 
     @property
     def variance(self) -> float:
@@ -58,18 +59,21 @@ class SeriesRounds:
     def best_length_s(self) -> float:
         """Return the best length of the blocks of the next round, at least that of the policy.
 
-        A round of t seconds has the variance v = between + within / t and costs t plus its set-up; the best t makes v times the cost
-        least: sqrt(set-up * within / between) (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6). Longer
-        rounds weigh more in ``within``, as they see long bursts. Processes are taken to differ by a quarter of the target at least.
+        The median of a round of t seconds has the variance between + within / t, of which the first is between processes. The round costs
+        t plus its set-up. Variance times cost is least for t = sqrt(set-up * within / between) (Kalibera and Jones, Rigorous Benchmarking
+        in Reasonable Time, ISMM 2013, section 6).
         """
         best_s = LOOK_S if self._times else 0.0
         freedom = len(self._times) - 1
         if freedom > 0:
-            within = self._within / sum(self._spent_s)  # for a round of one second
+            # For a round of one second; longer rounds weigh more, as they see long bursts.
+            within = self._within_weighted / sum(self._spent_s)
+            # The medians vary by both, so their variance has to lose the part within a round of the usual length.
             between = self.variance - within / statistics.harmonic_mean(self._spent_s)
             between *= freedom / (freedom + _DOUBT)
-            best_s = math.sqrt(self.set_up_s * within / max(between, (self.policy.target / 4) ** 2))
-        most_s = min(MOST_S, (self.policy.timeout_s - self.set_up_s) / 2)
+            least_between = (self.policy.target / 4) ** 2  # processes are taken to differ by a quarter of the target at least
+            best_s = math.sqrt(self.set_up_s * within / max(between, least_between))
+        most_s = min(MOST_S, (self.policy.timeout_s - self.set_up_s) / 2)  # well within the timeout
         return max(self.policy.round_s, min(best_s, most_s))
 
     @property
@@ -89,12 +93,12 @@ class SeriesRounds:
 
 
 def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) -> list[int]:
-    """Return the number of further rounds for each series, so that the mean variance of their medians falls fastest in ``left_s``.
+    """Return the number of further rounds for each series that makes the results of all most precise in ``left_s`` seconds.
 
-    None gets more than ``most`` in all. A median of k rounds has variance / k, which one round more reduces by variance / (k (k + 1)):
-    each round goes to the series that this gains most for a second of its cost, as long as that fits. In the end rounds are in
-    proportion to standard deviation / √cost (Neyman, *On the Two Different Aspects of the Representative Method*, 1934, with costs as in
-    Cochran, *Sampling Techniques*, section 5.5).
+    The result of k rounds has the variance of a round / k, and one round more reduces that by variance / (k (k + 1)). So each round goes to
+    the series whose variance falls most for a second of its cost, while that fits and the series has fewer than ``most`` rounds. In the end
+    rounds are in proportion to standard deviation / √cost (Neyman, *On the Two Different Aspects of the Representative Method*, 1934, with
+    costs as in Cochran, *Sampling Techniques*, section 5.5).
     """
     costs_s = [max(each.took_s, 1e-3) for each in rounds]
     variances = [each.variance for each in rounds]
@@ -105,6 +109,7 @@ def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) ->
         k = counts[index]
         return variances[index] / (k * (k + 1) * costs_s[index])
 
+    # One round at a time, until no series can have another.
     while affordable := [index for index, count in enumerate(counts) if count < most and costs_s[index] <= left_s]:
         best = max(affordable, key=gain)
         counts[best] += 1
@@ -122,13 +127,13 @@ class Progress:
         self.start_s = 0.0
         """Seconds that the processes of a round took to start."""
         self.certain = 1
-        """Rounds, the next one included, that are certain to have any of its tasks."""
+        """Number of rounds, from the next one on, that will measure some task for certain."""
         self.rounds = 0
-        """Rounds that measured anything, those of the earlier run included."""
+        """Number of rounds so far, with those of an earlier, interrupted run."""
         self._pending: set[Series] = set()
         """Series that the present round has not measured yet."""
         for measurement in done:
-            # A case that was skipped for want of a device or of time can be measured now.
+            # A skipped case is not counted: with the device or the time that it lacked it can be measured now.
             if measurement.series in self._series and measurement.status is not Status.SKIPPED:
                 self.add(measurement)
 

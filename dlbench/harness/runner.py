@@ -21,7 +21,7 @@ from dlbench.harness.probe.linux import available_memory, oom_kills
 from dlbench.harness.probe.processor import cpus_of
 from dlbench.harness.probe.sampler import Monitor, Window
 from dlbench.harness.process.folders import ScratchFolders
-from dlbench.harness.process.launch import Interruption
+from dlbench.harness.process.launch import Interpreter, Interruption
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
 from dlbench.harness.progress import Progress
@@ -48,12 +48,12 @@ Measured = tuple[Measurement, bool]
 class Runner:
     """Measures the tasks of a run round after round, or says why not, and saves each result at once.
 
-    A case that was throttled or disturbed on one side is measured again at the end of its round, on each side; where it was throttled,
-    after a pause. A case that leaves parameters open is measured by tries, once; one that looks for the fastest then by what was found,
-    in each round. A device that fails twice in a row is given up: its remaining cases are skipped.
+    A retry measures a case again on each side, at the end of its round, if it was throttled or disturbed on one. A throttled one waits
+    first. A case that leaves parameters open is searched once, by tries; the fastest settings are then measured in each round. A device
+    that fails twice in a row is given up: its remaining cases are skipped.
 
-    No case starts behind the budget, nor one that by its earlier rounds would not be done ``GRACE_S`` later; one that is not done then is
-    ended. In the first round such a case is skipped; in a later one it keeps the rounds that it has.
+    No case starts after the budget is spent, or if its earlier rounds say that it would end more than ``GRACE_S`` later. A case that still
+    runs by then is ended. In the first round such a case is skipped; in a later one it keeps the rounds that it has.
     """
 
     tasks: Sequence[Task]
@@ -65,9 +65,9 @@ class Runner:
     observer: Observer
     monitor: Monitor
     done: Sequence[Measurement] = ()
-    """Those of an earlier, interrupted run: not measured again."""
+    """Measurements of an earlier, interrupted run: not made again."""
     tried: list[Measurement] = field(default_factory=list)
-    """The tries of searches so far, which it adds its own to."""
+    """The tries of all searches so far, those of an earlier, interrupted run first."""
     first_workers: Mapping[str | None, WorkerProcess] = field(default_factory=dict)
     """The processes that answered the handshake, by side."""
     signatures: Mapping[str, Signature] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Runner:
         self.progress = Progress(self.tasks, self.settings.policy, self.done)
         self.quarantine = DeviceQuarantine()
         self.out_of_budget = False
-        """Whether a case has no row but that of the spent budget."""
+        """Whether a case was skipped because the budget was spent, and so has no measurement."""
         self._retries = Retries(self.settings.policy.tries)
         self._scratch = ScratchFolders()
         self.observer.left_s = lambda: max(0.0, min(self.progress.left_s(), self._left_s()))
@@ -93,7 +93,7 @@ class Runner:
                 pending = progress.pending(number, self._left_s())
                 if progress.finished():
                     break
-                # The first round begins in any case: each of its cases gets a row that says why it was not measured.
+                # The first round begins in any case: each case that it has no time for gets a row that says so.
                 if number and progress.start_s + progress.cases_s(pending) > self._left_s():
                     break
                 # If none is pending, the file has all of this round already, from before the interruption.
@@ -105,13 +105,16 @@ class Runner:
         return self.settings.budget_ends - time.monotonic()
 
     def _require_time(self, tasks: Sequence[Task]) -> None:
-        """Raise BudgetSpent where no budget is left, or where these would not be done within its grace, as far as is known."""
+        """Raise BudgetSpent where no budget is left, or where the tasks, by their last round, would end behind its grace."""
         left_s = self._left_s()
-        if (left_s <= 0 or self.progress.cases_s(tasks) > left_s + GRACE_S) and not self._is_base(tasks[0].case):
+        if (left_s <= 0 or self.progress.cases_s(tasks) > left_s + GRACE_S) and not self._is_reference(tasks[0].case):
             raise BudgetSpent("its turn")
 
-    def _is_base(self, case: Case) -> bool:
-        """Whether the others of its workload say nothing without it, as trainings without one in fp32: no budget leaves it out."""
+    def _is_reference(self, case: Case) -> bool:
+        """Whether the other cases of its workload are compared with this one, as trainings with the one in fp32.
+
+        It is measured first, and whether or not the budget is spent.
+        """
         return self._declared(case).stands_out("format", case.params)
 
     def _read_idle(self) -> None:
@@ -124,11 +127,11 @@ class Runner:
             self.monitor.read_idle(devices, self.interruption.wait)
 
     def _measure_round(self, number: int, tasks: Sequence[Task]) -> bool:
-        """Measure each task, and those again that were held back. Return whether the round is complete, without an interruption."""
+        """Measure each task once, then the retries that were granted. Return whether the round is complete: no interruption ended it."""
         self.observer.round_started(number, [task.series for task in tasks])
         training = any("training" in self._declared(task.case).tags for task in tasks)
-        tasks = sorted(tasks, key=lambda task: not self._is_base(task.case))  # which all others are compared with
-        served = tasks if self._left_s() > 0 else ()  # once the budget is spent no process is needed
+        tasks = sorted(tasks, key=lambda task: not self._is_reference(task.case))  # False sorts first
+        served = tasks if self._left_s() > 0 else ()  # once the budget is spent no process is started ahead of its first case
         workers = self._pool.processes_of_round(number, served, self.progress.certain, training=training)
         with workers, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
             self.progress.start_s = self._pool.start_s
@@ -137,17 +140,19 @@ class Runner:
                     measured = self._measure_attempt(attempt, number)
                 except BudgetSpent:
                     self._keep_best(attempt)
-                    if not attempt.made:
+                    if not attempt.earlier_tries:  # the case has no result of this round
                         for task in attempt.tasks:
                             self.observer.case_left_out(task.series)
                     continue
                 if len(measured) < len(attempt.tasks) or self.interruption.requested is not None:
+                    # Whatever was tried counts, also where a retry was still to come.
                     self._keep_best(attempt, measured)
                     for waiting in self._retries.waiting:
                         self._keep_best(waiting)
                     return False
+                # Time that the retry itself would take is no time for the pause before it.
                 if self._retries.grant(attempt, measured, self._left_s() - self.progress.cases_s(attempt.tasks)):
-                    self._discard(measured, len(attempt.made))
+                    self._discard(measured, len(attempt.earlier_tries))
                     for measurement in measured:
                         self.observer.case_postponed(measurement)
                 else:
@@ -156,40 +161,40 @@ class Runner:
         return True
 
     def _measure_attempt(self, attempt: Attempt, number: int) -> Try:
-        """Return a case's measurements on each of its sides; fewer after an interruption.
+        """Measure a case on each of its sides. After an interruption only the sides before it are returned.
 
         Raises BudgetSpent if no budget is left for the attempt, and the case has an earlier round or try.
         """
-        if number or attempt.made:
+        if number or attempt.earlier_tries:
             self._require_time(attempt.tasks)  # for all sides, as one alone would be in no pair
         if attempt.pause_s:
             self.interruption.wait(attempt.pause_s)
         measured: list[Measurement] = []
         with suppress(Interrupted):
-            measured.extend(self._measure(task, number, again=bool(attempt.made)) for task in attempt.tasks)
+            # An interruption leaves the sides that were measured before it in the list.
+            measured.extend(self._measure(task, number, is_retry=bool(attempt.earlier_tries)) for task in attempt.tasks)
         return measured
 
-    def _measure(self, task: Task, number: int, again: bool) -> Measurement:
+    def _measure(self, task: Task, number: int, is_retry: bool) -> Measurement:
         """Measure a case on one side, and return its row, which may say why it was not measured.
 
-        Raises Interrupted, and BudgetSpent if no budget is left for it and it has a row already: of an earlier round, or of this one if
-        tried ``again``.
+        Raises Interrupted, and BudgetSpent if no budget is left for a case that has a row already, of an earlier round or try.
         """
         self.observer.case_started(task.series, number)
         try:
             return self._measure_or_search(task, number)[0]
-        except BudgetSpent as spent:
-            if number or again:
+        except BudgetSpent as error:
+            if number or is_retry:
                 raise
             self.out_of_budget = True
-            reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
-            return spent.so_far or self._unmeasured(task, number, Status.SKIPPED, reason)
+            reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {error}; give a larger --budget"
+            return error.so_far or self._unmeasured(task, number, Status.SKIPPED, reason)
 
     def _measure_or_search(self, task: Task, number: int) -> Measured:
         """Measure a task, by a search if its case leaves parameters open.
 
-        A search for the largest size or the highest rate ends with its last try; one for the fastest then measures what it found.
-        Raises Interrupted, and BudgetSpent if the budget leaves no time for that or for a try, with a row of what was found so far.
+        The tries give the largest size or the highest rate. For the fastest settings they are too brief: these are then measured in full.
+        Raises Interrupted, and BudgetSpent, which carries the row of the best try so far, if there is no time for a try or for that.
         """
         policy = self.settings.policy
         search = search_of(task.case, self.signatures.get(task.case.workload))
@@ -197,9 +202,9 @@ class Runner:
             return self._measure_case(task, task.case, number, policy)
         tries = [each for each in self.tried if each.side == task.side.name and search.is_try(each.case)]
         try:
-            while case := search.next(tries):
-                tried, fault = self._measure_case(task, case, number, policy_of_tries(policy))
-                if fault or tried.status is Status.SKIPPED:  # it shows nothing about the case, which can still be tried
+            while next_case := search.next(tries):
+                tried, fault = self._measure_case(task, next_case, number, policy_of_tries(policy))
+                if fault or tried.status is Status.SKIPPED:  # it is no try: it shows nothing about these settings
                     return search.unfinished(replace(tried, case=task.case, round=number), tries), fault
                 self.save(measurement_to_json(tried, "try"))
                 self.observer.case_tried(tried)
@@ -209,50 +214,55 @@ class Runner:
             if outcome.status is not Status.OK or not isinstance(search, SpeedSearch):
                 return outcome, False
             measurement, fault = self._measure_case(task, search.with_values(outcome.found), number, policy)
-        except BudgetSpent as spent:
+        except BudgetSpent as error:
             if not tries:
                 raise
-            when = "before that was measured"
-            if case:  # the search itself was cut short
+            when = "before that was measured"  # the best settings, which `unfinished` names
+            if next_case:  # the search itself was cut short
                 when = "after 1 try" if len(tries) == 1 else f"after {len(tries)} tries"
             reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
-            spent.so_far = search.unfinished(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), tries)
+            error.so_far = search.unfinished(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), tries)
             raise
         return replace(measurement, case=task.case, round=number, found=outcome.found), fault
 
     def _measure_case(self, task: Task, case: Case, number: int, policy: Policy) -> Measured:
-        """Measure the case of a task, or one that its search tries. Raises BudgetSpent, and Interrupted."""
-        here = task._replace(case=case)
-        unmeasured = partial(self._unmeasured, here, number)
+        """Measure ``case``, that of the task or one that its search tries, in a measuring process; or say why it can't be.
+
+        Raises BudgetSpent and Interrupted if it was ended before anything was timed.
+        """
+        task_of_case = task._replace(case=case)
+        unmeasured = partial(self._unmeasured, task_of_case, number)
         placement = place_ranks(case, task.side.capacities(self.settings.threads))
-        if refused := self._refusal(here, placement):
-            return unmeasured(*refused), False
+        if refusal := self._refusal(task_of_case, placement):
+            return unmeasured(*refusal), False
         self._require_time([task])
         try:
-            request = self._request(here, task.case.key, number, self.progress.lengthened(task.case, policy), placement)
+            request = self._request(task_of_case, task.case.key, number, self.progress.lengthened(task.case, policy), placement)
         except OSError as error:
             reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
             return unmeasured(Status.FAILED, reason), False
         window = Window(self.monitor, case.device, self._declared(case))
         kills_before = oom_kills()
         began_s = time.monotonic()
-        run_ends = math.inf if self._is_base(case) else self.settings.run_ends
+        run_ends = math.inf if self._is_reference(case) else self.settings.run_ends
         outcome = self._pool.ask(request, task.side, placement, window, run_ends)
         # For a search the time of the last try counts, as a further round repeats only that.
         self.progress.took(task.series, time.monotonic() - began_s)
         reply, timed = outcome.reply, outcome.timed
+        # Whatever ended the rest of a case, what was timed of it is kept.
         if not timed and outcome.how == "interrupted":
             raise Interrupted
         if not timed and outcome.how == "budget":
             raise BudgetSpent("it was done")
+        status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills_before)
+        measurement = None
         if reply and not reply.missing:
-            measurement = reply.measurement or unmeasured(Status.FAILED, str(reply.error))
-        else:
-            status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills_before)
-            kept = timed.cut_off(reason) if timed else None
-            measurement = kept or unmeasured(status, reason)
+            measurement = reply.measurement
+        elif timed:  # without the columns that a later step would have added
+            measurement = timed.cut_off(reason)
+        measurement = measurement or unmeasured(status, reason)
         fault = outcome.unkillable or bool(reply and reply.fault)
-        self.quarantine.note(here, fault, measurement.reason)
+        self.quarantine.note(task_of_case, fault, measurement.reason)
         return replace(window.add_samples(measurement), side=task.side.name), fault
 
     def _declared(self, case: Case) -> Declaration:
@@ -277,18 +287,18 @@ class Runner:
         return (Status.SKIPPED, why) if why else None
 
     def _request(self, task: Task, key: str, number: int, policy: Policy, placement: Placement) -> MeasureRequest:
-        """Return the request for a process. Cases with the same ``key``, as all tries of a search have, draw the same numbers.
+        """Return the request to measure the case of a task in a round. ``key`` gives the seed: all tries of a search draw the same numbers.
 
         Raises OSError if no folder can be made in the place that the case names.
         """
         case, side = task
         declared = self._declared(case)
         folder = None
-        scratch = declared.parameter("scratch")
-        if scratch or declared.writes_files:
-            place = case.params.get(scratch or "")
+        place_parameter = declared.parameter("scratch")
+        if place_parameter or declared.writes_files:
+            place = case.params.get(place_parameter or "")
             folder = self._scratch.of(case.workload, Path(str(place)) if place else None)
-        available = available_memory()
+        available = available_memory()  # None where it is unknown; the ranks of this machine share it
         return MeasureRequest(
             plugins=side.plugins,
             not_from=side.not_from,
@@ -301,6 +311,7 @@ class Runner:
             devices=placement.devices,
             memory_bytes=available and available // placement.counts[0],
             scratch=str(folder) if folder else None,
+            # Only a case that sets its own threads or instances has CPUs of its own: the others run where dlbench does.
             cpus=cpus_of(placement.counts[0], placement.threads) if case.threads or case.instances else (),
             # Without isolation the process of an accelerator measures the CPU, too.
             hide_accelerators=case.device == "cpu" and (case.ranks is not None or self.settings.isolation != "none"),
@@ -310,20 +321,21 @@ class Runner:
         for measurement in measured:
             self.save(measurement_to_json(_with_tries(measurement, tries), "discarded"))
 
-    def _keep_best(self, attempt: Attempt, measured: Try = ()) -> None:
-        """Save the best of all tries at a case as the one that counts; ``measured``, the last one, is saved as discarded where it is not.
+    def _keep_best(self, attempt: Attempt, last_try: Try = ()) -> None:
+        """Save the best try at a case as its result in this round.
 
-        If the best was discarded earlier, the file has it twice.
+        The earlier tries are in the file as discarded already, so the best of those gets a second row. ``last_try`` is not in the file
+        yet, and is saved as discarded if it is not the best; it is empty where the budget or an interruption prevented it.
         """
-        failed = any(each.status is not Status.OK for each in measured)
-        is_whole = len(measured) == len(attempt.tasks)
-        tries = [] if failed else [*attempt.made]  # a last try that is not ok counts whatever came before
-        if is_whole or not tries:
-            tries.append(measured)
-        best = best_try(tries)
-        if best is not measured:
-            self._discard(measured, len(attempt.made) + 1)
-        for measurement in (_with_tries(each, len(tries)) for each in best):
+        has_failed = any(each.status is not Status.OK for each in last_try)
+        is_complete = len(last_try) == len(attempt.tasks)
+        candidates = [] if has_failed else [*attempt.earlier_tries]  # a last try that is not ok counts whatever came before
+        if is_complete or not candidates:
+            candidates.append(last_try)
+        best = best_try(candidates)
+        if best is not last_try:
+            self._discard(last_try, len(attempt.earlier_tries) + 1)
+        for measurement in (_with_tries(each, len(candidates)) for each in best):
             self.save(measurement_to_json(measurement))
             self.progress.add(measurement)
             self.observer.case_ended(measurement)
@@ -336,5 +348,5 @@ def _with_tries(measurement: Measurement, tries: int) -> Measurement:
 
 def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dict[str, Any]:
     """Ask a worker of its own for devices, versions and workloads: see `serving.main.hello`. Raises what `handshake` raises."""
-    with Interruption() as interruption, WorkerProcess("stay", 1, 0, interruption) as worker:
+    with Interruption() as interruption, WorkerProcess("stay", 1, 0, interruption, Interpreter()) as worker:
         return handshake(worker, plugins, workloads, 1)

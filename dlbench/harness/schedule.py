@@ -1,4 +1,4 @@
-"""Sides of a run and their tasks: their order, the attempts at each in a round, the devices that are given up, and the callbacks."""
+"""Sides and tasks of a run: the order of tasks in a round, their retries, devices that are given up, and callbacks for screens."""
 
 import math
 import random
@@ -21,7 +21,7 @@ PAUSES_S = (1.0, 4.0)
 """Before the second attempt and before each later one at a throttled case: a control group's quota is filled up every 0.1 s, but a heat
 sink takes seconds to cool. A disturbed case needs no pause, as other processes may use the device for hours."""
 FEW_CASES = 3
-"""Held back in a round, up to which they are tried again even if they are most of its cases: of so few most soon are."""
+"""So many cases that were held back in a round are tried again even if they are most of its cases: of few cases most soon are."""
 GRACE_S = 10.0
 """Beyond the budget, for a case that was begun within it: long enough for most, short enough to wait for."""
 _FAULTS_TO_QUARANTINE = 2
@@ -153,15 +153,15 @@ class Attempt:
 
     tasks: tuple[Task, ...]
     pause_s: float = 0.0
-    made: list[Try] = field(default_factory=list)
-    """The tries of the round that others followed, or will."""
+    earlier_tries: list[Try] = field(default_factory=list)
+    """The tries at the case in this round, each before a retry."""
 
 
 def best_try(tries: Sequence[Try]) -> Try:
-    """Return the try that counts, which its times never decide: the one that lost the least time to other programs.
+    """Return the try that lost the least time to other programs. Its own times never decide, as that would favour fast ones.
 
-    Throttled tries count only if all were throttled. The side of a try that lost more decides, and of equal tries the last one counts. So
-    does the last one where a side does not know how long its threads waited.
+    Throttled tries count only if all were throttled. Of the sides of a try the one that lost more decides. The last try counts among equal
+    ones, and where a side does not know how long its threads waited.
     """
     not_throttled = [attempt for attempt in tries if not any(each.conditions and each.conditions.throttled for each in attempt)]
     candidates = not_throttled or tries
@@ -178,17 +178,17 @@ def _lost_share(measurement: Measurement) -> float | None:
 
 
 class Retries:
-    """The attempts of a run, round by round; a case gets so many tries in each at most.
+    """The attempts at the cases of a run, round by round, with at most ``most_tries`` at a case in each.
 
-    None is granted on a device that held back most cases of the round so far: what does that is there to stay, and each retry would
+    No retry is granted on a device that held back most cases of the round so far: what does that is there to stay, and each retry would
     only be held back again.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most_tries: int) -> None:
+        self._most_tries = most_tries
         self.waiting: deque[Attempt] = deque()
         self._first_tries: dict[str, list[bool]] = {}
-        """By device, of this round: whether each was held back."""
+        """By device: whether the first try at each case of this round was held back."""
 
     def of_round(self, tasks: Iterable[Task]) -> Iterator[Attempt]:
         """Yield an attempt at each case, with its sides in a row, and then the retries that were granted meanwhile."""
@@ -197,31 +197,29 @@ class Retries:
         while self.waiting:
             yield self.waiting.popleft()
 
-    def grant(self, attempt: Attempt, measured: Try, left_s: float) -> bool:
-        """Grant another try at a case in this round, if there is reason to; return whether it was granted.
+    def grant(self, attempt: Attempt, latest_try: Try, left_s: float) -> bool:
+        """Grant a retry of a case in this round if its latest try was held back on a side; return whether it was granted.
 
-        The latest try, ``measured``, has to be held back on a side, and the pause before the next one has to fit into ``left_s``. A case
-        that failed would only fail again, and a search is made once.
+        ``left_s`` is the time that is left for the pause before the retry. A case that failed would only fail again, and a search, whose
+        result has values that were found but no times, is made once.
         """
-        for each in measured:
-            is_search = each.found and not each.samples
-            if each.status is not Status.OK or is_search:
-                return False
-        conditions = known(each.conditions for each in measured)
-        held_back = any(each.held_back for each in conditions)
-        retries = len(attempt.made)
+        if any(each.status is not Status.OK or (each.found and not each.samples) for each in latest_try):
+            return False
+        conditions = known(each.conditions for each in latest_try)
+        was_held_back = any(each.held_back for each in conditions)
+        retries = len(attempt.earlier_tries)
         first_tries = self._first_tries.setdefault(attempt.tasks[0].case.device, [])
         if not retries:
-            first_tries.append(held_back)
-        if not held_back or retries + 1 >= self._most:
+            first_tries.append(was_held_back)
+        if not was_held_back or retries + 1 >= self._most_tries:
             return False
         if sum(first_tries) > max(FEW_CASES, len(first_tries) / 2):  # whatever holds most cases back is there to stay
             return False
-        throttled = any(each.throttled for each in conditions)
-        pause_s = PAUSES_S[min(retries, len(PAUSES_S) - 1)] if throttled else 0.0
+        was_throttled = any(each.throttled for each in conditions)
+        pause_s = PAUSES_S[min(retries, len(PAUSES_S) - 1)] if was_throttled else 0.0
         if pause_s > left_s:
             return False
-        attempt.made.append(measured)
+        attempt.earlier_tries.append(latest_try)
         self.waiting.append(replace(attempt, pause_s=pause_s))
         return True
 

@@ -230,8 +230,8 @@ def test_a_case_that_was_timed_by_then_is_kept(monkeypatch, how):
 @pytest.mark.real
 def test_processes_and_ranks_that_are_still_starting_when_the_run_ends_are_gone():
     past = time.monotonic() - 1.0
-    with Interruption() as interruption, WorkerProcess("stay", 1, 0, interruption) as worker:
-        for started in (worker, RankGroup([2], 1, 0, interruption, worker_process.Interpreter())):
+    with Interruption() as interruption, WorkerProcess("stay", 1, 0, interruption, worker_process.Interpreter()) as worker:
+        for started in (worker, RankGroup([2], 1, 0, interruption, worker_process.Interpreter(), ())):
             assert started.ask(PrepareRequest(training=False), run_ends=past) == RequestOutcome("budget")
             assert not started.usable
 

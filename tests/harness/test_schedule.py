@@ -38,7 +38,7 @@ def played(cases, held_back, how=HOT, most=3, left_s=math.inf):
     """Play a round in which the tries in ``held_back`` are; return the tries with their pauses."""
     retries, seen = Retries(most), []
     for attempt in retries.of_round(cases):
-        tried = f"{attempt.tasks[0].case.workload}{len(attempt.made) + 1}"
+        tried = f"{attempt.tasks[0].case.workload}{len(attempt.earlier_tries) + 1}"
         seen.append(f"{tried}+{attempt.pause_s:g}" if attempt.pause_s else tried)
         retries.grant(attempt, sides(how if tried in held_back else COOL), left_s)
     return seen
@@ -386,7 +386,7 @@ def test_a_budget_buys_more_rounds_only_where_the_interval_is_wide(policy, media
         if rule.done():
             assert count == rounds
             return
-        rule.add([median] if median else ())
+        rule.add([median] if median else (), 1.0)
     assert (rule.done(), len(medians)) == (True, rounds)
 
 
@@ -395,7 +395,7 @@ def simulated_run(noise, sd, policy):
     rule, medians = SeriesRounds(policy), []
     while not rule.done():
         medians.append(noise.lognormvariate(0, sd))
-        rule.add(medians[-1:])
+        rule.add(medians[-1:], 1.0)
     return medians
 
 

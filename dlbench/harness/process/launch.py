@@ -1,4 +1,4 @@
-"""Processes: their start and kill, how they ended, and signals such as Ctrl-C, which a `select` can wait for."""
+"""Start and kill of processes, descriptions of how they ended, and signals such as Ctrl-C, which a `select` can wait for."""
 
 import os
 import random
@@ -95,16 +95,17 @@ class Interpreter:
 
 
 def own_variables(threads: int, seed: int) -> dict[str, str]:
-    """Return dlbench's own variables for a measuring process.
+    """Return the variables that dlbench itself sets for a measuring process.
 
-    Each round gets its own hash seed and its own size of the environment, which shifts the stack: layout luck is averaged out.
-    Mytkowicz and others, Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009.
+    Each round has another ``seed``, and so another hash seed and another size of the environment, which shifts the stack: what the layout
+    of memory does to times is averaged out over the rounds (Mytkowicz and others, Producing Wrong Data Without Doing Anything Obviously
+    Wrong, ASPLOS 2009).
     """
     chance = random.Random(seed)
     return {
         "PYTHONHASHSEED": str(chance.randrange(2**32)),
         "DLBENCH_PADDING": "x" * chance.randrange(4096),
-        "DLBENCH_PID": str(os.getpid()),
+        "DLBENCH_PID": str(os.getpid()),  # names this dlbench where its processes share files
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         # Asking for devices must not initialise CUDA in a process that will fork.
@@ -123,9 +124,9 @@ def start_code(rest: str, interpreter: Interpreter) -> str:
 def start(
     interpreter: Interpreter, code: str, arguments: Sequence[str], environ: Mapping[str, str], output: IO[bytes], handed: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a process on the CPUs to measure on. It runs ``code``, prints to the file ``output`` and inherits the descriptors ``handed``.
+    """Start a process that runs ``code``, on one logical CPU of each core where `cpus_to_measure_on` has those.
 
-    Raises WorkerError if it can't be started.
+    It prints to the file ``output`` and inherits the descriptors ``handed``. Raises WorkerError if it can't be started.
     """
     try:
         process = subprocess.Popen(
@@ -142,7 +143,7 @@ def start(
         raise WorkerError(f"cannot start {interpreter.python}: {error.strerror or error}; give the path of a Python") from error
     if cpus := processor.cpus_to_measure_on():
         with suppress(OSError):  # it is gone already, which the first request will show
-            os.sched_setaffinity(process.pid, cpus)  # before it has any thread that would not inherit it
+            os.sched_setaffinity(process.pid, cpus)  # at once: threads inherit it only if they start later
     return process
 
 

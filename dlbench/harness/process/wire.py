@@ -1,8 +1,8 @@
 """Messages between processes, each a line of JSON over a pipe or a socket, and the requests and replies in them.
 
 A measuring process answers a `Request` by three messages: ``{"pid": …}``, the process that does it; ``{"reply": …}``, a `Reply`, absent
-if that process died; and ``{"exit": …}``, its exit code, a signal's being negative. What was timed comes before, as
-``{"timed": …}``, a `Reply` that lacks something.
+if that process died; and ``{"exit": …}``, its exit code, negative for a signal. Between the first two, ``{"stage": …}`` names what it does,
+``{"window": …}`` begins or ends sampling of the device, and ``{"timed": …}`` is a `Reply` that lacks what later steps add.
 """
 
 import json
@@ -45,7 +45,7 @@ class Reader:
         return self._ended or b"\n" in self._buffer
 
     def read(self, deadline: float = math.inf, wake: int | None = None) -> Message:
-        """Wait as `wait` does, and return the next message.
+        """Wait as the function `wait` does, and return the next message.
 
         Raises EOFError at the end, even in the middle of a line, and ForeignLine for a line that is no message.
         """
@@ -80,13 +80,16 @@ AnyReader = TypeVar("AnyReader", bound=Reader)
 
 
 def wait(readers: Sequence[AnyReader], deadline: float = math.inf, wake: int | None = None) -> list[AnyReader]:
-    """Block until some are ready; return those. Raises TimeoutError at the deadline (`time.monotonic`), Interrupted for ``wake``."""
+    """Block until some readers are ready, and return those.
+
+    Raises TimeoutError at the ``deadline``, on the scale of `time.monotonic`, and Interrupted if the descriptor ``wake`` gets readable.
+    """
     while not (ready := [reader for reader in readers if reader.ready]):
-        left = deadline - time.monotonic()
-        if left <= 0:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
             raise TimeoutError
         sources = [reader.fileno() for reader in readers] + ([] if wake is None else [wake])
-        readable, _, _ = select.select(sources, [], [], None if left == math.inf else left)
+        readable, _, _ = select.select(sources, [], [], None if left_s == math.inf else left_s)
         if wake in readable:
             raise Interrupted
         for reader in readers:

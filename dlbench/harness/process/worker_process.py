@@ -1,4 +1,4 @@
-"""Parent-side handle of measuring processes: spawn, request, timeout, kill."""
+"""Parent-side handle of measuring processes, which starts them, sends requests, reads replies and ends what takes too long."""
 
 import math
 import os
@@ -32,7 +32,7 @@ IMPORT_S = 300.0
 START_S = 120.0
 """For starting the devices, once torch is imported."""
 _ANSWER_S = 1.0
-"""For the other ranks to answer once one has failed: they may say more, or wait for it for ever."""
+"""For the other ranks to answer once one has failed: they may fail, too, or wait for it for ever."""
 _GRACE_S = 10.0
 """For a process to report the end of its fork, or to be gone once killed: one that waits for a driver can't be ended."""
 
@@ -49,12 +49,12 @@ class RequestOutcome:
     """``deadline`` is its own, ``budget`` the end of the whole run."""
     reply: Reply | None = None
     sentence: str = ""
-    """How a process died, with its last line of output; at the deadline, its stage, or the functions that its ranks were in."""
+    """How a process died, with its last line of output; at the deadline, the stage that it, or rank 0, was in."""
     who: str = "its process"
     unkillable: bool = False
     """Whether the process was still there long after it was killed: it waits for a driver, and keeps the memory that it had."""
     timed: Reply | None = None
-    """The measurement as it was before the last reply, or instead of it."""
+    """The measurement as it was once it was timed, without what later steps add; None if the case did not get that far."""
 
     def ending(self, timeout_s: float, *, memory_ran_out: bool) -> tuple[Status, str]:
         """Return status and reason of a case without a reply, or with one that has only an error."""
@@ -129,19 +129,20 @@ class MeasuringProcess:
         except Interrupted:
             outcome = RequestOutcome("interrupted")
         timed = {channel.number: channel.timed for channel in self._channels if channel.timed}
-        ended = len(self._channels) == self._size and all(channel.exit is not None for channel in self._channels)
+        all_done = len(self._channels) == self._size and all(channel.exit is not None for channel in self._channels)
         reply = outcome.reply
+        # A device at fault leaves its process unfit for another request; want of memory in one rank leaves all of them so.
         is_unfit = reply is not None and (reply.fault or (self._size > 1 and reply.status is Status.OOM))
-        if not ended or is_unfit:
+        if not all_done or is_unfit:
             self.end()
-        whole = combine_replies(timed, self._size) if len(timed) == self._size else None
-        return replace(outcome, unkillable=self._unkillable, timed=whole)
+        timed_by_all = combine_replies(timed, self._size) if len(timed) == self._size else None
+        return replace(outcome, unkillable=self._unkillable, timed=timed_by_all)
 
     def _collect(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
-        """Read messages until every process is done with the request, and return how it ended. Raises Interrupted."""
-        # Until torch is imported the request waits; `deadline_s` starts when the first process begins it.
+        """Read the messages of all processes until each is done with the request, and return how it ended. Raises Interrupted."""
+        # At first it is the deadline for importing torch. The request's own counts from when the first process begins it.
         deadline = time.monotonic() + IMPORT_S
-        begun = failed = False
+        has_begun = has_failed = False
         replies: dict[int, Reply] = {}
         for channel in self._channels:
             channel.stage = ""
@@ -150,14 +151,9 @@ class MeasuringProcess:
             try:
                 ready = self._wait(waiting, min(deadline, run_ends), window)
             except TimeoutError:
-                if failed:
+                if has_failed:  # the reply of the failed rank says how the request ended
                     break
-                if time.monotonic() >= run_ends:
-                    return RequestOutcome("budget", sentence=self._stop() if self._size == 1 else "")
-                if begun:
-                    return RequestOutcome("deadline", sentence=self._stop())
-                late = f"had not imported torch after {IMPORT_S:g} s; try again, as the disk may have it at hand by then"
-                return RequestOutcome("died", sentence=late)
+                return self._out_of_time(has_begun, run_ends)
             for channel in ready:
                 try:
                     message = channel.read()
@@ -165,26 +161,36 @@ class MeasuringProcess:
                     return self._death(channel)
                 except ForeignLine as error:
                     return RequestOutcome("died", sentence=str(error), who=channel.who)
-                if "pid" in message:
-                    channel.case_pid = message["pid"]
-                    if not begun:
-                        begun, deadline = True, time.monotonic() + deadline_s
-                elif "stage" in message:
-                    channel.stage = message["stage"]
-                elif "timed" in message and (self._size == 1 or not channel.timed):  # of ranks the first, which all have
-                    channel.timed = convert(Reply, message["timed"])
-                elif "window" in message and window:
-                    window.mark(message["window"])
-                elif "reply" in message:
-                    replies[channel.number] = convert(Reply, message["reply"])
-                elif "exit" in message:
-                    channel.exit = message["exit"]
-            if self._size > 1 and not failed and any(reply.status is not Status.OK for reply in replies.values()):
-                failed, deadline = True, time.monotonic() + _ANSWER_S
+                match message:
+                    case {"pid": pid}:
+                        channel.case_pid = pid
+                        if not has_begun:
+                            has_begun, deadline = True, time.monotonic() + deadline_s
+                    case {"stage": stage}:
+                        channel.stage = stage
+                    case {"timed": timed} if self._size == 1 or not channel.timed:  # the first of each rank: not all send a later one
+                        channel.timed = convert(Reply, timed)
+                    case {"window": mark} if window:
+                        window.mark(mark)
+                    case {"reply": reply}:
+                        replies[channel.number] = convert(Reply, reply)
+                    case {"exit": code}:
+                        channel.exit = code
+            if self._size > 1 and not has_failed and any(reply.status is not Status.OK for reply in replies.values()):
+                has_failed, deadline = True, time.monotonic() + _ANSWER_S
         return RequestOutcome("replied", combine_replies(replies, self._size)) if replies else self._death(self._channels[0])
 
+    def _out_of_time(self, has_begun: bool, run_ends: float) -> RequestOutcome:
+        """Stop a request that is not done in time, and return which time was over: the run's, its own or that for importing torch."""
+        if time.monotonic() >= run_ends:
+            return RequestOutcome("budget", sentence=self._stop() if self._size == 1 else "")
+        if has_begun:
+            return RequestOutcome("deadline", sentence=self._stop())
+        late = f"had not imported torch after {IMPORT_S:g} s; try again, as the disk may have it at hand by then"
+        return RequestOutcome("died", sentence=late)
+
     def _wait(self, waiting: Sequence[Channel], deadline: float, window: Window | None) -> list[Channel]:
-        """Wait for messages as `wire.wait` does, and read the window whenever a reading is due."""
+        """Wait for messages as `wire.wait` does, and take a sample of the window whenever one is due."""
         while window and window.due_s < deadline:
             with suppress(TimeoutError):
                 return wait(waiting, window.due_s, self._wake)
@@ -193,37 +199,36 @@ class MeasuringProcess:
 
     def end(self) -> None:
         """Kill all processes and free their resources; a second time does nothing."""
-        raise NotImplementedError
 
     def _gather(self, run_ends: float) -> RequestOutcome | None:
         """Wait until all processes can answer. Return None then, else how the request ended. Raises Interrupted."""
 
     def _death(self, channel: Channel) -> RequestOutcome:
-        """Return how a process, or the fork that did its request, ended."""
+        """Return the outcome of a request whose process, or fork, ended without a reply."""
         raise NotImplementedError
 
     def _stop(self) -> str:
-        """Return the stage of a request that is out of time, and end what can be ended without the process itself."""
+        """End the fork that does a request, if there is one, and return the stage that the request was in."""
         raise NotImplementedError
 
 
 def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
-    """Combine the replies of ranks, by their numbers and in the order of their arrival, into one.
+    """Combine the replies of ``size`` ranks, by their numbers and in the order of their arrival, into one.
 
-    If all are ok, return that of rank 0 with the highest memory of any rank. Otherwise return the first that is not ok; its reason names
-    the rank, unless all ranks give the same one.
+    If all are ok, it is that of rank 0 with the highest memory of any rank. Otherwise it is the first that is not ok; its reason names the
+    rank, unless all ranks give the same reason.
     """
     if size == 1:
         return replies[0]
     bad = {number: reply for number, reply in replies.items() if reply.status is not Status.OK}
     if bad:
         number, reply = next(iter(bad.items()))
-        alike = len(bad) == size and len({each.reason for each in bad.values()}) == 1
-        named = reply if alike else reply.with_reason(f"rank {number}: {reply.reason}")
+        have_one_reason = len(bad) == size and len({each.reason for each in bad.values()}) == 1
+        named = reply if have_one_reason else reply.with_reason(f"rank {number}: {reply.reason}")
         return replace(named, fault=any(each.fault for each in bad.values()))
     memories = [astuple(reply.measurement.memory) for reply in replies.values() if reply.measurement]
-    # The highest of each kind of memory; None, for unknown, if a rank does not know its own.
-    highest = Memory(*(None if None in ranks else max(ranks) for ranks in zip(*memories, strict=True)))
+    # Of each kind of memory the highest of all ranks; None, for unknown, if a rank does not know its own.
+    highest = Memory(*(None if None in of_ranks else max(of_ranks) for of_ranks in zip(*memories, strict=True)))
     first = replies[0]
     return replace(first, measurement=first.measurement and replace(first.measurement, memory=highest))
 
@@ -231,14 +236,14 @@ def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
 class WorkerProcess(MeasuringProcess):
     """One measuring process. A context manager that ends the process, and all that it started, at its end."""
 
-    def __init__(self, mode: Mode, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter | None = None) -> None:
+    def __init__(self, mode: Mode, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter) -> None:
         super().__init__(interruption)
         self.mode = mode
-        self.interpreter = interpreter = interpreter or Interpreter()
+        self.interpreter = interpreter
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         request_read, requests = os.pipe()
         replies, reply_write = os.pipe()
-        lifeline_read, lifeline = os.pipe()
+        lifeline_read, lifeline = os.pipe()  # nothing is written to it: the process ends when it closes, as when this one is gone
         self._ours = (requests, replies, lifeline)
         handed = (request_read, reply_write, lifeline_read)
         self._channels = [Channel(replies, requests, self._output.fileno())]
@@ -249,7 +254,7 @@ class WorkerProcess(MeasuringProcess):
             self._close()
             raise
         finally:
-            for descriptor in handed:
+            for descriptor in handed:  # the process has its own copies; a pipe ends only once nobody else has its end open
                 os.close(descriptor)
 
     def __enter__(self) -> "WorkerProcess":
@@ -284,14 +289,17 @@ class WorkerProcess(MeasuringProcess):
         return RequestOutcome("died", sentence=exit_description(code, output.decode(errors="replace")))
 
     def _stop(self) -> str:
-        """Kill the fork that does the request, if any, and wait until the process reports its end, which shows that it lives on."""
+        """Kill the fork that does the request, if any, and wait for the process to report its end; return the stage it was in.
+
+        If it reports that, the process itself is fit for the next request.
+        """
         (channel,) = self._channels
         if self.mode == "fork" and channel.case_pid is not None:
             kill_group(channel.case_pid)
             channel.case_pid = None
-            grace = time.monotonic() + _GRACE_S
+            deadline = time.monotonic() + _GRACE_S
             with suppress(EOFError, ForeignLine, TimeoutError, Interrupted):
-                while "exit" not in (message := channel.read(grace, self._wake)):
+                while "exit" not in (message := channel.read(deadline, self._wake)):
                     pass
                 channel.exit = message["exit"]
         return channel.stage
@@ -307,27 +315,28 @@ def handshake(
 ) -> dict[str, Any]:
     """Ask a new process for devices, versions and workloads, and return its answer. It imports no module from ``not_from``.
 
-    Raises WorkerError with its error, or if it lacks what measuring needs, and DeviceFault if the devices do not answer.
+    Raises WorkerError if it gives an error, did not start or lacks what measuring needs, DeviceFault if its devices do not answer in time,
+    and Interrupted.
     """
     outcome = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=not_from))
-    name = Path(worker.interpreter.python).name
+    python = Path(worker.interpreter.python).name
     reply = outcome.reply
     if reply and reply.hello:
         torch = str(reply.hello["versions"]["torch"])
         if tuple(map(int, torch.split(".")[:2])) < _LEAST_TORCH:
-            raise WorkerError(f"{name} has torch {torch}; dlbench needs torch 2.6 or later")
+            raise WorkerError(f"{python} has torch {torch}; dlbench needs torch 2.6 or later")
         return reply.hello
     if outcome.how == "interrupted":
         raise Interrupted
     if reply:
         raise WorkerError(reply.error)
     if "No module named 'torch'" in outcome.sentence:
-        raise WorkerError(f"torch is not installed for {name}; dlbench measures the torch you have: install torch 2.6 or later")
-    if old := re.search(r"too old: (Python [\d.]+)", outcome.sentence):
-        raise WorkerError(f"{name} is {old[1]}; the measuring process needs Python 3.11 or later")
-    failed = "the measuring process could not start: it"
+        raise WorkerError(f"torch is not installed for {python}; dlbench measures the torch you have: install torch 2.6 or later")
+    if too_old := re.search(r"too old: (Python [\d.]+)", outcome.sentence):  # see `launch._START`
+        raise WorkerError(f"{python} is {too_old[1]}; the measuring process needs Python 3.11 or later")
+    not_started = "the measuring process could not start: it"
     if outcome.how == "deadline":
         raise DeviceFault(
-            f"{failed} imported torch, and did not say within {START_S:g} s which devices there are; see what their driver says"
+            f"{not_started} imported torch, and did not say within {START_S:g} s which devices there are; see what their driver says"
         )
-    raise WorkerError(f"{failed} {outcome.sentence or outcome.how}")
+    raise WorkerError(f"{not_started} {outcome.sentence or outcome.how}")

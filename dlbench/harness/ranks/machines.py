@@ -1,4 +1,4 @@
-"""Machines that ranks run on: torchrun starts those of this machine, and a dlbench on each other machine those there."""
+"""Machines that ranks run on: torchrun starts the ranks of this machine, and a dlbench on each other machine starts those there."""
 
 import os
 import re
@@ -21,6 +21,7 @@ from dlbench.harness.ranks.placement import NodeCapacity
 
 _PATIENCE_S = 60.0
 """Longest wait for the other machines: torchrun starts dlbench everywhere at once, but one may be slower to import torch."""
+# Code of a process that sets the address of the first machine in torchrun's store if it gets one, and prints the one that is there.
 _STORE = """
 import sys
 from datetime import timedelta
@@ -48,7 +49,7 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """``count`` ranks to start on one machine, of ``size`` on all: plain data, sent from machine to machine."""
+    """Ranks to start on one machine: ``count`` of the ``size`` ranks on all. Plain data, sent from machine to machine."""
 
     count: int
     first: int
@@ -69,7 +70,7 @@ class Torchrun:
     def __init__(self, spec: RankSpec, interpreter: Interpreter, folder: Path) -> None:
         self._folder = folder
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
-        # torchrun takes a port that is free. It looks after its ranks once a second, which should not show in what they measure.
+        # --standalone: torchrun takes a port that is free. It looks after its ranks once a second, too seldom to disturb what they measure.
         options = ["--standalone", f"--nproc-per-node={spec.count}", "--max-restarts=0", "--monitor-interval=1"]
         rank_arguments = [spec.address, str(folder), f"{spec.first}", f"{spec.size}", spec.store]
         rank = [interpreter.python, "-c", start_code(_RANK, interpreter), *rank_arguments]
@@ -89,16 +90,16 @@ class Torchrun:
         code = self._process.poll()
         return None if code is None else exit_description(code, self._text())
 
-    def exit_description_of(self, rank: int, pid: int, since: int = 0) -> str:
-        """Return how a rank ended, once all are gone, with the last line that it printed after the first ``since`` bytes."""
+    def exit_description_of(self, rank: int, pid: int, since_byte: int) -> str:
+        """Return how a rank ended, once all are gone, with the last line that it printed after the first ``since_byte`` bytes."""
         self._wait()
         found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self._text())
-        return exit_description(int(found[1]), self._printed(rank, since)) if found else "died"
+        return exit_description(int(found[1]), self._printed(rank, since_byte)) if found else "died"
 
-    def _printed(self, rank: int, since: int) -> str:
+    def _printed(self, rank: int, since_byte: int) -> str:
         """Return what a rank has printed after so many bytes."""
         try:
-            return (self._folder / str(rank)).read_bytes()[since:].decode(errors="replace")
+            return (self._folder / str(rank)).read_bytes()[since_byte:].decode(errors="replace")
         except FileNotFoundError:
             return ""
 
@@ -164,9 +165,9 @@ class RemoteNode:
         """Start ranks there. Raises DeviceFault if the machine is gone."""
         self._send({"start": asdict(spec)})
 
-    def exit_description_of(self, rank: int, pid: int, since: int = 0) -> str:
+    def exit_description_of(self, rank: int, pid: int, since_byte: int) -> str:
         """Return how a rank there ended: see `Torchrun.exit_description_of`. Raises DeviceFault if the machine is gone."""
-        self._send({"ended": [rank, pid, since]})
+        self._send({"ended": [rank, pid, since_byte]})
         with suppress(EOFError, ForeignLine, TimeoutError):
             return str(self._answers.read(time.monotonic() + _PATIENCE_S)["how"])
         return "died"
@@ -189,14 +190,14 @@ class RemoteNode:
 
 @contextmanager
 def connect_nodes(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
-    """Yield the other machines, once all have connected to this first one, and disconnect at the end.
+    """Wait on the first machine, ``node``, until all others have connected. Yield those, by number, and disconnect at the end.
 
-    Raises WorkerError if one does not connect.
+    Raises WorkerError if one does not connect in time.
     """
     machines: list[RemoteNode] = []
     with socket.create_server(("", 0), backlog=node.count) as listener:
         listener.settimeout(_PATIENCE_S)
-        _ask_store(node, f"{node.host}:{listener.getsockname()[1]}")
+        _ask_store(node, f"{node.host}:{listener.getsockname()[1]}")  # the others read this address there
         try:
             while len(machines) < node.count - 1:
                 with suppress(EOFError, ForeignLine, KeyError):  # whoever connected is no dlbench
@@ -211,7 +212,10 @@ def connect_nodes(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
 
 
 def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], interruption: Interruption) -> None:
-    """Start and end ranks here on request of the first machine, until it disconnects. Raises WorkerError if it can't be reached."""
+    """Start and end ranks on this machine, one of those behind the first, as the first one asks, until that disconnects.
+
+    ``capacity`` and ``environment`` describe this machine to it. Raises WorkerError if it can't be reached.
+    """
     address = _ask_store(node)
     try:
         connection = call_parent(address)
@@ -226,24 +230,25 @@ def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], in
         with suppress(EOFError, ForeignLine, Interrupted):
             while True:
                 match messages.read(wake=interruption.fileno()):
-                    case {"ended": rank}:
+                    case {"ended": rank}:  # how did this rank end?
                         send(connection.fileno(), {"how": torchrun.exit_description_of(*rank) if torchrun else "died"})
-                    case {"start": ranks}:
+                    case {"start": spec}:  # these ranks in place of all that there are; None: end those
                         if torchrun:
                             torchrun.end()
-                        torchrun = Torchrun(RankSpec(**ranks), Interpreter(), Path(folder)) if ranks else None
+                        torchrun = Torchrun(RankSpec(**spec), Interpreter(), Path(folder)) if spec else None
         if torchrun:
             torchrun.end()
 
 
 def _ask_store(node: Node, *address: str) -> str:
-    """Return the address of the first machine from torchrun's store, after writing ``address`` there if it is given.
+    """Return the address of the first machine from torchrun's store; the first machine itself gives its ``address``, which is set there.
 
     Raises WorkerError if the store can't be used.
     """
     # In a process of its own: this one never imports torch.
     command: Sequence[str] = [sys.executable, "-c", _STORE, node.host, str(node.port), str(_PATIENCE_S), *address]
     try:
+        # A store that nobody can reach shows here, without the time to import torch.
         socket.create_connection((node.host, node.port), timeout=_PATIENCE_S).close()
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=IMPORT_S).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:

@@ -16,7 +16,7 @@ class NodeCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The places of a case's ranks, the first machine's before the second's. A case in one process has one rank."""
+    """The places of a case's ranks, the first machine's before the second's. The process of any other case counts as one rank."""
 
     counts: tuple[int, ...]
     """Ranks on each machine."""
@@ -29,27 +29,29 @@ class Placement:
 
 
 def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
-    """Place a case's ranks on the machines in order: each takes ranks until it has no device left, or for a CPU no core."""
-    if case.ranks is None:
-        return Placement((1,), (case.device,), nodes[0].devices.get(case.device), case.threads or nodes[0].cores)
-    if case.instances:
-        count = case.instances
+    """Place a case's ranks on the machines in order: each takes ranks until it has no device left, or for a CPU no core.
+
+    All ranks have the same number of threads, with which those of any machine fit on its cores. A case in one process, or in instances on
+    one device, stays on the first machine.
+    """
+    if case.ranks is None or case.instances:
+        count = case.instances or 1
         threads = case.threads or max(1, nodes[0].cores // count)
         return Placement((count,), (case.device,) * count, nodes[0].devices.get(case.device), threads)
     counts: list[int] = []
     devices: list[str] = []
     names: dict[str, None] = {}  # as a set that keeps their order
-    shares: list[int] = []  # threads of a rank, if those of each machine share its cores
+    threads_by_node: list[int] = []
     for node in nodes:
-        alike = [each for each in node.devices if kind_of(each) == kind_of(case.device)]
-        free = ["cpu"] * node.cores if case.device == "cpu" else alike
-        own = free[: case.ranks - len(devices)]
-        counts.append(len(own))
-        devices += own
-        names |= dict.fromkeys(filter(None, map(node.devices.get, own)))
-        if own:
-            shares.append(max(1, node.cores // len(own)))
-    return Placement(tuple(counts), tuple(devices), " + ".join(names) or None, min(shares, default=1))
+        same_kind = [each for each in node.devices if kind_of(each) == kind_of(case.device)]
+        places = ["cpu"] * node.cores if case.device == "cpu" else same_kind
+        taken = places[: case.ranks - len(devices)]
+        counts.append(len(taken))
+        devices += taken
+        names |= dict.fromkeys(filter(None, map(node.devices.get, taken)))
+        if taken:
+            threads_by_node.append(max(1, node.cores // len(taken)))
+    return Placement(tuple(counts), tuple(devices), " + ".join(names) or None, min(threads_by_node, default=1))
 
 
 def reason_to_refuse(case: Case, placement: Placement, cores: int, cpus: int) -> str | None:

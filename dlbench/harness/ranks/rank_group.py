@@ -22,10 +22,10 @@ _HELLO_S = 10.0
 
 
 class RankGroup(MeasuringProcess):
-    """All ranks of a case, started together by torchrun.
+    """All ranks of a case, started together by torchrun: ``counts`` on this machine and on each of the other ``machines``.
 
-    torchrun passes on no descriptors, so each rank connects: to a socket in a temporary folder, or to a free port if other
-    ``machines`` have some of the ranks.
+    torchrun passes on no descriptors, so each rank connects to this process: over a socket in a temporary folder, or over a free port if
+    other machines have some of the ranks.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class RankGroup(MeasuringProcess):
         seed: int,
         interruption: Interruption,
         interpreter: Interpreter,
-        machines: Sequence[RemoteNode] = (),
+        machines: Sequence[RemoteNode],
     ) -> None:
         super().__init__(interruption, sum(counts))
         self._channels = self._ranks = list[Channel]()
@@ -44,17 +44,17 @@ class RankGroup(MeasuringProcess):
         # For each other machine that has ranks: the number of its first one, their count, and the machine.
         first_numbers = accumulate(counts)  # the second machine's ranks begin behind all of this one's
         others = [each for each in zip(first_numbers, counts[1:], machines, strict=False) if each[1]]
-        first = machines[0].first if others else None
-        store = f"{first.host}:{first.port}/{uuid.uuid4().hex}" if first else ""
+        this_node = machines[0].first if others else None
+        store = f"{this_node.host}:{this_node.port}/{uuid.uuid4().hex}" if this_node else ""
         self._folder = tempfile.TemporaryDirectory(prefix="dlbench-")
         try:
-            self._listener, address = self._listen(first.host if first else None)
+            self._listener, address = self._listen(this_node.host if this_node else None)
             spec = RankSpec(counts[0], 0, self._size, address, store, threads, seed)
             self._torchrun = Torchrun(spec, interpreter, Path(self._folder.name))
             self._machines: list[tuple[int, Torchrun | RemoteNode]] = [(0, self._torchrun)]
-            """The number of its first rank, and the machine."""
+            """For each machine with ranks the number of its first rank."""
             self._machines += [(number, machine) for number, _, machine in others]
-        except BaseException:
+        except BaseException:  # torchrun did not start, so there is no more to end
             self._folder.cleanup()
             raise
         try:
@@ -101,12 +101,12 @@ class RankGroup(MeasuringProcess):
         return listener, address
 
     def _gather(self, run_ends: float) -> RequestOutcome | None:
-        """Wait until every rank has connected, send the first request and return None; else return how it ended."""
-        if self._ranks:
+        """Wait until every rank has connected, and send the first request; return None then. Otherwise return how the request ended."""
+        if self._ranks:  # they have, for an earlier request
             return None
         deadline = time.monotonic() + IMPORT_S
         while len(self._ranks) < self._size:
-            # Short waits, as torchrun has to be polled; nothing is measured now.
+            # Short waits, as torchrun has to be asked whether it still runs; nothing is measured now.
             ready, _, _ = select.select([self._listener.fileno(), self._wake], [], [], 0.1)
             if self._wake in ready:
                 raise Interrupted
