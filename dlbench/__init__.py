@@ -137,7 +137,7 @@ _HOMES = {
     "dlbench.kit.memory": "before_call Copies with_copies",
     "dlbench.kit.precision": "autocast operands",
 }
-"""Of each module the names that stand here."""
+"""Modules, and the names that this package takes from each."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""For people who write workloads: try one without a run, and time against a clock that only moves when told to."""
+"""Aids for tests of workloads: set one up without a run, and time with a clock that moves only by `ManualClock.advance`."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class ManualClock:
 
 
 def set_up(name: str, device: str = "cpu", **params: Any) -> Work:
-    """Check the parameters as a suite would, set the workload up with a fixed seed, and return its Work.
+    """Set a workload up on a device, with parameters that are checked as a suite's are and a fixed seed; return its Work.
 
     Raises UsageError for a parameter that a suite could not give, and whatever the workload itself raises.
     """
@@ -35,11 +35,12 @@ def set_up(name: str, device: str = "cpu", **params: Any) -> Work:
 
     registry.load_builtins()
     workload = registry.get(name)
-    checked = {}
+    values = {}
     for parameter in workload.signature.parameters:
         if parameter.name in params:
             try:
-                checked[parameter.name] = parameter.check(params.pop(parameter.name))
+                # What no parameter takes out stays in `params`, and has a wrong name.
+                values[parameter.name] = parameter.check(params.pop(parameter.name))
             except ValueError as error:
                 raise UsageError(f"{name}: {parameter.name} must be {error}") from error
         elif parameter.required:
@@ -47,6 +48,7 @@ def set_up(name: str, device: str = "cpu", **params: Any) -> Work:
     if params:
         raise UsageError(f"{name} has no parameter '{next(iter(params))}'")
     _, torch_device = find(device)
-    set_math(str(checked.get("dtype", "fp32")))
+    set_math(str(values.get("dtype", "fp32")))
     torch.manual_seed(0)
-    return workload.set_up(torch_device, {key: value for key, value in checked.items() if value is not None})
+    given = {name: value for name, value in values.items() if value is not None}  # for the others the workload's defaults hold
+    return workload.set_up(torch_device, given)

@@ -13,12 +13,12 @@ from dlbench.harness.probe.fingerprint import read_state
 _LEAST_MEMORY = 2 << 30
 """Bytes: the largest case of the suite `quick` takes one GiB, and its process and torch another."""
 _HOT_C = 5
-"""Degrees below the slow-down temperature from which on a load of some seconds gets there."""
+"""A card that is hotter than this many degrees below its slow-down temperature gets there under a load of some seconds."""
 
 State = Mapping[str, Any]
 """Readings of a device, by name."""
 Checked = tuple[str, Fitness, str, str]
-"""Name of a check, how fit it found a device, what it found, and what to do where that is not fit."""
+"""Result of a check: its name, the fitness of the device, a sentence that says why, and advice for a device that is not fit."""
 FIT, NOTE, UNFIT, UNKNOWN = Fitness.FIT, Fitness.NOTE, Fitness.UNFIT, Fitness.UNKNOWN
 
 
@@ -75,9 +75,11 @@ def _hypervisor(virtual: bool | None) -> Checked:
 
 
 def _accelerator(device: Accelerator, state: State) -> Iterator[Checked]:
+    """Yield the results of the checks of a card, by its ``state`` in `read_state`; a single one if NVML tells nothing of it."""
     values, reasons = device.nvml_reader()(nvml.HEALTH)
     if not values:
-        yield "driver", UNKNOWN, next(iter(reasons.values())), "watch its temperature and what else runs on it yourself"
+        first_reason = next(iter(reasons.values()))
+        yield "driver", UNKNOWN, first_reason, "watch its temperature and what else runs on it yourself"
         return
     if device.mig:
         found = "this is a MIG slice; processes, temperature, clocks and power are those of the whole card, and free memory is unknown"
@@ -87,20 +89,16 @@ def _accelerator(device: Accelerator, state: State) -> Iterator[Checked]:
     yield from _clocks(state.get("throttle_reasons"))
     yield from _settings(device)
     free, total = values.get("memory_free_bytes"), device.memory_bytes
-    if free is not None and total and not device.mig:  # of a MIG slice NVML gives the free memory of the whole card
+    if free is not None and total and not device.mig:  # for a MIG slice NVML gives the free memory of the whole card
         fitness = NOTE if free < total / 2 else FIT
         yield "memory", fitness, f"{byte_count(free)} of {byte_count(total)} free", "stop what takes it, or large cases end as oom"
-    # The generation of the link is no finding: an idle link slows down, and is fast again when it is used.
+    # The generation of the link is not checked: an idle link slows down, and is fast again when it is used.
     lanes, most = device.pcie_width, device.pcie_width_max
     if lanes is not None and most is not None:
-        narrow = lanes < most
-        found = f"{lanes} of {most}" if narrow else f"{lanes}"
-        yield (
-            "link",
-            NOTE if narrow else FIT,
-            f"{found} PCIe lanes",
-            "see that the card sits well, in a slot with all its lanes: copies are slower so",
-        )
+        fitness = NOTE if lanes < most else FIT
+        width = f"{lanes} of {most}" if lanes < most else f"{lanes}"
+        advice = "see that the card sits well, in a slot with all its lanes: copies are slower so"
+        yield "link", fitness, f"{width} PCIe lanes", advice
 
 
 def _processes(state: State) -> Checked:

@@ -142,17 +142,17 @@ Devices = Sequence[Device]
 
 
 def usable(devices: Devices) -> tuple[Device, ...]:
-    """Return those that can be computed on."""
+    """Return the devices that can be computed on."""
     return tuple(device for device in devices if isinstance(device, Processor) or not device.unusable)
 
 
 def usable_accelerators(devices: Devices) -> list[Accelerator]:
-    """Return those, without the CPU."""
-    return [device for device in devices if isinstance(device, Accelerator) and not device.unusable]
+    """Return the accelerators that can be computed on."""
+    return [device for device in usable(devices) if isinstance(device, Accelerator)]
 
 
 def unusable(devices: Devices) -> dict[str, str]:
-    """Return the others: id to the sentence why."""
+    """Return the devices that can't be computed on: id to the sentence why."""
     return {device.id: device.unusable for device in devices if isinstance(device, Accelerator) and device.unusable}
 
 
@@ -186,7 +186,10 @@ def _describe_accelerator(hello: Mapping[str, Any]) -> Accelerator:
 
 
 def describe_cpu(isa: str | None = None) -> Processor:
-    """Describe the processors; only ``isa`` has to come from torch."""
+    """Describe the processors by the operating system, which knows all but ``isa``, torch's name for the vector units.
+
+    A field that is unknown is None and has a sentence in ``reasons``.
+    """
     allowed = processor.affinity()
     cores = processor.cores()
     caches = processor.cache_bytes()
@@ -195,7 +198,7 @@ def describe_cpu(isa: str | None = None) -> Processor:
         "sockets": processor.socket_count(),
         "physical_cores": processor.core_count(),
         "threads": os.cpu_count(),
-        # torch names the vector units only. Matrix units multiply in bf16 and int8 many times as fast, and not all of a name have them.
+        # Matrix units multiply in bf16 and int8 many times as fast, and not every CPU with the same vector units has them.
         "isa": f"{isa}, AMX" if isa and "amx_tile" in processor.flags() else isa,
         "instructions": processor.instructions(),
         "l1d_bytes": caches.get("l1d"),
@@ -224,7 +227,7 @@ def select(devices: Devices, wanted: Sequence[str], why_no_gpu: str | None = Non
     """
     broken = unusable(devices)
     present = [device.id for device in devices]
-    kinds = sorted({*DEVICE_KINDS, *(device.kind for device in devices)})
+    kinds = sorted({*DEVICE_KINDS, *(device.kind for device in devices)})  # those of plugins, too
     chosen: set[str] = set()
     for word in wanted or ("all",):
         named = {device.id for device in devices if word in (device.id, device.kind, "all") or (word == "gpu" and device.kind != "cpu")}
@@ -232,7 +235,7 @@ def select(devices: Devices, wanted: Sequence[str], why_no_gpu: str | None = Non
         machine_has = f"this machine has: {', '.join(present)}{why}"
         if not named and word == "gpu":
             raise DeviceAbsent(f"there is no GPU here, be it {_GPUS}; {machine_has}")
-        if not named and re.sub(r":\d+$", "", word) in kinds:
+        if not named and re.sub(r":\d+$", "", word) in kinds:  # a valid name, such as cuda:7, of an absent device
             raise DeviceAbsent(f"there is no device '{word}' here; {machine_has}")
         if not named:
             valid = list(dict.fromkeys([*present, *kinds, "gpu", "all"]))
@@ -249,7 +252,7 @@ _FROM_TORCH = ("name", "vendor", "uuid", "pci_bus_id", "memory_bytes", "compute_
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """NVIDIA cards, by their driver."""
+    """The NVIDIA cards that torch sees, as their driver describes them: known without importing torch."""
 
     visible: tuple[tuple[str, int], ...] = ()
     """Name and bytes of memory of each card that torch sees."""
@@ -264,20 +267,20 @@ class Gpus:
 
     @classmethod
     def find(cls, versions: Mapping[str, str | None]) -> "Gpus":
-        """Return the cards that a torch of these versions can use."""
+        """Return the cards that a torch with these `versions` can use; none, with or without a reason, where it uses none."""
         if why := why_gpu_unusable(versions):
             return cls(why_none=why)
         try:
             driver, cuda, cards = nvml.cards()
-        except nvml.NvmlUnavailable:
+        except nvml.NvmlUnavailable:  # as for AMD's cards: only torch itself could say
             return cls()
         built_for = versions.get("cuda") or ""
         if cards and built_for and int(built_for.partition(".")[0]) > cuda[0]:  # within a major version any driver will do
             old = f"the NVIDIA driver {driver} goes up to CUDA {cuda[0]}.{cuda[1]}, and torch {versions['torch']} needs {built_for}"
             return cls(driver=driver, why_none=old)
-        shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if shown is not None:
-            cards = cards[: len(shown.split(","))]
+        listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if listed is not None:
+            cards = cards[: len(listed.split(","))]  # the first ones stand for those that it lists
         return cls(tuple(cards), driver)
 
 
@@ -289,12 +292,13 @@ def versions() -> dict[str, str | None]:
 
 
 def why_gpu_unusable(versions: Mapping[str, Any]) -> str | None:
-    """Return why a torch of these versions can't use a GPU; None if no reason is known."""
+    """Return why a torch with these `versions` can't use a GPU, by its build, the environment and the driver; None if it may."""
     torch, cuda, hip = versions.get("torch"), versions.get("cuda"), versions.get("hip")
     if torch is None:
         return "torch is not installed"
     has_driver = bool(shutil.which("nvidia-smi")) or Path("/proc/driver/nvidia/version").exists()
-    if not (cuda or hip or "xpu" in torch or Path("/System/Library").exists()):  # on a Mac any build has Metal
+    is_mac = Path("/System/Library").exists()  # there any build has Metal
+    if not (cuda or hip or "xpu" in torch or is_mac):
         return f"torch {torch} is built for CPUs alone" + ("; install one for CUDA" if has_driver else ", and there is no NVIDIA driver")
     if cuda and os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
         return "CUDA_VISIBLE_DEVICES hides them all"

@@ -51,7 +51,7 @@ def fingerprint(
     *,
     environ: Mapping[str, str] = os.environ,
 ) -> Block:
-    """Return the four blocks, with ``machine_key`` and ``stack_key``, hashes of the first two.
+    """Return the four blocks that the module describes, with ``machine_key`` and ``stack_key``, hashes of the first two.
 
     ``hello`` is the worker's, and ``devices`` what `devices.describe` made of it.
     """
@@ -85,7 +85,8 @@ def read_state(devices: Devices) -> Block:
     """Return the state, which may change from one minute to the next: load, clocks, temperature, throttling, other processes."""
     accelerators = usable_accelerators(devices)
     me = psutil.Process()
-    own = {me.pid, *(child.pid for child in me.children(recursive=True))} if accelerators else set()
+    # Processes of this run on a card are no others. Without a card nobody asks for them.
+    own_pids = {me.pid, *(child.pid for child in me.children(recursive=True))} if accelerators else set()
     cpu = next((device for device in devices if isinstance(device, Processor)), None)
     return {
         "cpu": {
@@ -98,7 +99,7 @@ def read_state(devices: Devices) -> Block:
             "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
             "cgroup_throttling": linux.cpu_throttling(),
         },
-        "accelerators": {each.id: _accelerator_state(each.nvml_reader()(nvml.STATE), own) for each in accelerators},
+        "accelerators": {each.id: _accelerator_state(each.nvml_reader()(nvml.STATE), own_pids) for each in accelerators},
     }
 
 
@@ -114,6 +115,7 @@ def _device_identity(device: Device, fields: Sequence[str]) -> Block:
 
 
 def _stack(hello: Mapping[str, Any], accelerators: Sequence[Accelerator], environ: Mapping[str, str]) -> Block:
+    """Return the block of the software: versions, settings of torch, and variables that change how it computes, without private ones."""
     parallel = hello.get("parallel") or {}
     drivers = {device.driver_version for device in accelerators if device.driver_version}
     return {
@@ -131,18 +133,18 @@ def _stack(hello: Mapping[str, Any], accelerators: Sequence[Accelerator], enviro
     }
 
 
-def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> Block:
+def _accelerator_state(readings: nvml.Readings, own_pids: Set[int]) -> Block:
+    """Return the state of a card. It has the number of other processes on it, but for privacy not their ids."""
     state, reasons = dict(readings.values), dict(readings.reasons)
-    # A count and no process ids, for privacy.
-    for users, others in (("process_ids", "other_processes"), ("graphics_process_ids", "graphics_processes")):
-        ids = state.pop(users, None)
-        if ids is None:
-            reasons[others] = reasons.pop(users)
-        elif len(own) > 1 and not all(psutil.pid_exists(each) for each in ids):
+    for field, count_field in (("process_ids", "other_processes"), ("graphics_process_ids", "graphics_processes")):
+        pids = state.pop(field, None)
+        if pids is None:
+            reasons[count_field] = reasons.pop(field)
+        elif len(own_pids) > 1 and not all(psutil.pid_exists(each) for each in pids):
             # In a container the driver may give the host's ids, and one of those may be a child of ours.
-            reasons[others] = "the driver gives process ids of another namespace, and measuring processes are at work"
+            reasons[count_field] = "the driver gives process ids of another namespace, and measuring processes are at work"
         else:
-            state[others] = len(set(ids) - own)
+            state[count_field] = len(set(pids) - own_pids)
     return {**state, "reasons": reasons}
 
 

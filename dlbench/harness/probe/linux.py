@@ -64,26 +64,29 @@ def memory_left() -> int | None:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """Yield the folders of the control groups that a controller applies to this process: in each hierarchy its own, then all above."""
-    path_of: dict[str, str] = {}
+    """Yield the folders of the control groups that a controller, such as ``cpu``, applies to this process.
+
+    In each hierarchy, of version 1 or 2, these are the process's own group and then all above it.
+    """
+    path_of_controller: dict[str, str] = {}
     for line in (read_text("proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
-        path_of |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controllers: its key is ""
+        path_of_controller |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controllers: its key is ""
     for line in (read_text("proc/self/mountinfo") or "").splitlines():
         mount, _, filesystem = line.partition(" - ")
         kind, _, options = filesystem.split(" ", 2)
-        _, _, _, mounted, folder, *_ = mount.split(" ")
+        _, _, _, root, mount_point, *_ = mount.split(" ")  # the group at the top of the mount, and the folder that shows it
         if kind == "cgroup2":
-            path = path_of.get("", "/")
+            path = path_of_controller.get("", "/")
         elif kind == "cgroup" and controller in options.split(","):
-            path = path_of.get(controller, "/")
-        else:
+            path = path_of_controller.get(controller, "/")
+        else:  # another file system, or the hierarchy of other controllers
             continue
-        top = ROOT / folder.lstrip("/")
-        below = PurePosixPath(path)
+        top = ROOT / mount_point.lstrip("/")
+        own_path = PurePosixPath(path)
         # A container may see a path of its host, outside the mount or above it (".."): only the mount point itself is visible then.
-        is_visible = below.is_relative_to(mounted) and ".." not in below.parts
-        group = top / below.relative_to(mounted) if is_visible else top
+        is_visible = own_path.is_relative_to(root) and ".." not in own_path.parts
+        group = top / own_path.relative_to(root) if is_visible else top
         yield group
         while group != top:
             group = group.parent

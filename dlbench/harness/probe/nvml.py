@@ -72,6 +72,7 @@ def _find(nvml: Pynvml, uuid: str | None, pci_bus_id: str | None) -> Handle:
 
     Raises NvmlUnavailable, with the reason, if NVML does not know the device.
     """
+    # Each function to look it up by, with the name to look up.
     lookups = [(nvml.nvmlDeviceGetHandleByUUID, name) for name in uuid_names(uuid)] if uuid else []
     if pci_bus_id:
         lookups.append((nvml.nvmlDeviceGetHandleByPciBusId, pci_bus_id))
@@ -86,11 +87,11 @@ def _find(nvml: Pynvml, uuid: str | None, pci_bus_id: str | None) -> Handle:
 
 
 def _read(nvml: Pynvml, device: Handle, wanted: Collection[str]) -> Readings:
-    """Ask a device for fields, each on its own, so that a refusal costs one field."""
+    """Ask a device for each of the wanted fields on its own, so that a refusal costs one field."""
     values = dict[str, Any]()
     reasons = dict[str, str]()
-    # Raised if the package calls the newest form of a function and the driver has an older one. It is no NVMLError, and not every
-    # package has it.
+    # Raised if the package calls the newest form of a function and the driver has an older one. It is no NVMLError, and older packages
+    # do not have it: an empty tuple catches nothing.
     mismatch = getattr(nvml, "NVMLLibraryMismatchError", ())
     for name in wanted:
         try:

@@ -1,4 +1,4 @@
-"""One sampler of the machine: what a device and the CPUs do while a case runs, what held them back, and what other programs take."""
+"""Sampling of the machine during cases and rounds: clocks, temperature, power, energy, throttling, and what other programs take."""
 
 import math
 import time
@@ -24,7 +24,7 @@ LEAST_S = 20.0
 TIMED_S = 0.1
 """Time between two samples while blocks are timed: about as long as drivers take to refresh their readings."""
 AT_POWER_LIMIT, SLOWED_DOWN = 1.0, 2.0
-"""Points of the series of throttling; 0: nothing held the clock down."""
+"""Values in the series of throttling for a clock that the power limit, or heat, held down; 0: nothing did."""
 IDLE_S = 10.0
 """Time for which an idle device is metered."""
 MOST_WATTS = 2000.0
@@ -35,28 +35,31 @@ _COUNTED = ("package", "dram")
 """Zones that are no part of another: memory is below its package there, and not in it. ``psys`` would count both again."""
 
 Counters = Mapping[str, float]
-"""Seconds so far in which something held a device back, and the time, as ``at``; without what nothing counts."""
+"""Seconds so far in which heat, the power limit or a quota held a device back, by name, and the time, as ``at``."""
 
 
 @dataclass
 class CounterMeter:
-    """A meter by counters of energy, in J, which only grow until they wrap around; its first reading is the beginning."""
+    """A meter of energy by counters, in J, which only grow until they wrap around; it meters from its first reading on."""
 
     name: str
     count: Callable[[], Mapping[str, float]]
     """Reads each counter. Raises Unavailable if it can't be read, or not any more."""
     wraps_at: Mapping[str, float] = field(default_factory=dict)
-    """The most that a counter holds, of those that wrap around."""
+    """The most that a counter holds, for each counter that wraps around."""
     refused: Reason | None = None
     """Why it can't be read."""
 
     def __post_init__(self) -> None:
         self._gained_j = 0.0
-        self._last: Mapping[str, float] | None = None
+        self._last_counts: Mapping[str, float] | None = None
         self._last_s = time.monotonic()
 
     def read(self) -> None:
-        """Take a reading. A counter wraps around after a minute or more, and has to be read more often than that."""
+        """Read the counters and add what each has gained since the last reading; note in ``refused`` if they can't be read.
+
+        A counter wraps around after a minute or more, and has to be read more often than that.
+        """
         if self.refused:
             return
         try:
@@ -65,14 +68,14 @@ class CounterMeter:
             self.refused = unavailable.reason
             return
         at_s = time.monotonic()
-        for name, before in (self._last or counts).items():
+        for name, before in (self._last_counts or counts).items():  # the first reading gains nothing
             gained_j = counts[name] - before
-            if gained_j < 0:
+            if gained_j < 0:  # it has wrapped around, or jumped back
                 gained_j += self.wraps_at.get(name, 0.0)
                 if not 0 <= gained_j <= MOST_WATTS * max(at_s - self._last_s, 1.0):
                     self.refused = Unknown.METER_JUMPED.reason()
             self._gained_j += gained_j
-        self._last, self._last_s = counts, at_s
+        self._last_counts, self._last_s = counts, at_s
 
     def missing(self) -> Reason | None:
         """Return why there is no energy: it can't be read, or its counters jumped back or stood still; None if there is."""
@@ -88,27 +91,29 @@ def _no_meter(unknown: Unknown, **figures: str) -> CounterMeter:
 
 
 def _meter_of_card(ask: nvml.Reader) -> CounterMeter:
-    """Return the meter of a card: its counter of energy, or its power, integrated by trapezoids where it has none (before Volta)."""
+    """Return the meter of a card: by its counter of energy, or by its power where it has no such counter (before Volta)."""
 
-    def value(name: str) -> float:
-        found: float | None = ask((name,)).values.get(name)
-        if found is None:
+    def read_field(name: str) -> float:
+        value: float | None = ask((name,)).values.get(name)
+        if value is None:
             raise Unavailable(Unknown.NO_METER)
-        return found
+        return value
 
     if "energy_j" in ask(("energy_j",)).values:
-        return CounterMeter("nvml_counter", lambda: {"card": value("energy_j")})
-    readings: list[tuple[float, float]] = []
+        return CounterMeter("nvml_counter", lambda: {"card": read_field("energy_j")})
+    power_readings: list[tuple[float, float]] = []
 
-    def integrated_j() -> Mapping[str, float]:
-        readings.append((time.monotonic(), value("power_w")))
-        return {"card": sum((end - begin) * (before + after) / 2 for (begin, before), (end, after) in pairwise(readings))}
+    def integrate() -> Mapping[str, float]:
+        """Take a reading of the power, and return the energy since the first one, by trapezoids between readings."""
+        power_readings.append((time.monotonic(), read_field("power_w")))
+        trapezoids_j = ((end - begin) * (before + after) / 2 for (begin, before), (end, after) in pairwise(power_readings))
+        return {"card": sum(trapezoids_j)}
 
-    return CounterMeter("nvml_power", integrated_j)
+    return CounterMeter("nvml_power", integrate)
 
 
 def processor_meter() -> CounterMeter:
-    """Return the meter of the machine's processors; most virtual machines have none, and often only root may read it."""
+    """Return the meter of the machine's processors by Linux's powercap; most virtual machines lack it, and often only root may read it."""
     zones = [zone for zone in linux.matching(_ZONES) if (linux.read_text(zone / "name") or "").startswith(_COUNTED)]
     if not zones:
         return _no_meter(Unknown.NO_POWERCAP_IN_VM if processor.is_virtual() else Unknown.NO_POWERCAP)
@@ -117,13 +122,13 @@ def processor_meter() -> CounterMeter:
         texts = {zone.name: linux.read_text(zone / file) or "" for zone in zones}
         return {name: int(text) / 1e6 for name, text in texts.items() if text.isdecimal()}
 
-    def count() -> dict[str, float]:
+    def read_counters() -> dict[str, float]:
         joules = read_joules("energy_uj")
-        if len(joules) < len(zones):
+        if len(joules) < len(zones):  # the sum of some zones would pass for that of all
             raise Unavailable(Unknown.POWERCAP_REFUSED)
         return joules
 
-    return CounterMeter("rapl", count, read_joules("max_energy_range_uj"))
+    return CounterMeter("rapl", read_counters, read_joules("max_energy_range_uj"))
 
 
 class Monitor:
@@ -191,22 +196,22 @@ class Monitor:
 
     @contextmanager
     def round(self, number: int, save: Callable[[RoundState], None]) -> Iterator[Callable[[], None]]:
-        """Watch one round, and save at its end the state before and after it and the CPU time that others used meanwhile.
+        """Watch one round, and save at its end the state before and after it and the CPU time that other programs took meanwhile.
 
         Yields a function that reads the state after the last case. Call it while the measuring processes still hold their devices, at the
-        clocks that they ran at.
+        clocks that they ran at. If it was not called, as after an interruption, the state at the end is read here.
         """
         before = self.state()
         after: dict[str, Any] = {}
-        begun = processor.CpuUse(time.monotonic(), processor.cpu_time(), processor.own_cpu_s())
+        begin = processor.CpuUse(time.monotonic(), processor.cpu_time(), processor.own_cpu_s())
         try:
             yield lambda: after.update(self.state())
         finally:
-            ended = processor.CpuUse(time.monotonic(), processor.cpu_time(), processor.own_cpu_s())
-            seconds = ended.at_s - begun.at_s
-            used = ended.others_since(begun) if seconds >= processor.TICKS_S else None
-            others, stolen = used or (None, None)
-            save(RoundState(number, seconds, others, stolen, before, after or self.state()))
+            end = processor.CpuUse(time.monotonic(), processor.cpu_time(), processor.own_cpu_s())
+            seconds = end.at_s - begin.at_s
+            cpus_taken = end.others_since(begin) if seconds >= processor.TICKS_S else None
+            by_others, stolen = cpus_taken or (None, None)
+            save(RoundState(number, seconds, by_others, stolen, before, after or self.state()))
 
     def state(self) -> dict[str, Any]:
         """Return the known part of the state; the header has the reasons for the rest."""
@@ -237,20 +242,21 @@ class Window:
         """When to read next, on the scale of `time.monotonic`; infinite where nothing is timed or metered."""
 
     def mark(self, message: Mapping[str, float]) -> None:
-        """Begin or end to sample, by a message of the worker.
+        """Begin or end to sample, as a message of the worker says.
 
-        ``interval_s``, the time between two samples, begins a metered window, and ``items``, the number that was processed, ends it.
-        ``timed`` begins or ends the timed blocks; a metered window among these takes the place of their samples.
+        A message with ``interval_s``, the time between two samples, begins a metered window; one with ``items``, the number that was
+        processed, ends it. One with ``timed`` says whether timed blocks begin or end. A metered window within timed blocks replaces their
+        samples.
         """
         if "interval_s" in message:
-            metered = {"": self._device}
+            metered = {"": self._device}  # the key of the host is in the names of columns, that of the device is not
             if not self._on_host:
                 metered["host"] = "cpu"
             self._begin(message["interval_s"], metered)
-            self.due_s += self._interval_s
+            self.due_s += self._interval_s  # a sample stands for the interval before it
         elif "items" in message:
             self._end(message["items"], message["seconds"])
-        elif message["timed"] and self._ask:
+        elif message["timed"] and self._ask:  # the CPUs are not sampled meanwhile: that would take time from the blocks
             self._begin(TIMED_S, {})
             self.read()
         else:
@@ -315,21 +321,24 @@ class Window:
         }
 
     def add_samples(self, measurement: Measurement) -> Measurement:
-        """Return an ok measurement with the samples taken meanwhile and the reasons for missing ones; any other as it is."""
+        """Return an ok measurement with the throttling of its device and, if a window was metered, its telemetry and energy.
+
+        What is missing has a reason. A measurement that is not ok is returned as it is.
+        """
         if measurement.status is not Status.OK:
             return measurement
-        seen = self._under_load(measurement.throttling or Throttling())
-        measurement = replace(measurement, throttling=self._monitor.throttling(self._device, self._before, seen))
-        if self._items is None:
+        under_load = self._under_load(measurement.throttling or Throttling())
+        measurement = replace(measurement, throttling=self._monitor.throttling(self._device, self._before, under_load))
+        if self._items is None:  # no window was metered
             return measurement
         values, missing = dict(measurement.values), list[Reason]()
         for role in get_args(Telemetry):
             points = known(self._points(role))
-            if len(points) < len(self._samples):
+            if len(points) < len(self._samples):  # a series with gaps is left out
                 missing.append({"part": role, **Unknown.NOT_TOLD.reason()})
             elif role in self._names:
                 values[self._names[role]] = tuple(map(float, points))
-        if len(missing) == len(get_args(Telemetry)):
+        if len(missing) == len(get_args(Telemetry)):  # one reason for all
             virtual = self._on_host and processor.is_virtual()
             missing = [(Unknown.NOTHING_TOLD_IN_VM if virtual else Unknown.NOTHING_TOLD).reason()]
         energy, reasons = self._metered_energy(self._items)
