@@ -65,7 +65,7 @@ class WorkerPool:
 
     @contextmanager
     def processes_of_round(self, number: int, tasks: Sequence[Task], rounds_ahead: int, *, training: bool) -> Iterator[None]:
-        """Start the processes that these tasks of a round need, and end them when the context is left.
+        """Start the processes that these tasks of a round need, and end the processes of this round when the context is left.
 
         Nothing can be measured while processes start, as importing torch keeps CPUs busy. So the forking processes of the next rounds
         start at the same time, and then wait without taking CPU time. ``rounds_ahead`` is the number of rounds to start processes for,

@@ -130,7 +130,7 @@ class Runner:
         """Measure each task once, then the retries that were granted. Return whether the round is complete: no interruption ended it."""
         self.observer.round_started(number, [task.series for task in tasks])
         training = any("training" in self._declared(task.case).tags for task in tasks)
-        tasks = sorted(tasks, key=lambda task: not self._is_reference(task.case))  # False sorts first
+        tasks = sorted(tasks, key=lambda task: not self._is_reference(task.case))  # False sorts first, so references do
         served = tasks if self._left_s() > 0 else ()  # once the budget is spent no process is started ahead of its first case
         workers = self._pool.processes_of_round(number, served, self.progress.certain, training=training)
         with workers, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:

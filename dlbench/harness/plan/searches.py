@@ -234,7 +234,7 @@ class SizeSearch(Search):
         if failed:
             return None
         if tries and self._is_doubtful(tries, peaks):
-            return self._size(tries[-1])
+            return self._size(tries[-1])  # once more
         low = max(peaks, default=0)
         predicted = self._predicted(peaks) if len(tries) < _TRIES_BY_LINE else None
         if high is None:
@@ -248,7 +248,7 @@ class SizeSearch(Search):
             return None
         # A second try by the line in a row may only confirm it: after one that did not fit, bisect.
         if predicted is not None and tries[-1].status is Status.OK:
-            by_line = min(predicted, high - max(1, int(high * SEARCH_RESOLUTION)))
+            by_line = min(predicted, high - max(1, int(high * SEARCH_RESOLUTION)))  # a step below `high` at most
             if by_line > low:
                 return max(by_line, least_next)
         return (low + high) // 2
@@ -355,7 +355,7 @@ class SpeedSearch(Search):
         if start not in tried:
             return start
         searched_last = [name for name in self.signature.declared.having("searched_last") if name in start]
-        bases = [each for each in tries if all(each.case.params[name] == start[name] for name in searched_last)]
+        bases = [each for each in tries if all(each.case.params.get(name) == start[name] for name in searched_last)]
         fastest = self.fastest(bases)
         base = self.values(fastest.case) if fastest else start
         for parameter in self._open:

@@ -249,14 +249,14 @@ class Window:
         samples.
         """
         if "interval_s" in message:
-            metered = {"": self._device}  # the key of the host is in the names of columns, that of the device is not
+            metered = {"": self._device}  # the part without a name is the device itself
             if not self._on_host:
                 metered["host"] = "cpu"
             self._begin(message["interval_s"], metered)
             self.due_s += self._interval_s  # a sample stands for the interval before it
         elif "items" in message:
             self._end(message["items"], message["seconds"])
-        elif message["timed"] and self._ask:  # the CPUs are not sampled meanwhile: that would take time from the blocks
+        elif message["timed"] and self._ask:  # only NVIDIA's cards are read while blocks are timed
             self._begin(TIMED_S, {})
             self.read()
         else:
@@ -356,7 +356,7 @@ class Window:
         return replace(lost, reasons=reasons, clock_hz=known_median(self._points("clock")), power_w=known_median(self._points("power")))
 
     def _metered_energy(self, items: float) -> tuple[MeteredWindow, list[Reason]]:
-        """Return the energy of the device and of the host, and the reasons for what is missing."""
+        """Return the energy of the device and of the host in the metered window, and the reasons for what is missing."""
         short = Unknown.SHORT_WINDOW.reason(seconds=self._seconds) if self._seconds < LEAST_S else None
         missing = {part: meter.refused or short or meter.missing() for part, meter in self._meters.items()}
         joules = {part: meter.joules() for part, meter in self._meters.items() if not missing[part]}

@@ -176,6 +176,7 @@ class MeasuringProcess:
                         replies[channel.number] = convert(Reply, reply)
                     case {"exit": code}:
                         channel.exit = code
+            # The other ranks may wait for a failed one for ever, so they get a short time to end.
             if self._size > 1 and not has_failed and any(reply.status is not Status.OK for reply in replies.values()):
                 has_failed, deadline = True, time.monotonic() + _ANSWER_S
         return RequestOutcome("replied", combine_replies(replies, self._size)) if replies else self._death(self._channels[0])
