@@ -306,7 +306,9 @@ class Window:
         if reasons is not None:
             held = SLOWDOWNS.union(POWER_CAPS).intersection(reasons)
             self._slowed_by |= held
-            throttle = SLOWED_DOWN if SLOWDOWNS & held else AT_POWER_LIMIT if held else 0.0
+            throttle = AT_POWER_LIMIT if held else 0.0
+            if SLOWDOWNS & held:  # it counts where both hold the clock down
+                throttle = SLOWED_DOWN
         return {"clock": clock, "temperature": temperature, "power": power, "throttle": throttle}
 
     def _processor(self, at_s: float) -> Mapping[Telemetry, float | None]:

@@ -212,7 +212,7 @@ def connect_nodes(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
 
 
 def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], interruption: Interruption) -> None:
-    """Start and end ranks on this machine, one of those behind the first, as the first one asks, until that disconnects.
+    """Start and end ranks on this machine, which is not the first, whenever the first one asks for it, until that disconnects.
 
     ``capacity`` and ``environment`` describe this machine to it. Raises WorkerError if it can't be reached.
     """

@@ -16,7 +16,7 @@ class NodeCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The places of a case's ranks, the first machine's before the second's. The process of any other case counts as one rank."""
+    """The places of a case's ranks, or instances, the first machine's before the second's. A single process counts as one rank."""
 
     counts: tuple[int, ...]
     """Ranks on each machine."""
