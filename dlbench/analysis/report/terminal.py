@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -103,11 +104,11 @@ def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
     if not missing:
         return "", ""
     suites = list[str]()
-    left = missing
-    while left:
-        command = most_wanted(left)
+    unanswered = missing
+    while unanswered:
+        command = most_wanted(unanswered)
         suites.append(command.removeprefix(_RUN).strip() or _PLAIN)
-        left = [each for each in left if command not in each.commands]
+        unanswered = [each for each in unanswered if command not in each.commands]
     command = _RUN if suites == [_PLAIN] else " ".join((_RUN, *suites[:_MOST_SUITES]))
     return wording.few((each.question.topic for each in missing), _MOST_TOPICS), command
 
@@ -120,11 +121,12 @@ def most_wanted(missing: Sequence[Missing]) -> str:
 def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
     """Return the label and the text of each line of the answers, on a screen ``width`` columns wide.
 
-    The first line of an answer has its tags, except those that all cases share (``shared``), and on a narrow screen only its doubts. A
-    label is shown once; an answer with the label of the one before continues its line where there is room.
+    The first line of an answer has its tags, except those that all cases share (``shared``), and on a narrow screen only its doubts.
+    A label is shown once: further lines with it have an empty one. If two answers in a row have one label, the first line of the second
+    continues the line above where there is room.
     """
     room = max(1, width - LABEL)
-    labelled = list[tuple[str, str]]()
+    labels_and_texts = list[tuple[str, str]]()
     label_before = ""
     for answer in found:
         if not isinstance(answer, Answer):
@@ -132,14 +134,15 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
         label = answer.label or answer.question.topic
         tags = [tag for tag in answer.tags if tag in DOUBTS or (tag not in shared and width >= _WITH_TAGS)]
         for number, texts in enumerate(answer.lines):
-            text = _longest_fitting(texts, [] if number else tags, room)
-            is_repeated = label == label_before
-            if is_repeated and not number and len(joined := f"{labelled[-1][1]}; {text}") <= room:
-                labelled[-1] = labelled[-1][0], joined
+            text = _longest_fitting(texts, tags if number == 0 else [], room)
+            if label != label_before:
+                labels_and_texts.append((label, text))
+            elif number == 0 and len(joined := f"{labels_and_texts[-1][1]}; {text}") <= room:
+                labels_and_texts[-1] = labels_and_texts[-1][0], joined
             else:
-                labelled.append(("" if is_repeated else label, text))
+                labels_and_texts.append(("", text))
             label_before = label
-    return labelled
+    return labels_and_texts
 
 
 def _longest_fitting(texts: Sequence[str], tags: Sequence[Tag], room: int) -> str:
@@ -185,37 +188,40 @@ def overview(
     results = merged(results)
     found = every_answer(results) if found is None else found
     rows = results.rows
-    most_lines = None if details else height
-    endings, shared = sentences.common_endings(rows), sentences.shared_marks(rows)
+    most_lines = None if details else height  # None: nothing is left out, however long the screen becomes
+    endings = sentences.common_endings(rows)  # cases that could not be measured here: a line for all instead of rows
     shown = tables.order_rows([row for row in rows if row.ending not in endings])
     failures = sentences.common_endings(shown, failed=True)
+    shared = sentences.shared_marks(rows)
+    notes = [*sentences.flag_reasons(rows), *sentences.missing_rates(results), *results.circumstances]
+
     above = _notes(sentences.not_usable(results), "bold red")
     below = _notes([*failures.values(), *endings.values()], "yellow")
-    notes = [*sentences.flag_reasons(rows), *sentences.missing_rates(results), *results.circumstances]
     if not most_lines:
         above += _notes(sentences.devices(rows))
         below += _notes(notes)
     if details:
         below += _drawn(_detail_tables(results, found))
-    below.append(End(results, found, sentences.marks(shown, results), shared, left_open, most_lines) if rows else Note("No cases.", ""))
-
-    def cases_table(rows: Sequence[Row]) -> ScreenTable:
-        return tables.cases_table(rows, shared, failures, explained=not most_lines)
+    end = End(results, found, sentences.marks(shown, results), shared, left_open, most_lines)
+    below.append(end if rows else Note("No cases.", ""))
 
     if not shown:
         return Group(*above, *below)
+    cases_table = partial(tables.cases_table, shared=shared, reasons_below=failures, explained=not most_lines)
     if not most_lines:
         return Group(*above, cases_table(shown), *below)
     console = Console()
     taken = sum(lines_of(console, part) for part in (*above, *below)) + 1  # one for what is hidden
-    count, table = _fitting_cases(console, cases_table, shown, max(_TABLE_LINES, most_lines - taken))
-    hidden = []
-    if count < len(shown):
-        hidden.append(f"{len(shown) - count} more")
-    if notes:
-        hidden.append(wording.plural(len(notes), "note"))
-    line_of_hidden = _notes([f"{', '.join(hidden)}: {more}"]) if hidden else []
-    return Group(*above, table, *line_of_hidden, *below)
+    room = max(_TABLE_LINES, most_lines - taken)
+    count, table = _fitting_cases(console, cases_table, shown, room)
+    hidden = _hidden(len(shown) - count, len(notes))
+    return Group(*above, table, *_notes([f"{hidden}: {more}"] if hidden else []), *below)
+
+
+def _hidden(cases: int, notes: int) -> str:
+    """Return how many cases and notes have no room on the screen: ``12 more, 3 notes``; empty for none."""
+    counts = (f"{cases} more" if cases else "", wording.plural(notes, "note") if notes else "")
+    return ", ".join(filter(None, counts))
 
 
 def _fitting_cases(
@@ -309,6 +315,7 @@ class End:
     height: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the run, the answers and what is open; then the meanings of the tags and marks used, as many as have room."""
         width = options.max_width
         lines = [
             *(Text(each, style="bold") for each in join_parts(run_in_words(self.results), width)),
@@ -318,9 +325,10 @@ class End:
         yield from lines
         if self.marks is None:
             return
-        room = math.inf if self.height is None else min(self.height, MOST) - len(lines)
-        used = "\n".join(line.plain for line in lines)
-        for explanation in explanations(used, self.marks, self.shared):
+        most = math.inf if self.height is None else min(self.height, MOST)
+        room = most - len(lines)
+        shown_text = "\n".join(line.plain for line in lines)
+        for explanation in explanations(shown_text, self.marks, self.shared):
             room -= len(fold(explanation, width))
             if room < 0:
                 break
@@ -340,9 +348,10 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
         else:
             parts += [*_notes(each.sentences, "", 2), *_notes(each.weaknesses, indent=2)]
         parts.append(Text())
-    tags_of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
-    marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in tags_of_answers}
-    return [*parts, *_notes(explanations(tags_of_answers, marks))]
+    used = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
+    # Where cases give a tag another meaning, such as a remedy for their budget, that one is shown.
+    meanings_by_cases = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in used}
+    return [*parts, *_notes(explanations(used, meanings_by_cases))]
 
 
 def _drawn(tables: Iterable[Table]) -> Iterator[RenderableType]:
