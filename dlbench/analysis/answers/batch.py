@@ -238,9 +238,9 @@ def _search_key(row: Row) -> Hashable:
     return row.file, row.differing_from(_FREE | {DTYPE, MODE})
 
 
-def _figures(found: Sequence[BatchSweep]) -> Iterator[Figure]:
+def _figures(sweeps: Sequence[BatchSweep]) -> Iterator[Figure]:
     """Yield three figures for each workload: throughput, latency and memory by batch size, with a line for each sweep."""
-    rows = list(chain.from_iterable(sweep.sides for sweep in found))
+    rows = list(chain.from_iterable(sweep.sides for sweep in sweeps))
     about = "One line a network or shape; further right is a larger batch. The vertical lines are 95 % intervals over rounds."
     sweep = detail("batch.sweep", "text", "work", "the parameters that stay the same while the batch grows", _sweep_name)
     batch = detail(str(BATCH), "count", "batch", "items of one call", attrgetter("batch"))

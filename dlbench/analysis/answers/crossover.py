@@ -146,10 +146,10 @@ def _foremost(found: Sequence[Race]) -> list[Race]:
     return [first, *others] if first.size is not None and not first.copied else [first]
 
 
-def _figures(found: Sequence[Race]) -> Iterator[Figure]:
+def _figures(records: Sequence[Race]) -> Iterator[Figure]:
     """Yield a figure of the speed-up by size for each work, with a line for each device and kind of copies of its operands."""
     about = "Above 1 the accelerator is faster than the CPU; the vertical lines are 95 % intervals over rounds."
-    for case, alike in grouped(found, lambda race: race.case).items():
+    for case, alike in grouped(records, lambda race: race.case).items():
         yield figure(
             f"Speed-up by size: {short(case)}",
             about,

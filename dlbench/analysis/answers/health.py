@@ -24,11 +24,11 @@ from dlbench.core.stats import known
 from dlbench.core.units import one_line, percent, ratio
 
 
-def _sustained_figures(found: Sequence[Sustained]) -> Iterator[Figure]:
+def _sustained_figures(records: Sequence[Sustained]) -> Iterator[Figure]:
     """Yield the figure of throughput and clock over the window of each step, relative to their first values."""
     roles: Sequence[ValueRole] = ("pace", "clock")
     points = list[CurvePoint]()
-    for each, role in product(found, roles):
+    for each, role in product(records, roles):
         values = series(each.row, role)
         name = brief(each.row.key) + (": clock" if role == "clock" else "")
         points += curve(each.row, name, [value / values[0] for value in values])
@@ -40,7 +40,7 @@ def _sustained_figures(found: Sequence[Sustained]) -> Iterator[Figure]:
         x=detail("sustained.at", "fraction", "of the window", "of the window that had passed", attrgetter("share")),
         y=detail("sustained.share", "ratio", "over its beginning", "over the first value", attrgetter("value")),
         series=detail("sustained.line", "text", "what", "which step, and of it what", attrgetter("name")),
-        place=place(found),
+        place=place(records),
         reference=1.0,
     )
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from dlbench.analysis.answers import answers
+from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.engine.question import EXPLANATIONS, Answer, Missing, Table, as_data, cut
 from dlbench.analysis.export.tabular import code, markdown, markdown_table
 from dlbench.analysis.presentation.names import without_folders
@@ -15,26 +15,26 @@ from dlbench.analysis.report import sentences, terminal
 from dlbench.core.errors import UsageError
 
 
-def as_json(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
+def as_json(answers: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
     """Return the answers as one JSON document; each has a ``kind`` (answer or missing), and tables as tidy rows in base units.
 
     ``not_usable``: a line for each run that is not usable, which come first.
     """
     document = {
         "not_usable": list(not_usable),
-        "answers": list(map(as_data, found)),
+        "answers": list(map(as_data, answers)),
     }
     # All else is plain.
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1, default=lambda unit: unit.value) + "\n"
 
 
-def as_markdown(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
+def as_markdown(answers: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
     """Return a section of Markdown for each question: headline, sentences, cautions, and the tables.
 
     ``not_usable``: a line for each run that is not usable, which come first.
     """
     parts = [f"**{markdown(line)}**" for line in not_usable]
-    for each in found:
+    for each in answers:
         parts.append(f"## {each.question.text}")
         headline = f"**{markdown(each.headline)}**"
         if isinstance(each, Missing):
@@ -90,7 +90,7 @@ def _answer_lines(results: Results) -> list[str]:
     """Return the lines of the answers as items of a list, each with its label: ``- worth it: 41.2× training``."""
     lines: list[str] = []
     label = ""
-    for own_label, text in terminal.lines(answers(results), _MOST):
+    for own_label, text in terminal.lines(every_answer(results), _MOST):
         label = own_label or label  # an empty one is that of the line before
         parts = text.split("  ")  # headline, qualifier and tags have two blanks between them
         lines.append(f"- {label}: {markdown('; '.join(parts))}")

@@ -66,9 +66,9 @@ _BAND = (
 )
 
 
-def rounds_figures(results: Results, found: Iterable[Answer | Missing]) -> list[Figure]:
+def rounds_figures(results: Results, answers: Iterable[Answer | Missing]) -> list[Figure]:
     """Return the figure of the rounds of the cases that most answers use, `MOST_CASES` at most; none where nothing was timed."""
-    answers_by_case = Counter(case for each in found if isinstance(each, Answer) for case in each.cases)
+    answers_by_case = Counter(case for each in answers if isinstance(each, Answer) for case in each.cases)
     timed = [row for row in results.rows if row.rounds.median_s and (row.time.median_s or 0) > 0]
     if not timed:
         return []
@@ -127,14 +127,14 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
     ``notes``: warnings of the command. ``made_from``: a key of the files, by which a later page on them knows that it may replace this one.
     """
     results = merged(results)
-    found = every_answer(results)
+    answers = every_answer(results)
     marks = sentences.marks(results.rows, results)
-    figures_of_answers = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    figures_of_rounds = [("samples", each) for each in rounds_figures(results, found)]
+    figures_of_answers = [(each.question.topic, figure) for each in answers if isinstance(each, Answer) for figure in each.figures]
+    figures_of_rounds = [("samples", each) for each in rounds_figures(results, answers)]
     charts = _charts([*figures_of_answers, *figures_of_rounds])
     # Each answer takes the plots of its figures from this iterator, so those of the rounds are left for ``samples``.
     plots = iter([_plot(name, drawing) for name, drawing in charts.items()])
-    answer_views = [_answer(each, plots, marks) for each in found]
+    answer_views = [_answer(each, plots, marks) for each in answers]
     warnings = [
         *_without_folders(notes, results),
         *results.circumstances,
@@ -145,7 +145,7 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
         lead=[" · ".join(terminal.run_in_words(results)), *sentences.devices(results.rows, _NAMED)],
-        left_open=terminal.left_open(found),
+        left_open=terminal.left_open(answers),
         answers=answer_views,
         claims=_view(claims_table(results)),
         samples=list(plots),

@@ -98,9 +98,9 @@ def _open_lines(text: str, width: int) -> list[str]:
     return [f"{'' if number else 'open':<{LABEL}}{line}" for number, line in enumerate(fold(text, width - LABEL, cell=True))]
 
 
-def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
+def left_open(answers: Sequence[Answer | Missing]) -> tuple[str, str]:
     """Return the topics that nothing was measured for, and the command that measures most of them; both empty where nothing is missing."""
-    missing = [each for each in found if isinstance(each, Missing) and each.commands]
+    missing = [each for each in answers if isinstance(each, Missing) and each.commands]
     if not missing:
         return "", ""
     suites = list[str]()
@@ -118,7 +118,7 @@ def most_wanted(missing: Sequence[Missing]) -> str:
     return Counter(command for each in missing for command in each.commands).most_common(1)[0][0]
 
 
-def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
+def lines(answers: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
     """Return the label and the text of each line of the answers, on a screen ``width`` columns wide.
 
     The first line of an answer has its tags, except those that all cases share (``shared``), and on a narrow screen only its doubts.
@@ -128,7 +128,7 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
     room = max(1, width - LABEL)
     labels_and_texts = list[tuple[str, str]]()
     label_before = ""
-    for answer in found:
+    for answer in answers:
         if not isinstance(answer, Answer):
             continue
         label = answer.label or answer.question.topic
@@ -172,7 +172,7 @@ _TABLE_LINES = 6
 
 def overview(
     results: Results,
-    found: Sequence[Answer | Missing] | None = None,
+    answers: Sequence[Answer | Missing] | None = None,
     *,
     details: bool = False,
     height: int | None = None,
@@ -181,12 +181,12 @@ def overview(
 ) -> RenderableType:
     """Return the screen of result files: the table of cases, then the run in one line and a line for each answer.
 
-    ``found``: the answers, if they are known already. ``details``: with all other tables, too. ``height``: lines of the screen, on which
-    the end has to stay; cases and notes that have no room are counted, with ``more``, the command that shows them. ``left_open``: what
-    was not asked, and the command for it.
+    ``answers``: those of the results, if they are known already. ``details``: with all other tables, too. ``height``: lines of the
+    screen, on which the end has to stay; cases and notes that have no room are counted, with ``more``, the command that shows them.
+    ``left_open``: what was not asked, and the command for it.
     """
     results = merged(results)
-    found = every_answer(results) if found is None else found
+    answers = every_answer(results) if answers is None else answers
     rows = results.rows
     most_lines = None if details else height  # None: nothing is left out, however long the screen becomes
     endings = sentences.common_endings(rows)  # cases that could not be measured here: a line for all instead of rows
@@ -201,8 +201,8 @@ def overview(
         above += _notes(sentences.devices(rows))
         below += _notes(notes)
     if details:
-        below += _drawn(_detail_tables(results, found))
-    end = End(results, found, sentences.marks(shown, results), shared, left_open, most_lines)
+        below += _drawn(_detail_tables(results, answers))
+    end = End(results, answers, sentences.marks(shown, results), shared, left_open, most_lines)
     below.append(end if rows else Note("No cases.", ""))
 
     if not shown:
@@ -236,10 +236,10 @@ def _fitting_cases(
     return fitting(console, table_of, len(rows), room)
 
 
-def _detail_tables(results: Results, found: Sequence[Answer | Missing]) -> list[Table]:
+def _detail_tables(results: Results, answers: Sequence[Answer | Missing]) -> list[Table]:
     """Return the tables of all answers, and those that belong to none."""
     return [
-        *(table for each in found if isinstance(each, Answer) for table in each.tables),
+        *(table for each in answers if isinstance(each, Answer) for table in each.tables),
         tables.slowest_layers(results),
         tables.projection(project_steps(scaling(results), results)),
         *tables.values(results),
@@ -296,9 +296,9 @@ def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[
     return Group(*_notes(sentences.not_usable(results), "bold red"), *parts, *_drawn(tables))
 
 
-def answer_lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> Iterator[Text]:
+def answer_lines(answers: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> Iterator[Text]:
     """Yield the lines of the answers on a screen of this width."""
-    for label, text in lines(found, width, shared):
+    for label, text in lines(answers, width, shared):
         yield Text(f"{label:<{LABEL}}{text}", no_wrap=True, overflow="crop")
 
 
@@ -307,7 +307,7 @@ class End:
     """The end of a screen: the run in one line, the answers, what is open, and the meaning of tags as far as there is room."""
 
     results: Results
-    found: Sequence[Answer | Missing]
+    answers: Sequence[Answer | Missing]
     marks: Mapping[str, str] | None = None
     """Meanings of the marks of the cases above; None where none is explained."""
     shared: Container[str] = ()
@@ -319,7 +319,7 @@ class End:
         width = options.max_width
         lines = [
             *(Text(each, style="bold") for each in join_parts(run_in_words(self.results), width)),
-            *answer_lines(self.found, width, self.shared),
+            *answer_lines(self.answers, width, self.shared),
             *map(Text, _open_lines(self.left_open, width)),
         ]
         yield from lines
@@ -335,10 +335,10 @@ class End:
             yield Note(explanation)
 
 
-def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]:
+def _reasons(results: Results, *answers: Answer | Missing) -> list[RenderableType]:
     """Return each answer's headline, sentences and weaknesses, or why it is missing, and at the end the meaning of all tags."""
     parts = list[RenderableType]()
-    for each in found:
+    for each in answers:
         tags = ", ".join(each.tags) if isinstance(each, Answer) else ""
         about = "".join(f"  {part}" for part in (each.qualifier, tags) if part)
         parts.append(Text(f"{each.question.topic}: {each.headline}", style="bold").append(about, style="not bold"))
@@ -348,7 +348,7 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
         else:
             parts += [*_notes(each.sentences, "", 2), *_notes(each.weaknesses, indent=2)]
         parts.append(Text())
-    used = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
+    used = {tag for each in answers if isinstance(each, Answer) for tag in each.tags}
     # Where cases give a tag another meaning, such as a remedy for their budget, that one is shown.
     meanings_by_cases = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in used}
     return [*parts, *_notes(explanations(used, meanings_by_cases))]

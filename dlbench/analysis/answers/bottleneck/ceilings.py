@@ -163,9 +163,9 @@ def _intensity(row: Row) -> float:
     return (row.rate.flops_per_s or 0.0) / (row.rate.bytes_per_s or math.inf)
 
 
-def _rooflines(found: Sequence[Top]) -> Iterator[Figure]:
+def _rooflines(records: Sequence[Top]) -> Iterator[Figure]:
     """Yield a roofline for each device and precision that has rows below it."""
-    for top in found:
+    for top in records:
         memory, arithmetic = top.memory, top.ceiling
         if not (memory and arithmetic and top.kind == "arithmetic"):
             continue
@@ -173,7 +173,7 @@ def _rooflines(found: Sequence[Top]) -> Iterator[Figure]:
         # A row whose bytes come from caches is not bounded by memory.
         below = [Top(row, row.key) for row in rows if not from_caches(row, memory)]
         if below:
-            yield _roofline(below, memory.per_s, arithmetic.per_s, f"in {arithmetic.precision}: {place(found).value(top)}")
+            yield _roofline(below, memory.per_s, arithmetic.per_s, f"in {arithmetic.precision}: {place(records).value(top)}")
 
 
 def _roofline(below: Sequence[Top], bytes_per_s: float, flops_per_s: float, where: str) -> Figure:

@@ -221,11 +221,11 @@ def _parts(kind: TimedKind) -> list[_Part]:
     return [_Part(name, "at its ceiling", bound_s), _Part(name, "to gain", kind.time_s - bound_s)]
 
 
-def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
+def _figures(records: Sequence[ProfiledStep]) -> Iterator[Figure]:
     """Yield a figure for each of the foremost steps, with a bar for each kind of operation, which is stacked of its `_parts`."""
-    several = several_runs(found)
+    several = several_runs(records)
     about = "Each bar is the time of a kind of operation: first what its measured ceiling alone would take, then what is to gain."
-    for step in foremost(found):
+    for step in foremost(records):
         where = f"{brief(step.row.key)} on {device_label(step, several)}, {units.seconds(step.row.time.median_s or 0.0)}"
         yield figure(
             f"Time of a step by kind of operation: {where}",
