@@ -65,24 +65,39 @@ CALIBRATIONS = Path("results", "calibration")
 
 PATH = click.Path(path_type=Path)
 OUTPUT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+def refuse_repeated_folder(_: click.Context, __: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the paths of an argument. Raises UsageError that names a folder which is given twice, instead of one of the files in it."""
+    folders = [path.resolve() for path in paths if path.is_dir()]
+    for path in paths:
+        if folders.count(path.resolve()) > 1:
+            raise UsageError(f"the folder {path} is given twice; name it once")
+    return paths
+
+
 file_argument = click.argument("file", type=PATH)
-files_argument = click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH)
+files_argument = click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH, callback=refuse_repeated_folder)
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
 
 def option_group(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Add options whose values the command gets as one argument ``name``: the result of calling ``make`` with them."""
+    """Return a decorator that adds options to a command, which gets their values as one argument ``name``: what ``make`` returns for them.
+
+    The parameters of ``make`` have the names of the options; one that is no option of this command keeps its default.
+    """
+    names = inspect.signature(make).parameters
 
     def decorate(command: Command) -> Command:
         @wraps(command)
-        def gathering(**values: Any) -> Any:
-            own = {each: values.pop(each) for each in inspect.signature(make).parameters if each in values}
-            return command(**{name: make(**own)}, **values)
+        def with_one_argument(**values: Any) -> Any:
+            of_group = {each: values.pop(each) for each in names if each in values}
+            return command(**{name: make(**of_group)}, **values)
 
-        decorated: Command = gathering
-        for option in reversed(options):
+        decorated: Command = with_one_argument
+        for option in reversed(options):  # as decorators above each other are applied from the lowest up
             decorated = option(decorated)
         return decorated
 
