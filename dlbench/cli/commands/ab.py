@@ -190,14 +190,13 @@ def _refuse_lost_preload(side: Side) -> None:
     preload = interpreter.environ.get("LD_PRELOAD")
     if not preload:
         return
+    # Only the linker knows where it looks for a library, so a Python that does nothing is started to see its warning.
     command, environment = [interpreter.python, "-c", ""], interpreter.environment()
     try:
-        started = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=environment, cwd=interpreter.folder
-        )
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=environment, cwd=interpreter.folder)
     except OSError:  # not a program; the start of the worker says so
         return
-    if warning := _NOT_PRELOADED.search(os.fsdecode(started.stderr)):
+    if warning := _NOT_PRELOADED.search(os.fsdecode(done.stderr)):
         library, reason = warning.groups()
         raise UsageError(
             f"--{side.name} env=LD_PRELOAD={preload}: '{library}' can't be loaded ({reason}), so the side would be measured without it; "
