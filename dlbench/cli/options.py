@@ -2,7 +2,8 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -32,11 +33,16 @@ _PARAMETERS = ("batch", "layout", "ranks", "n")
 def offering(
     words: Callable[[], Iterable[str]], otherwise: str = ""
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Return a function that completes a word to one of ``words``; ``otherwise``: the kind that the shell completes if none fits."""
+    """Return a function that completes a word to those of ``words`` that begin like it.
+
+    ``otherwise``: what the shell itself completes where none does, such as ``file``.
+    """
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        found = [CompletionItem(word) for word in dict.fromkeys(words()) if word.startswith(incomplete)]
-        return found or ([CompletionItem(incomplete, type=otherwise)] if otherwise else [])
+        matching = [CompletionItem(word) for word in dict.fromkeys(words()) if word.startswith(incomplete)]
+        if not matching and otherwise:
+            return [CompletionItem(incomplete, type=otherwise)]
+        return matching
 
     return complete
 
@@ -232,30 +238,36 @@ def detect_option(meaning: str) -> Decorator:
 
 
 def parse_thresholds(thresholds: Iterable[str], detect: str | None) -> dict[str, str]:
-    """Return the settings from --threshold and --detect as written, by metric; that of --detect under ``detect``.
+    """Return the values of --threshold as written, by metric, and that of --detect under the key ``detect``.
 
-    A threshold is ``memory=0.1``, or ``5%`` for the metric ``time``. Raises UsageError that names the option for a bad value, an
+    A threshold is ``memory=0.1``, or ``5%`` for the metric ``time``. Raises UsageError that names the option: for a bad value, an
     unknown metric, and a metric that is given twice.
     """
     settings: dict[str, str] = {}
-    try:
-        for word in thresholds:
-            option = f"--threshold {word}"
-            metric, equals, value = word.rpartition("=")
-            metric = metric.strip() if equals else "time"
+    for word in thresholds:
+        with _errors_of(f"--threshold {word}"):
+            before, equals, value = word.rpartition("=")
+            metric = before.strip() if equals else "time"
             if metric in settings:
                 raise ValueError(f"the threshold of {metric} is given twice; give it once")
             if metric == DETECT:
                 raise ValueError(f"what must be detected is no threshold; give --detect {value}")
             settings[metric] = value
-            check(settings)  # after each, so that the error names this option
-        if detect is not None:
-            option = f"--detect {detect}"
-            settings[DETECT] = detect
+            check(settings)  # after each, so that the error names the option at fault
+    if detect is not None:
+        settings[DETECT] = detect
+        with _errors_of(f"--detect {detect}"):
             check(settings)
+    return settings
+
+
+@contextmanager
+def _errors_of(option: str) -> Iterator[None]:
+    """Turn a ValueError that is raised inside into a UsageError that begins with the option."""
+    try:
+        yield
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
-    return settings
 
 
 @dataclass(frozen=True, slots=True)
