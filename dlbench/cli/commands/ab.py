@@ -4,11 +4,15 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import TYPE_CHECKING, Self
 
 import click
@@ -47,55 +51,77 @@ if TYPE_CHECKING:
 
 _KINDS = {"python": "python=PATH", "env": "env=NAME=VALUE", "ref": "ref=REF"}
 """The kinds of difference between sides, each as it is written."""
+_SAME = "same"
+"""What is given for side b in place of a difference where both sides are to be the same code."""
+_NOT_PRELOADED = re.compile(r"ld\.so: object '(.*)' from LD_PRELOAD cannot be preloaded \((.*)\): ignored")
+"""What the dynamic linker writes to stderr for a library that it can't load: its name and why."""
 
 
-def _parse_side(name: str, given: Sequence[str]) -> tuple[Side, str | None]:
-    """Return the side ``a`` or ``b`` without its plugins, and its git reference if any, from the values of its option.
+def _parse_side(name: str, differences: Sequence[str]) -> tuple[Side, str | None]:
+    """Return the side ``a`` or ``b``, without plugins yet, and its git reference if it has one, from the values of ``--a`` or ``--b``.
 
     Raises UsageError for a value of no known kind, one that is given twice, and a Python that does not exist.
     """
-    single: dict[str, str] = {}
-    environ: dict[str, str] = {}
-    for text in given:
-        option = f"--{name} {text}"
-        kind, _, value = text.partition("=")
+    python_and_ref: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    for difference in differences:
+        option = f"--{name} {difference}"
+        kind, _, value = difference.partition("=")
         if kind not in _KINDS or not value:
             raise UsageError(f"{option}: write {', '.join(_KINDS.values())}")
         if kind == "env":
-            settings = environ
-            key, value = _parse_variable(option, value)
+            variable, text = _parse_variable(option, value)
+            _set_once(variables, variable, text, option)
         else:
-            settings = single
-            key = kind
-        if key in settings:
-            raise UsageError(f"{option}: {key} is given twice; give it once")
-        settings[key] = value
-    python = single.get("python")
-    found = Interpreter().python if python is None else shutil.which(python)
-    if found is None:
-        raise UsageError(f"--{name} python={python}: there is no such program; give the path of a Python, such as .venv/bin/python")
-    # Absolute, but not resolved: the Python of a virtual environment is a link to another one. A Python that the user names imports the
-    # packages that are installed for it, and nothing from the current folder.
-    interpreter = Interpreter(str(Path(found).absolute()), environ, imports_from_folder=python is None)
-    return Side(name=name, interpreter=interpreter), single.get("ref")
+            _set_once(python_and_ref, kind, value, option)
+    python = python_and_ref.get("python")
+    # A Python that the user names imports the packages that are installed for it, and nothing from the current folder.
+    interpreter = Interpreter(_path_of_python(name, python), variables, imports_from_folder=python is None)
+    return Side(name=name, interpreter=interpreter), python_and_ref.get("ref")
+
+
+def _set_once(settings: dict[str, str], key: str, value: str, option: str) -> None:
+    """Add a setting. Raises UsageError that begins with the option if there is one for this key already."""
+    if key in settings:
+        raise UsageError(f"{option}: {key} is given twice; give it once")
+    settings[key] = value
+
+
+def _path_of_python(side_name: str, python: str | None) -> str:
+    """Return the absolute path of the program that a side's ``python=`` names; without it, that of the Python that runs this.
+
+    Raises UsageError where there is no such program.
+    """
+    program = Interpreter().python if python is None else shutil.which(python)
+    if program is None:
+        raise UsageError(f"--{side_name} python={python}: there is no such program; give the path of a Python, such as .venv/bin/python")
+    # Links are not resolved: the Python of a virtual environment is a link to another one.
+    return str(Path(program).absolute())
 
 
 def _parse_variable(option: str, text: str) -> tuple[str, str]:
     """Return name and value of an environment variable from ``NAME=VALUE``. Raises UsageError for one that may not be set."""
-    key, equals, value = text.partition("=")
-    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key):
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise UsageError(f"{option}: write env=NAME=VALUE")
-    if key in own_variables(threads=1, seed=0):
-        raise UsageError(f"{option}: dlbench sets {key} itself, alike on both sides; leave it out")
-    return key, value
+    if name in own_variables(threads=1, seed=0):
+        raise UsageError(f"{option}: dlbench sets {name} itself, alike on both sides; leave it out")
+    return name, value
 
 
 def _parse_sides(a: Sequence[str], b: Sequence[str]) -> tuple[tuple[Side, str | None], ...]:
-    """Return both sides, each with its git reference. Raises UsageError where no option makes them differ."""
+    """Return both sides, each with its git reference.
+
+    Raises UsageError where no option makes them differ, and for a difference of b beside ``--b same``.
+    """
     if not (a or b):
-        apart = ", ".join(f"--b {each}" for each in _KINDS.values())
+        apart = ", ".join(f"--b {kind}" for kind in _KINDS.values())
         raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--b same measures the same code twice)")
-    return _parse_side("a", a), _parse_side("b", () if tuple(b) == ("same",) else b)
+    differences = [value for value in b if value != _SAME]
+    if differences and _SAME in b:
+        options = " and ".join(f"--b {value}" for value in differences)
+        raise UsageError(f"--b same contradicts {options}, as it says that b is what is here; leave one of them out")
+    return _parse_side("a", a), _parse_side("b", differences)
 
 
 _DIFFERS = "in python=PATH, env=NAME=VALUE, or ref=REF of the checkout of FILE.py. Repeatable."
@@ -148,10 +174,34 @@ def open_ab_side(
     side: Side, reference: str | None, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
 ) -> Iterator[ABSide]:
     """Put the code of a side in place and start its worker, as `open_side` does; an error names the side."""
-    with _code_in_place(side, reference) as (here, folder, revision), ExitStack() as stack:
+    with _code_in_place(side, reference, interruption) as (here, folder, revision), ExitStack() as stack:
+        _refuse_lost_preload(here)
         with _named(here, folder):
             opened = stack.enter_context(open_side(here, suites, settings, interruption))
         yield ABSide(opened, folder, revision)
+
+
+def _refuse_lost_preload(side: Side) -> None:
+    """Raise UsageError where a library in the side's LD_PRELOAD can't be loaded.
+
+    The dynamic linker only warns of that and goes on without it, so both sides would be the same code.
+    """
+    interpreter = side.interpreter
+    preload = interpreter.environ.get("LD_PRELOAD")
+    if not preload:
+        return
+    # Only the linker knows where it looks for a library, so a Python that does nothing is started to see its warning.
+    command, environment = [interpreter.python, "-c", ""], interpreter.environment()
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=environment, cwd=interpreter.folder)
+    except OSError:  # not a program; the start of the worker says so
+        return
+    if warning := _NOT_PRELOADED.search(os.fsdecode(done.stderr)):
+        library, reason = warning.groups()
+        raise UsageError(
+            f"--{side.name} env=LD_PRELOAD={preload}: '{library}' can't be loaded ({reason}), so the side would be measured without it; "
+            "give the path of a library"
+        )
 
 
 @contextmanager
@@ -165,7 +215,37 @@ def _named(side: Side, folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _code_in_place(side: Side, reference: str | None) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
+def _temporary_folder(interruption: Interruption) -> Iterator[Path]:
+    """Yield a new temporary folder, and remove it afterwards, also where a second signal ends the program at once."""
+    folder = Path(tempfile.mkdtemp(prefix="dlbench-")).resolve()
+
+    def remove_before(handler: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
+        if interruption.requested is not None:  # so this signal is the second, whose handler exits without any clean-up
+            _remove(folder)
+        handler(number, frame)
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in handlers.items():
+        if callable(handler):  # an ignored signal has a number instead
+            signal.signal(number, partial(remove_before, handler))
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, first renamed, so that git or a worker that still runs can't write into it meanwhile."""
+    renamed = folder.with_name(f"{folder.name}-removed")
+    with suppress(OSError):  # a further signal finds it renamed already
+        folder.rename(renamed)
+    shutil.rmtree(renamed, ignore_errors=True)
+
+
+@contextmanager
+def _code_in_place(side: Side, reference: str | None, interruption: Interruption) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
     """Check a side's git reference out into a temporary folder. Yield the side that imports from there, the folder, and its revision.
 
     Without a reference the side is yielded unchanged, with no folder and no revision.
@@ -179,8 +259,8 @@ def _code_in_place(side: Side, reference: str | None) -> Iterator[tuple[Side, Pa
     root = next(filter(None, map(folders.root_of, files.values())), None)
     if root is None:
         raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
-    with TemporaryDirectory(prefix="dlbench-", ignore_cleanup_errors=True) as temporary:
-        folder = Path(temporary).resolve() / "checkout"  # git's index is written next to it
+    with _temporary_folder(interruption) as temporary:
+        folder = temporary / "checkout"  # git's index is written next to it
         folder.mkdir()
         try:
             commit = folders.write_reference(root, reference, folder)
