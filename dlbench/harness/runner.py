@@ -221,15 +221,18 @@ class Runner:
         return replace(measurement, case=task.case, round=number, found=outcome.found), fault
 
     def _measure_case(self, task: Task, case: Case, number: int, policy: Policy) -> Measured:
-        """Measure the case of a task, or one that its search tries. Raises BudgetSpent, and Interrupted."""
-        here = task._replace(case=case)
-        unmeasured = partial(self._unmeasured, here, number)
+        """Measure the case of a task, or one that its search tries, and return its row, whatever ends it but the budget or the user.
+
+        Raises BudgetSpent if there is no time for it, or not enough, and Interrupted; neither once it was timed: that is kept.
+        """
+        attempted = task._replace(case=case)
+        unmeasured = partial(self._unmeasured, attempted, number)
         placement = place_ranks(case, task.side.capacities(self.settings.threads))
-        if refused := self._refusal(here, placement):
+        if refused := self._refusal(attempted, placement):
             return unmeasured(*refused), False
         self._require_time([task])
         try:
-            request = self._request(here, task.case.key, number, self.progress.lengthened(task.case, policy), placement)
+            request = self._request(attempted, task.case.key, number, self.progress.lengthened(task.case, policy), placement)
         except OSError as error:
             reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
             return unmeasured(Status.FAILED, reason), False
@@ -247,12 +250,12 @@ class Runner:
             raise BudgetSpent("it was done")
         if reply and not reply.missing:
             measurement = reply.measurement or unmeasured(Status.FAILED, str(reply.error))
-        else:
+        else:  # the process ended, perhaps only after the case was timed, such as while it was profiled
             status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills_before)
-            kept = timed.cut_off(reason) if timed else None
-            measurement = kept or unmeasured(status, reason)
+            timed_row = timed.cut_off(reason) if timed else None
+            measurement = timed_row or unmeasured(status, reason)
         fault = outcome.unkillable or bool(reply and reply.fault)
-        self.quarantine.note(here, fault, measurement.reason)
+        self.quarantine.note(attempted, fault, measurement.reason)
         return replace(window.add_samples(measurement), side=task.side.name), fault
 
     def _declared(self, case: Case) -> Declaration:

@@ -297,7 +297,10 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
 
 
 def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
-    """Return a valid value of a parameter. Raises SuiteError that names the workloads that take the value, or the nearest valid one."""
+    """Return the value as the parameter takes it: an integer as a float where it is a number.
+
+    Raises SuiteError for an invalid value, with the workloads that would take it, or else with the nearest valid one.
+    """
     if (value == OWN and parameter.user is not None) or (value in (ALL, CORES) and parameter.name in CPU_AXES):
         return value  # for `with_user_names`, or `with_core_counts`, to replace
     try:

@@ -138,9 +138,13 @@ class MeasuringProcess:
         return replace(outcome, unkillable=self._unkillable, timed=whole)
 
     def _collect(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
-        """Read messages until every process is done with the request, and return how it ended. Raises Interrupted."""
-        # Until torch is imported the request waits; `deadline_s` starts when the first process begins it.
-        deadline = time.monotonic() + IMPORT_S
+        """Read messages until every process is done with the request, and return how it ended. Raises Interrupted.
+
+        A process sends the ``pid`` of what does the request when it begins, then, where there are such, its ``stage``, what was ``timed``
+        so far, the ends of the metered ``window`` and its ``reply``, and at last the code of its ``exit``. Once a rank has failed the
+        others, which may wait for it for ever, have `_ANSWER_S` to fail as well.
+        """
+        deadline = time.monotonic() + IMPORT_S  # until the first process has imported torch and begins the request
         begun = failed = False
         replies: dict[int, Reply] = {}
         for channel in self._channels:
