@@ -147,13 +147,13 @@ def contribute_command(file: Path, output: Path | None) -> None:
     from dlbench.analysis.contribute.offer import objections, offer
     from dlbench.analysis.contribute.public import file_name, machine_name, public_records
     from dlbench.analysis.presentation.wording import plural
-    from dlbench.analysis.read.table import collect
+    from dlbench.analysis.read.table import results_of
     from dlbench.core.store import load
     from dlbench.core.writer import as_line
 
     check_writable(output)
-    run = load(file)
-    results = collect((file,))
+    run = load(file)  # once: a pipe is empty afterwards
+    results = results_of(run, run.path.stem)
     if wrong := objections(run, results):
         raise UsageError(f"{file} can't be a reference run: {'; also, '.join(wrong)}")
     records = list(public_records(run))
