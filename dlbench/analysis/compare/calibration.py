@@ -48,13 +48,16 @@ class Drift:
 
         ``rounds_half_width`` is half the width of the interval that the rounds alone have at the same confidence.
 
-        A confidence of 1 - 0.05 / n is that of one of n tests that share a level of 5 %. What varies in each case alone then has to cover
-        the largest of n cases. The common part is one shift of all n cases, so 95 % are enough for it. The two are added by the rule of Zou
-        and Donner (Construction of Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
+        A confidence of 1 - 0.05 / n is that of one of n tests that share a level of 5 %. The part of each case alone then has to cover the
+        largest of n cases. The common part is one shift of all n cases, so 95 % are enough for it. The two are combined by the rule of Zou
+        and Donner (Construction of Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008): what the largest usually is,
+        plus the root of the summed squares of what it may exceed that by and of the common part.
         """
+        # n, which need not be whole
         tests = max(1.0, _LEVEL / (1 - confidence))
         # One in n cases exceeds its interval of this confidence, so the largest of n usually lies near the end of that interval.
         usual_confidence = 1 - 1 / tests
+        # The estimate of the rounds is taken as normal.
         usual_rounds_half_width = rounds_half_width * normal_quantile(usual_confidence) / normal_quantile(confidence)
         usual_largest = self._half_width_alone(usual_confidence, usual_rounds_half_width) if tests > 1 else 0.0
         excess = self._half_width_alone(confidence, rounds_half_width) - usual_largest
@@ -159,7 +162,7 @@ class Calibration:
         common_freedom = 1
         if common:
             common_freedom = common.occasions - 1
-            # The pooled noise comes from residuals of a table of occasions and cases: `two_way_variances`.
+            # The pooled noise is estimated from the residuals of a table of occasions and cases, which have as many degrees of freedom.
             freedom = max(freedom, common_freedom * (common.cases - 1))
         drifts = {}
         for statistic in STATISTICS:
@@ -196,7 +199,7 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     matched = _matched_cases(repeated)
     deviations = [_deviations(repeated, matched, statistic) for statistic in STATISTICS]
     start_times = sorted(filter(None, map(began, results.environments.values()))) or [""]
-    # All matched cases have as many occasions. Without any, the usual number stands for all cases.
+    # All matched cases have as many occasions. Without them it is the median number of all cases.
     occasions = len(repeated[matched[0]]) if matched else statistics.median_low(map(len, repeated.values()))
     return Calibration(
         machine_key,

@@ -110,7 +110,7 @@ def _conclude(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
     if not_excluded:
         concluded = concluded._replace(unseen="; ".join(filter(None, (concluded.unseen, *not_excluded))), unseen_kind="worsening")
     regressed = [change.column.name for change in case.values if change.verdict is Verdict.SLOWER]
-    # Without times the values are all there is to show, so even those that did not change are notes; memory never is alone.
+    # Without times each value is shown, even if it did not change. All else, and memory anyway, is shown only if it matters.
     notes = [str(change) for change in case.values if change.matters or not (case.tests or change.is_memory)]
     if case.tests and regressed:  # the verdict is then that of a value or of memory, so the times have to be named
         notes.append(f"by time {concluded.verdict}")
@@ -153,6 +153,7 @@ def _judge_times(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
     possible = power.possible(tests)
     rounds_planned = 0.0
     if detect:
+        # Enough to call the change if it is there, and to exclude it if it is not.
         to_call = power.rounds_to_call(tests, family.weight, detect)
         rounds_planned = max(to_call, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
     rounds_to_see = power.more_rounds(tests, rounds_planned)
@@ -179,7 +180,8 @@ def _judge_times(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
 def _ruled_out(case: CaseVerdict, why: str, disturbed: str, clocks_explain: bool, report_only: bool) -> CaseVerdict:
     """Return a case as inconclusive, with the remedy for what rules out the verdict of its times.
 
-    A case that its times alone would call slower must not pass: its change is unseen, whether one had to be detected or not.
+    A case that its times alone would call slower must not pass: its change is unseen, whether one had to be detected or not. Between
+    different machines (``report_only``) that rule does not hold.
     """
     if any(row.flag.implausible for row in case.sides):
         remedy = "dlbench show says why"
@@ -199,6 +201,7 @@ def _ruled_out(case: CaseVerdict, why: str, disturbed: str, clocks_explain: bool
 def _same_without_spoiled(case: CaseVerdict, family: TestFamily) -> bool:
     """Whether few rounds were unsteady or throttled, at least one of them, and the verdict is the same without them."""
     rounds = [row.rounds for row in case.sides]
+    # The mean of these flags is the share of rounds that are spoiled.
     if not 0 < max(statistics.fmean(side.spoiled) for side in rounds) <= _FEW:
         return False
     sound = [side.times_at([index for index, spoiled in enumerate(side.spoiled) if not spoiled]) for side in rounds]

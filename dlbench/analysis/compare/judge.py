@@ -245,6 +245,7 @@ def rank_tests(
             times_s[PAIRED] = pairs
             weights["median"] -= PAIRS_WEIGHT
             weights[PAIRED] = PAIRS_WEIGHT
+    # Either of two tests may show a statistic to be the same, so each has half the level for that.
     tested_twice = (paired_statistic, PAIRED) if PAIRED in times_s else ()
     times_s[MEAN] = _means(base, new)
     tests = {}

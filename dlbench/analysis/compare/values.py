@@ -26,7 +26,7 @@ _HOST_SLACK = 64 << 20
 _MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower", heading="memory")
 _ENERGY = plain(of_row(lambda row: row.energy.joules_per_item, "energy"))
 _VALUE_SHARE, _CONSTANT_VALUE_SHARE = 0.1, 0.01
-"""Smallest change of a value that matters, as a share of base; the second is for a value that is one number in all rounds of a side."""
+"""Smallest change of a value that matters, as a share of base; the second is for a value that is one number in all rounds of each side."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
 """What a verdict on a value means, as it shares the verdicts of times: ``slower`` stands for worse."""
 
@@ -135,7 +135,7 @@ def _test_value(
         paired=paired,
         margin=margin,
     ).ranked()
-    if margin or test.equivalence == CONSTANT:  # of a constant value any change is one
+    if margin or test.equivalence == CONSTANT:  # one number on both sides is the same without a margin
         return ValueChange(column, base, new, test=test, limit=limit)
     advice = "" if column == _ENERGY else "; declare one in the value's own unit, Value(…, margin=…)"
     return ValueChange(column, base, new, Verdict.INCONCLUSIVE, remark=f"not judged, as a share of zero is no margin{advice}")
@@ -163,7 +163,7 @@ def memory_change(base: Row, new: Row, threshold: float, detect: float) -> Value
     host_peaks = [row.rounds.host_peak_bytes for row in (base, new)]
     if all(device_peaks):
         before, after = (statistics.median(peaks) for peaks in device_peaks)
-        # SLOWER stands for worse. Anything else has no verdict and is only shown: less memory is not what is compared.
+        # SLOWER stands for worse. There is no other verdict: memory that shrank, or grew by less, is only shown.
         return ValueChange(_MEMORY, before, after, Verdict.SLOWER if after > before * (1 + threshold) else None)
     if any(device_peaks) or not all(host_peaks):
         return None
@@ -240,10 +240,11 @@ def _judge_by_resolution(
     base, new = map(statistics.median, sides)
     larger = max(abs(base), abs(new))
     worsening = base - new if column.better == "higher" else new - base
-    # The true value of the worse run may be as high as its rate that failed. In any other search either side may be off by one step.
+    # The worse run may sustain any rate below the one that failed. In any other search either side may be off by one step.
     uncertainty = failing_rate - min(base, new) if failing_rate else 2 * max(1.0, SEARCH_RESOLUTION * larger)
     if abs(worsening) > max(threshold * larger, uncertainty):
         return ValueChange(column, base, new, Verdict.SLOWER if worsening > 0 else Verdict.FASTER)
+    # Of a base of zero there is no share that would have to be detected.
     if worsening >= _share_to_see(detect, column) * abs(base) > 0:
         return ValueChange(column, base, new, Verdict.INCONCLUSIVE, remark="within two steps of its search")
     return ValueChange(column, base, new, Verdict.SAME)

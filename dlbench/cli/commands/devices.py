@@ -107,7 +107,7 @@ def _parts(device: Json) -> "Iterator[RenderableType]":
 def rows(device: Json) -> Iterator[tuple[str, str]]:
     """Yield label and text of each field of a device: the value with its unit, or why it is not known.
 
-    Of a device that can't be used, what is not known is left out: the reason is always that it can't be used.
+    Of a device that can't be used only what is known is shown: why it can't be used is a field, and is the reason for all else.
     """
     for name, value in device.items():
         if name in ("id", "reasons") or (value is None and device.get("unusable")):
