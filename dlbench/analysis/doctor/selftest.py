@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations
 from typing import NamedTuple
 
-from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, judge_family, rank_tests, statistic_name, together
+from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, combined_verdict, judge_family, rank_tests, statistic_name
 from dlbench.analysis.compare.power import POWER
 from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.matching import grouped
@@ -41,7 +41,7 @@ _Suite = Mapping[str, Tests]
 
 def verdicts(cases: Sequence[Tests]) -> list[Verdict]:
     """Judge the tests of all cases of a suite together, as `compare` does."""
-    return [together(tests) for tests in judge_family(cases)]
+    return [combined_verdict(tests) for tests in judge_family(cases)]
 
 
 def _called_slower(suite: _Suite) -> set[str]:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -133,7 +133,7 @@ _side_options = option_group(
     ),
     click.option("--a", multiple=True, metavar="KIND=VALUE", help="The same of side a, the base."),
 )
-"""Adds --a and --b; the command gets ``sides``, each with its git reference."""
+"""Adds --a and --b. The command gets ``sides``: a and b, each as a pair of the side and its git reference, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +147,19 @@ class ABSide:
     """Its git reference and the commit, for the header; empty without one."""
 
     def plan(self, suites: tuple[Suite, ...], other: Self, planning: PlanOptions) -> Plan:
-        """Plan the suites, without the benches that only the other side's code has."""
+        """Plan the suites for this side, without the benches that only the code of the other side can run."""
         with _named(self.opened.side, self.folder):
             return plan_suites(_without_unknown(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
 
     def to_json(self, plan: Plan) -> Json:
-        """Return the side's part of the header. It has no paths, but a hash that distinguishes interpreters of the same name."""
+        """Return the side's part of the header: what makes it differ, its workloads, and its machine and software.
+
+        It has no paths, but a hash that distinguishes interpreters of the same name.
+        """
         from dlbench.harness.probe.fingerprint import fingerprint, without_secrets
 
         interpreter = self.opened.side.interpreter
-        where = fingerprint(plan.hello, plan.devices, environ=interpreter.environment())
+        environment = fingerprint(plan.hello, plan.devices, environ=interpreter.environment())
         return {
             "side": {
                 "python": Path(interpreter.python).name,
@@ -165,7 +168,7 @@ class ABSide:
                 **self.revision,
             },
             "workloads": plan.declarations(),
-            **{block: where[block] for block in ("machine_key", "stack_key", "identity", "stack")},
+            **{block: environment[block] for block in ("machine_key", "stack_key", "identity", "stack")},
         }
 
 
@@ -255,8 +258,8 @@ def _code_in_place(side: Side, reference: str | None, interruption: Interruption
         yield side, None, {}
         return
     option = f"--{side.name} ref={reference}"
-    files = {plugin: Path(plugin).resolve() for plugin in side.plugins}
-    root = next(filter(None, map(folders.root_of, files.values())), None)
+    plugins = [Path(plugin).resolve() for plugin in side.plugins]
+    root = _checkout_of(plugins)
     if root is None:
         raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
     with _temporary_folder(interruption) as temporary:
@@ -266,24 +269,42 @@ def _code_in_place(side: Side, reference: str | None, interruption: Interruption
             commit = folders.write_reference(root, reference, folder)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from error
-        for plugin, path in files.items():
-            if path.is_relative_to(root):
-                files[plugin] = folder / path.relative_to(root)
-                if not files[plugin].is_file():
-                    raise UsageError(f"{option}: this reference has no {path.relative_to(root)}")
-        here = Path.cwd()
-        there = folder / here.relative_to(root) if here.is_relative_to(root) else folder
-        interpreter = replace(side.interpreter, folder=there if there.is_dir() else folder, imports_from_folder=True)
-        side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=str(root))
+        plugins_there = [_path_in(folder, plugin, root) for plugin in plugins]
+        for plugin, there in zip(plugins, plugins_there, strict=True):
+            if there != plugin and not there.is_file():
+                raise UsageError(f"{option}: this reference has no {plugin.relative_to(root)}")
+        # Code imports what lies next to it from the current folder: from the same one of the reference, if that has it.
+        working_folder = _path_in(folder, Path.cwd(), root)
+        if not working_folder.is_relative_to(folder) or not working_folder.is_dir():
+            working_folder = folder
+        interpreter = replace(side.interpreter, folder=working_folder, imports_from_folder=True)
+        # ``not_from``: an import from the checkout itself would measure the code that is here, and not that of the reference.
+        side = replace(side, plugins=tuple(map(str, plugins_there)), interpreter=interpreter, not_from=str(root))
         yield side, folder, {"ref": reference, "commit": commit}
+
+
+def _checkout_of(paths: Iterable[Path]) -> Path | None:
+    """Return the top folder of the git checkout of the first path that lies in one; None if none does."""
+    for path in paths:
+        if root := folders.root_of(path):
+            return root
+    return None
+
+
+def _path_in(folder: Path, path: Path, root: Path) -> Path:
+    """Return the path in ``folder`` that has the place of ``path`` below ``root``; ``path`` itself if it does not lie there."""
+    return folder / path.relative_to(root) if path.is_relative_to(root) else path
 
 
 def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple[Suite, ...]:
     """Return the suites without benches that need a workload, parameter or kind of device which only the other side's code has.
 
     ``own`` and ``other``: the hello of each side's worker. Cases that are left out are measured on the other side alone, and get a verdict
-    for that. A bench that neither side's code can run stays, as a mistake to report. Where no bench would be left, all stay.
+    for that. A bench that neither side's code can run stays, so that planning reports it as a mistake. All stay if none would be left, as
+    a plan needs a case.
     """
+
+    # What the code of each side has: the signatures of its workloads, and its kinds of device.
     own_code, other_code = ((signatures_of(hello), hello["kinds"]) for hello in (own, other))
 
     def can_run(code: tuple[Signatures, Sequence[str]], suite: Suite, bench: Bench) -> bool:
@@ -293,11 +314,11 @@ def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple
             return False
         return True
 
-    kept = []
+    runnable = []
     for suite in suites:
-        benches = [each for each in suite.benches if can_run(own_code, suite, each) or not can_run(other_code, suite, each)]
-        kept.append(replace(suite, benches=tuple(benches)))
-    return tuple(kept) if any(suite.benches for suite in kept) else suites
+        benches = [bench for bench in suite.benches if can_run(own_code, suite, bench) or not can_run(other_code, suite, bench)]
+        runnable.append(replace(suite, benches=tuple(benches)))
+    return tuple(runnable) if any(suite.benches for suite in runnable) else suites
 
 
 @click.command("ab")
@@ -332,22 +353,26 @@ def ab_command(
     refuse_same_file({"--output": measuring.output, **output.files})
     check_writable(measuring.output, new=False)
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
-    require_sight(suites, WITHIN_A_RUN, given)
-    suites = tuple(replace(each, thresholds=override_thresholds(each.thresholds, given)) for each in suites)  # so the file has them
+    require_sight(suites, WITHIN_A_RUN, given)  # raises UsageError if a change that must be detected is below a threshold
+    # The header holds the suites, so compare finds the given thresholds in the file.
+    suites = tuple(replace(suite, thresholds=override_thresholds(suite.thresholds, given)) for suite in suites)
+    # --rounds alone fixes their number. Otherwise rounds are added until all that must be seen is seen, or the budget is spent.
+    adds_rounds = measuring.rounds is None or measuring.budget is not None
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
         opened = []
         for side, reference in sides:
-            own = replace(side, plugins=planning.plugins)
-            opened.append(stack.enter_context(open_ab_side(own, reference, suites, settings, interruption)))
+            with_plugins = replace(side, plugins=planning.plugins)
+            opened.append(stack.enter_context(open_ab_side(with_plugins, reference, suites, settings, interruption)))
         a, b = opened
         plans = a.plan(suites, b, planning), b.plan(suites, a, planning)
         session = _session(opened, plans, settings, measuring)
-        goes_on = measuring.rounds is None or measuring.budget is not None
+        workers = {ab_side.opened.side.name: ab_side.opened.worker for ab_side in opened}
         with record(session, interruption) as recording:
-            announce_gate(session, goes_on)
-            recording.measure(session, {each.opened.side.name: each.opened.worker for each in opened}, opened[0].opened.programs)
-            if goes_on:
+            announce_gate(session, adds_rounds)
+            recording.measure(session, workers, a.opened.programs)  # what was seen since before the first worker was started
+            if adds_rounds:
+                # More rounds for each case that neither shows nor excludes the change that must be detected.
                 measure_until_seen(recording, session, _judge, measuring.budget)
             if confirm and not recording.stopped:
                 _measure_again(recording, session, measuring.rounds)
@@ -355,7 +380,7 @@ def ab_command(
 
 
 def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettings, measuring: MeasureOptions) -> sessions.Session:
-    """Return the session of both sides, by the policy of side a's suites."""
+    """Return the session that measures both sides in turn, by the policy of side a's suites, with the rounds that a gate needs."""
     tasks, header = list[Task](), {}
     for name, side, plan in zip("ab", sides, plans, strict=True):
         tasks += side.opened.tasks(plan)
@@ -365,24 +390,25 @@ def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettin
 
 
 def gate_rounds(cases: int) -> int:
-    """Return the number of rounds a side in which so many cases are measured at first."""
+    """Return the rounds a side that so many cases get at first: `LEAST_ROUNDS`, or more if no change could be significant in these."""
     return rounds_for_gate(PAIRED_SHARES * cases, least=LEAST_ROUNDS, paired=True)
 
 
 def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None) -> None:
-    """Measure the cases that were called slower or faster in fresh rounds: ``rounds``, or by default as many as these few need."""
-    flagged = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
-    if not flagged:
+    """Measure the cases that were called slower or faster once more: in so many ``rounds``, or by default as these few cases need."""
+    changed = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
+    if not changed:
         return
     from dlbench.analysis.presentation.wording import few
 
-    needed = rounds or gate_rounds(len(flagged))
-    tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in flagged]
-    say(f"measuring again, in {needed} fresh rounds: {few(sorted(flagged))}")
-    fresh = further_rounds(session, recording, tasks, needed)
-    recording.measure(fresh, {})
+    fresh_rounds = rounds or gate_rounds(len(changed))
+    # Sides of other names, so that the file keeps the first rounds apart: those of the second measurement alone decide.
+    tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in changed]
+    say(f"measuring again, in {fresh_rounds} fresh rounds: {few(sorted(changed))}")
+    confirming_session = further_rounds(session, recording, tasks, fresh_rounds)
+    recording.measure(confirming_session, {})
     if rounds is None:
-        measure_until_seen(recording, fresh, _judge)
+        measure_until_seen(recording, confirming_session, _judge)
 
 
 def _judge(results: "Results") -> "Comparison":
@@ -393,7 +419,11 @@ def _judge(results: "Results") -> "Comparison":
 
 
 def _end(recording: Recording, output: OutputOptions) -> ExitCode:
-    """Write the verdicts and return the exit code; after a fault or an interruption write results only, as the test is unfinished."""
+    """Write the verdicts and return the exit code.
+
+    After a fault of a device or an interruption only results are written: rounds are missing that the tests were planned for. The fault is
+    raised then.
+    """
     from dlbench.analysis.compare.provenance import side_notes
     from dlbench.cli.output import write_results
     from dlbench.cli.verdicts import conclude
