@@ -34,8 +34,9 @@ def least_rounds(tests: Tests, family: float) -> int:
 def detectable(tests: Tests, family: float) -> float | None:
     """Return the smallest change that would be called in four of five comparisons, as a fraction; None if none would, however large.
 
-    It exceeds the threshold, and half the width of the interval at the level of the first step of Holm's correction, by as much as the
-    estimate varies by, see `_scatter`. ``family`` is the weight of all tests together.
+    A change is called if its estimate exceeds both the threshold and half the width of the interval at the level of the first step of
+    Holm's correction. The estimate may fall short of the change by `_scatter`, so the change has to be larger by as much. ``family`` is the
+    weight of all tests together.
     """
     changes = [max(reach, test.margin) + _scatter(confidence, POWER) * reach for test, confidence, reach in _reaches(tests, family)]
     return fraction(min(changes)) if changes else None
@@ -67,22 +68,23 @@ def _by_statistic(tests: Tests) -> list[list[RankTest]]:
 
 @cache
 def _scatter(confidence: float, chance: float) -> float:
-    """Return how many half-widths of an interval its estimate exceeds the truth by at most, with that chance; from normal quantiles."""
+    """Return the most by which an estimate exceeds the truth with that chance, in half-widths of its interval; it is taken as normal."""
     return statistics.NormalDist().inv_cdf(chance) / normal_quantile(confidence)
 
 
 def more_rounds(tests: Tests, planned: float) -> int | None:
-    """Return planned rounds as a whole number; None if the tests have as many already, or no number is enough."""
+    """Return ``planned`` rounds as a whole number; None if the tests have as many already, or no number is enough."""
     return math.ceil(planned) if _rounds(tests) < planned < math.inf else None
 
 
 def rounds_to_exclude(tests: Tests, limit: float, cases: int) -> float:
-    """Return the rounds a side with which so many similar unchanged cases all probably exclude a shift of ``limit``.
+    """Return the rounds a side with which so many unchanged cases like this one all probably exclude a shift of ``limit``.
 
-    It is infinite if no number of rounds would, and 0 if the tests have too few for an interval. The half-width of an interval shrinks
-    with the square root of the rounds, see `_rounds_factor`. It has to shrink to ``limit`` less what the estimate of an unchanged case
-    reaches, in all but a share `UNDECIDED` of comparisons. Only widths count, never the size or sign of the change that was found, so
-    rounds added for this favour no verdict.
+    It is infinite if no number of rounds would, and 0 if the tests have too few for an interval.
+
+    A shift is excluded if it exceeds the estimate plus the half-width of its interval. The estimate of an unchanged case is not zero: in
+    all but a share `UNDECIDED` of comparisons it is at most `_scatter` half-widths in every case. Only widths count, never the size or
+    sign of the change that was found, so rounds added for this favour no verdict.
     """
     largest_factor = 0.0  # every statistic has to exclude the shift
     for tests_of_statistic in _by_statistic(tests):
@@ -90,7 +92,7 @@ def rounds_to_exclude(tests: Tests, limit: float, cases: int) -> float:
         for test in tests_of_statistic:
             ends = test.equivalence
             if ends and ends.half_width:
-                # The half-width that is needed, as the estimate may reach ``_scatter`` times as far itself.
+                # The half-width with which half-width and estimate together reach the limit.
                 needed = limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / cases))
                 factors.append(_rounds_factor(ends.half_width, needed, test, ends.confidence))
         largest_factor = max(largest_factor, min(factors, default=0.0))  # one test of a statistic is enough

@@ -117,6 +117,7 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     to_test = []
     for pair in matches.rows:
         limits, detect = _case_thresholds(results, pair.base, WITHIN_A_RUN, given)
+        # ``detect`` is set only if it was given, so it was asked for.
         to_test.append(_case_to_test(pair.base, pair.other, limits, detect, must_detect=True))
     # A failed row stands in no pair, and is a case of its own.
     failed = {row.case.id: row for row in results.rows if row.is_failure}
@@ -190,7 +191,7 @@ def _case_thresholds(
     limits = limits.with_metrics(given)
     if DETECT in given:
         try:
-            limits.require_sight()
+            limits.require_sight()  # the change has to be above the threshold
         except ValueError as error:
             raise UsageError(f"--detect {given[DETECT]}: of {row.case.id} {error}") from error
     detect = limits.detect or (DETECT_BY_DEFAULT if always_detect else None)
@@ -238,6 +239,7 @@ def _verdict_without_test(
     # It is ok on both sides from here on.
     if protocol_differences:
         return Verdict.INCOMPARABLE, "; ".join([*protocol_differences, "measure both alike"])
+    # Of pyperf alone: dlbench plans the rounds of its own files, and its tests say if these are too few.
     few = [f"{count} in {side}" for side, row in by_side(base, new) if (count := len(row.rounds.median_s)) < SESSIONS_FOR_A_VERDICT]
     if few and TOOL in (base.case.suite, new.case.suite):
         return Verdict.INCOMPARABLE, f"too few rounds of {TOOL}, {' and '.join(few)}: a verdict takes {SESSIONS_FOR_A_VERDICT} a side"
