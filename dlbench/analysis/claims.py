@@ -22,7 +22,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.measurement import OperationKind
 from dlbench.core.reference.claims import Claim, ClaimTest, claims
 from dlbench.core.rows.row import Cells, Row, cell
-from dlbench.core.stats import median_interval
+from dlbench.core.stats import known, median_interval
 from dlbench.core.units import Unit, percent
 
 _SPEEDS: Mapping[str, Callable[..., Sequence[float]]] = {
@@ -115,29 +115,29 @@ def claims_table(results: Results) -> Table:
 
 
 def _test(claim: Claim, results: Results) -> Iterator[Tested]:
-    """Yield a claim with the evidence of each device, or once without any."""
+    """Yield a claim with the typical evidence of each device, accelerators first; once without evidence if there is none."""
     test = claim.test
     if test is None:
         yield Tested(claim, "untested")
         return
     several = several_runs(results.rows)
-    results = results.where(lambda row: test.is_of(_settings(row).get))
-    ordered = sorted(_evidence(test, results), key=lambda each: (each.row.is_on_cpu, each.value))
-    # A group for each device, and for each value of the parameter that splits the claim.
-    groups = grouped(ordered, lambda each: (*map(one_device, each.sides), _settings(each.row).get(test.split or "")))
+    tested = results.where(lambda row: test.is_of(_settings(row).get))
+    evidence = sorted(_evidence(test, tested), key=lambda each: (each.row.is_on_cpu, each.value))
+    # A record for each device, and for each value of the parameter that splits the claim.
+    groups = grouped(evidence, lambda each: (*map(one_device, each.sides), _settings(each.row).get(test.split or "")))
     for alike in groups.values():
         typical = _typical(test, alike)
         yield Tested(claim, None, typical, len(alike), device_label(typical, several))
     if not groups:
-        yield Tested(claim, _lack(test, results))
+        yield Tested(claim, _lack(test, tested))
 
 
 def _lack(test: ClaimTest, results: Results) -> str:
     """Return the reason why results have no evidence for a claim."""
-    kinds = {row.is_on_cpu for row in results.rows if row.is_sound}
-    if len(kinds) == 2 and test.measure == "items_per_price":
+    are_on_cpu = {row.is_on_cpu for row in results.rows if row.is_sound}
+    if len(are_on_cpu) == 2 and test.measure == "items_per_price":
         return "needs prices: --price cpu=1200, …"
-    return "one side alone" if kinds and test.by else "not measured"
+    return "one side alone" if are_on_cpu and test.by else "not measured"
 
 
 def _typical(test: ClaimTest, alike: Sequence[Evidence]) -> Evidence:
@@ -148,26 +148,42 @@ def _typical(test: ClaimTest, alike: Sequence[Evidence]) -> Evidence:
 
 
 def _settings(row: Row) -> dict[str, object]:
+    """Return the values of all settings of a row by their short names: ``dtype``, ``batch``."""
     return {each.name: value for each, value in row.settings().items()}
 
 
 def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
-    """Yield the evidence for a claim, in the unit of its measure."""
+    """Yield the evidence for a claim: times of published trainings, gaps in accuracy, numbers of single rows, or ratios of pairs."""
     match test.measure:
         case "training":
-            published = (each for each in training_estimates(results) if each.schedule.source)
-            yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
+            yield from _evidence_of_trainings(results)
         case "accuracy_gap":
-            for each in trainings(results.rows):
-                if each.base and each.gap:
-                    low, high, _ = each.gap.interval or (None, None, None)
-                    yield Evidence([each.base, each.row], f"{wording.short(each.case)}: {each.name}", each.gap.shift, low, high)
+            yield from _evidence_of_accuracy(results)
         case "pass" | "memory" | "products":
-            yield from filter(None, (_evidence_of_row(test, row) for row in results.rows if row.is_sound))
+            yield from known(_evidence_of_row(test, row) for row in results.rows if row.is_sound)
         case _:
-            for pair in _pairs(test, results):
-                values = "" if pair.by in (None, DEVICE) else f": {pair.value(pair.other)} over {pair.value(pair.base)}"
-                yield Evidence(pair.sides, f"{wording.short(pair.case)}{values}", pair.ratio.speedup, pair.ratio.low, pair.ratio.high)
+            yield from map(_evidence_of_pair, _pairs(test, results))
+
+
+def _evidence_of_trainings(results: Results) -> Iterator[Evidence]:
+    """Yield the estimated seconds of each training whose schedule is published."""
+    for each in training_estimates(results):
+        if each.schedule.source:
+            yield Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends)
+
+
+def _evidence_of_accuracy(results: Results) -> Iterator[Evidence]:
+    """Yield the gap in accuracy of each training in a format other than the plain one."""
+    for each in trainings(results.rows):
+        if each.base and each.gap:
+            low, high = each.gap.interval[:2] if each.gap.interval else (None, None)
+            yield Evidence([each.base, each.row], f"{wording.short(each.case)}: {each.name}", each.gap.shift, low, high)
+
+
+def _evidence_of_pair(pair: Match) -> Evidence:
+    """Return the ratio of a pair; its case names both values of the setting in which the sides differ, except for devices."""
+    values = "" if pair.by in (None, DEVICE) else f": {pair.value(pair.other)} over {pair.value(pair.base)}"
+    return Evidence(pair.sides, f"{wording.short(pair.case)}{values}", pair.ratio.speedup, pair.ratio.low, pair.ratio.high)
 
 
 def _evidence_of_row(test: ClaimTest, row: Row) -> Evidence | None:
@@ -187,12 +203,12 @@ def _evidence_of_row(test: ClaimTest, row: Row) -> Evidence | None:
 def _pairs(test: ClaimTest, results: Results) -> Sequence[Match]:
     """Return the pairs of rows that test a claim, with their speeds by its measure; rows without a speed are left out."""
     speeds = partial(_SPEEDS[test.measure], prices=results.prices)
-    known = results.where(lambda row: min(speeds(row), default=0) > 0)
+    with_speed = results.where(lambda row: min(speeds(row), default=0) > 0)
     if test.best:
-        return best_pairs(known, [SpeedMeasure(speeds, lambda row: median(speeds(row)))])
+        return best_pairs(with_speed, [SpeedMeasure(speeds, lambda row: median(speeds(row)))])
     with suppress(UsageError):  # no row that went well has the base
-        found = (pair for timed in (True, False) for pair in match_rows(known, test.by or "", test.base, timed=timed).rows)
-        return [replace(pair, speeds=(speeds(pair.base), speeds(pair.other))) for pair in found]
+        pairs = (pair for timed in (True, False) for pair in match_rows(with_speed, test.by or "", test.base, timed=timed).rows)
+        return [replace(pair, speeds=(speeds(pair.base), speeds(pair.other))) for pair in pairs]
     return ()
 
 

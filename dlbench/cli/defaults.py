@@ -16,12 +16,12 @@ FILE = "dlbench.toml"
 SETTABLE = ("device", "set", "rounds", "budget", "timeout", "seed", "isolation", "format", "strict", "price")
 """Options that may have a default of the user's. An option that is not named here has none, so a new one is refused until it is."""
 _REFUSED = "it may change what a gate lets pass, or what a single call is to do; say it on the command line"
-_NOT_OF = {"ab": ("device", "set")}
-"""Options of a gate that may have a default with other commands only."""
+_NOT_SETTABLE_FOR = {"ab": ("device", "set")}
+"""Some of them that may have no default for this command: they would change what a gate lets pass."""
 
-Given = str | bool | tuple[str, ...]
-"""A value as click takes it: of an option that is repeatable a tuple."""
-Settings = Mapping[str, Given]
+OptionValue = str | bool | tuple[str, ...]
+"""A value as click takes it: a truth value of a flag, a tuple of a repeatable option, else a text."""
+Settings = Mapping[str, OptionValue]
 """By the long names of options, without dashes."""
 
 
@@ -30,18 +30,18 @@ class Defaults:
     """The user's defaults for one command, and those that it used."""
 
     settings: Settings = field(default_factory=dict)
-    used: dict[str, Given] = field(default_factory=dict)
+    used: dict[str, OptionValue] = field(default_factory=dict)
 
-    def for_click(self, command: click.Command) -> dict[str, Callable[[], Given]]:
+    def for_click(self, command: click.Command) -> dict[str, Callable[[], OptionValue]]:
         """Return click's ``default_map``. Click calls an entry only if the command line has no such option, and then `used` keeps it."""
         return {str(option.name): partial(self._use, name) for name, option in _options(command).items() if name in self.settings}
 
-    def _use(self, name: str) -> Given:
+    def _use(self, name: str) -> OptionValue:
         return self.used.setdefault(name, self.settings[name])
 
     def notes(self) -> list[str]:
         """Return a sentence for each option that this command did not get from its command line."""
-        return [one_line(f"{FILE} set --{name} to {_typed(value)}") for name, value in self.used.items()]
+        return [one_line(f"{FILE} set --{name} to {_as_typed(value)}") for name, value in self.used.items()]
 
 
 def in_force() -> Defaults:
@@ -50,63 +50,70 @@ def in_force() -> Defaults:
 
 
 def without_defaults(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return the callback of an eager option that switches off the user's defaults, or those of ``names``; a format keeps its own."""
+    """Return the callback of an eager option that switches off the user's defaults: those of ``names``, or all; --format keeps its own."""
 
     def callback(context: click.Context, _: click.Parameter, value: Any) -> Any:
         if value:
             defaults = context.default_map or {}
             switched_off = {*(names or defaults)} - {"form"}
-            context.default_map = {name: each for name, each in defaults.items() if name not in switched_off}
+            context.default_map = {name: default for name, default in defaults.items() if name not in switched_off}
         return value
 
     return callback
 
 
-def _typed(value: Given) -> str:
-    return " ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else value
+def _as_typed(value: OptionValue) -> str:
+    """Return a value as it is written on a command line or in the file."""
+    if isinstance(value, tuple):
+        return " ".join(value)
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def read(commands: Mapping[str, Callable[[], click.Command]]) -> dict[str, Settings]:
-    """Read the nearest file, and check all of it. Raises UsageError with the place and the nearest valid name.
+    """Return the settings of each command in the nearest dlbench.toml, all of it checked.
 
-    ``commands``: what imports each; only those that something is set for are imported.
+    ``commands``: the function that imports each command, called only for those that the file has a table of.
+    Raises UsageError with the place in the file and the nearest valid name.
     """
-    found: dict[str, Settings] = {}
+    settings: dict[str, Settings] = {}
     try:
-        for command, table in _nearest_file().items():
-            if command not in commands:
-                raise UsageError(f"{FILE}: there is no command '{command}'{nearest(command, list(commands))}")
+        for name, table in _nearest_file().items():
+            if name not in commands:
+                raise UsageError(f"{FILE}: there is no command '{name}'{nearest(name, list(commands))}")
             if not isinstance(table, dict):
-                raise UsageError(f"{FILE}, {command}: must be a table of its options, such as [{command}]")
-            found[command] = {name: _setting(commands[command](), command, name, value) for name, value in table.items()}
+                raise UsageError(f"{FILE}, {name}: must be a table of its options, such as [{name}]")
+            command = commands[name]()
+            settings[name] = {option: _setting(command, name, option, value) for option, value in table.items()}
     except UsageError as error:
-        raise UsageError(one_line(str(error))) from error  # which has names from the file
-    return found
+        raise UsageError(one_line(str(error))) from error  # names in the file may have line breaks
+    return settings
 
 
-def _setting(command: click.Command, called: str, name: str, value: object) -> Given:
-    """Return the value of the command's option ``name``, as click takes it.
+def _setting(command: click.Command, command_name: str, name: str, value: object) -> OptionValue:
+    """Return the value that the file sets the command's option ``name`` to, as click takes it.
 
-    Raises UsageError that begins with the place in the file, for an option that there is not or may have no default, and for a bad value.
+    Raises UsageError that begins with the place in the file: for an unknown option, for one that may have no default, and for a bad value.
     """
-    place = f"{FILE}, [{called}] {name}"
+    place = f"{FILE}, [{command_name}] {name}"
     options = _options(command)
-    settable = [each for each in options if each in SETTABLE and each not in _NOT_OF.get(called, ())]
+    not_settable = _NOT_SETTABLE_FOR.get(command_name, ())
+    settable = [each for each in options if each in SETTABLE and each not in not_settable]
     if name not in options:
-        raise UsageError(f"{place}: dlbench {called} has no option '{name}'{nearest(name, settable)}")
+        raise UsageError(f"{place}: dlbench {command_name} has no option '{name}'{nearest(name, settable)}")
     if name not in settable:
         raise UsageError(f"{place}: --{name} can't have a default, as {_REFUSED}")
     option = options[name]
     values = value if isinstance(value, list) else [value]
-    given = tuple(map(str, values)) if option.multiple else str(value)
+    as_text = tuple(map(str, values)) if option.multiple else str(value)
     try:
-        converted = option.type_cast_value(click.Context(command), given)
+        converted = option.type_cast_value(click.Context(command), as_text)
     except click.BadParameter as error:
         raise UsageError(f"{place}: {error.message}") from error
-    return bool(converted) if option.is_flag else given
+    return bool(converted) if option.is_flag else as_text
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
+    """Return the options of a command by their long names, without dashes."""
     options = [each for each in command.params if isinstance(each, click.Option)]
     return {long.removeprefix("--"): each for each in options for long in each.opts if long.startswith("--")}
 
@@ -115,9 +122,10 @@ def _nearest_file() -> Json:
     """Return the tables of the file in the working directory or, in a git checkout, above it: further up it may be a stranger's."""
     try:
         here = Path.cwd()
-        folders = [here, *here.parents]
-        top = next((folder for folder in folders if (folder / ".git").exists()), here)
-        path = next((folder / FILE for folder in folders[: folders.index(top) + 1] if (folder / FILE).is_file()), None)
+        upwards = [here, *here.parents]
+        top = next((folder for folder in upwards if (folder / ".git").exists()), here)
+        searched = upwards[: upwards.index(top) + 1]
+        path = next((folder / FILE for folder in searched if (folder / FILE).is_file()), None)
     except OSError:  # the folder was removed, or one above it may not be read
         return {}
     if path is None:

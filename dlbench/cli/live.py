@@ -22,20 +22,27 @@ from dlbench.harness.schedule import Observer
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
+    from rich.segment import Segments
 
     from dlbench.analysis.report.screen import ScreenTable
     from dlbench.analysis.report.terminal import End
 
-_REST = 50
-"""Times what answering took before it is done again: 2 % of the time between cases at most."""
+_PAUSE_FACTOR = 50
+"""The next update of the answers waits 50 times as long as the last one took, so that updates take 2 % of the run at most."""
 _TICK_S = 1.0
-_LONG_S = 5.0
-"""Seconds without a case that starts or ends, after which the clock moves by itself: a screen that does not change looks like a hang."""
+"""Time between two looks at whether the clock has to be redrawn."""
+_CLOCK_AFTER_S = 5.0
+"""Seconds without a redrawn table, after which the clock moves by itself: a screen that does not change looks like a hang."""
+_LEAST_TABLE_LINES = 3
+"""Lines that the table gets even where the answers fill the screen."""
 
 
 @contextmanager
 def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Observer]:
-    """Show the run on stderr for as long as it lasts, and first whether other programs take the CPUs."""
+    """Yield the observer that shows the run on stderr; first of all it says whether other programs use the CPUs.
+
+    ``path``: the result file that the run writes.
+    """
     busy = busy_line(programs)
     if not on_screen():
         if busy:
@@ -45,7 +52,7 @@ def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Ob
     from rich.console import Console
     from rich.live import Live
 
-    # Redrawn when something happened, and by a timer only where nothing has for long: a thread that draws disturbs what is measured.
+    # No refresh by timer, as a thread that draws disturbs what is measured: the table is redrawn on events, and the clock if none come.
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
         table = _LiveTable(session, path, live, programs, busy)
         table.draw()
@@ -62,49 +69,52 @@ def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Ob
 def _how_ended(measurement: Measurement) -> str:
     """Return how a measurement ended: the time of a call or the status, the result of a search, and the reason if there is one."""
     medians = per_round([measurement]).median_s
-    ended = units.seconds(medians[0]) if medians else measurement.status.value
-    found = f", found {settings_text(measurement.found)}" if measurement.found else ""
+    time_or_status = units.seconds(medians[0]) if medians else measurement.status.value
+    search_result = f", found {settings_text(measurement.found)}" if measurement.found else ""
     reason = f": {measurement.reason}" if measurement.reason else ""
-    return f"{ended}{found}{reason}"
+    return f"{time_or_status}{search_result}{reason}"
 
 
 class Tracker(Observer):
-    """Follows a run."""
+    """Follows a run: its round, the case that is measured now, and the measurements so far. Subclasses show that."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.policy = session.settings.policy
-        self.measurements: dict[Series, list[Measurement]] = {}
-        """Those that count, by case and side; without those that were skipped earlier, which are measured now."""
         self.round = -1
-        """Number of the round among those that this command measures, from 0 on; -1 before the first."""
+        """Number of the current round among those that this command measures: 0 is the first, and -1 stands for none yet."""
         self.current: Series | None = None
-        self._waiting = {task.series for task in session.tasks}
-        """Cases that this round has still to measure, perhaps again."""
-        devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
-        self._opening = f"starting workers for {', '.join(devices)}" if devices else ""
-        """The start of a round, which takes seconds on an accelerator; empty where none of its devices is there."""
-        self.doing = self._opening
-        """Work between cases; empty while the file is written."""
+        """The case that is measured now; None between cases."""
+        self._unfinished = {task.series for task in session.tasks}
+        """Cases that the current round has still to measure, or to measure again."""
+        self.measurements: dict[Series, list[Measurement]] = {}
+        """The measurements of each case, one a round, with those that a resumed file has already."""
         for measurement in session.done:
-            if measurement.status is not Status.SKIPPED:
-                self._note(measurement)
+            if measurement.status is not Status.SKIPPED:  # what was skipped then is measured now
+                self._add(measurement)
+        devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
+        self._starting_workers = f"starting workers for {', '.join(devices)}" if devices else ""
+        """What each round begins with, which takes seconds on an accelerator; empty where no device of the cases is present."""
+        self.between_cases = self._starting_workers
+        """What is done while no case is measured: workers are started; or, if empty, the file is written."""
 
     def show(self, event: str = "") -> None:
         """Show where the run is, and what has just happened."""
         raise NotImplementedError
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        """Show the start of a round, which starts its processes."""
+        """Show the start of a round, which starts its workers; only the first round makes an event of it."""
         self.round = number - self.session.first_round
-        self._waiting = set(pending)
+        self._unfinished = set(pending)
         self.current = None
-        self.doing = self._opening
-        self.show("" if self.round else self._opening)
+        self.between_cases = self._starting_workers
+        is_first = self.round == 0
+        self.show(self._starting_workers if is_first else "")
 
     def case_started(self, series: Series, number: int) -> None:
         """Show which case is measured now."""
-        self.current, self.doing = series, ""
+        self.current = series
+        self.between_cases = ""
         self.show()
 
     def case_tried(self, measurement: Measurement) -> None:
@@ -114,45 +124,48 @@ class Tracker(Observer):
     def case_postponed(self, measurement: Measurement) -> None:
         """Show why a measurement does not count."""
         self.current = None
-        reason = (measurement.conditions and measurement.conditions.explanation()) or "stays with its other side"
+        # Without an explanation of its own the case was fine, and is repeated because that of the other side was not.
+        explanation = measurement.conditions.explanation() if measurement.conditions else ""
+        reason = explanation or "stays with its other side"
         self.show(f"{measurement.series} {_how_ended(measurement)}; {reason}; again later in this round")
 
     def case_left_out(self, series: Series) -> None:
-        """Show that the case has a round less."""
-        self._end(series)
+        """Show that the case is not measured in this round."""
+        self._finish(series)
         self.show(f"{series} left out of this round, as the budget has no time for it")
 
     def case_ended(self, measurement: Measurement) -> None:
         """Show the result that the case has in this round."""
-        self._end(measurement.series)
-        self._note(measurement)
+        self._finish(measurement.series)
+        self._add(measurement)
         self.show(f"{measurement.series} {_how_ended(measurement)}")
 
-    def _end(self, series: Series) -> None:
-        self._waiting.discard(series)
+    def _finish(self, series: Series) -> None:
+        self._unfinished.discard(series)
         self.current = None
 
-    def _note(self, measurement: Measurement) -> None:
+    def _add(self, measurement: Measurement) -> None:
         self.measurements.setdefault(measurement.series, []).append(measurement)
 
-    def where(self) -> str:
-        """Return ``round 2 of 7, 9 of 14 cases left``."""
+    def progress(self) -> str:
+        """Return ``round 2 of 7, 9 cases left``; rounds above the planned number are extra ones, which narrow wide intervals."""
         number = max(1, self.round + 1)
-        of = f" of {self.policy.rounds}" if number <= self.policy.rounds else " (extra, for wide intervals)"
-        return f"round {number}{of}, {plural(len(self._waiting), 'case')} left"
+        is_planned = number <= self.policy.rounds
+        of_all = f" of {self.policy.rounds}" if is_planned else " (extra, for wide intervals)"
+        return f"round {number}{of_all}, {plural(len(self._unfinished), 'case')} left"
 
 
 class PlainLines(Tracker):
-    """One line a case, for logs, and a first one before any."""
+    """One line a case, for logs, and one before them that says which workers are started."""
 
     def show(self, event: str = "") -> None:
         """Write what has happened."""
         if event:
-            say(units.one_line(f"{self.where()}: {event}"))
+            say(units.one_line(f"{self.progress()}: {event}"))
 
 
 class _LiveTable(Tracker):
-    """The table of results so far, redrawn as each case starts and ends."""
+    """The table of results so far, redrawn as each case starts and ends; below it answers, a line of status, and what happens now."""
 
     def __init__(self, session: Session, path: Path, live: "Live", programs: OtherPrograms, busy: str = "") -> None:
         super().__init__(session)
@@ -161,29 +174,30 @@ class _LiveTable(Tracker):
         self._programs = programs
         self._busy = busy
         """Other programs on the CPUs before anything was measured."""
-        self._fitting = live.console.height
-        """Cases that the screen had room for when it was last drawn."""
-        # A case's row changes only when that case ends, so each is computed once a round.
+        self._visible_cases = live.console.height
+        """Number of cases that the table showed when it was last drawn; at first a guess, from above."""
+        # A case's row changes only when that case ends, so each row is kept until then. Cases of absent devices share one line instead.
         self._rows = {task.series: planned_row(task.case, task.side.name) for task in session.tasks if task.has_device}
-        absent = [task.case.device for task in session.tasks if not task.has_device]
-        missing = ", ".join(dict.fromkeys(absent))
-        self._absent = f"{plural(len(absent), 'case')} skipped, not available here: {missing}" if absent else ""
-        for series, measurements in self.measurements.items():
-            self._renew(series, measurements)
-        self._news = ""
-        """A measurement that does not count, since the last one that does."""
+        for series in self.measurements:
+            self._update_row(series)
+        absent_devices = [task.case.device for task in session.tasks if not task.has_device]
+        names = ", ".join(dict.fromkeys(absent_devices))
+        self._absent = f"{plural(len(absent_devices), 'case')} skipped, not available here: {names}" if absent_devices else ""
+        self._last_event = ""
+        """What has happened since the last result: a try of a search, or a measurement that does not count."""
         self._answers: End | None = None
         self._answers_due_s = 0.0
-        self._answer()
+        """When the answers may be updated next, on the scale of `time.monotonic`."""
+        self._update_answers()
 
     def show(self, event: str = "") -> None:
-        """Draw all of it anew, with the event until a case ends."""
-        if event != self.doing:
-            self._news = event
+        """Redraw the screen, with the event until the next one; the start of workers has a line of its own."""
+        if event != self.between_cases:
+            self._last_event = event
         self.draw()
 
     def case_started(self, series: Series, number: int) -> None:
-        if self.doing:  # the workers of the round have started meanwhile
+        if self.between_cases:  # while workers were starting nothing was measured, so who used the CPUs then shows
             self._programs.named()
         else:
             self._programs.renew()
@@ -194,107 +208,118 @@ class _LiveTable(Tracker):
         super().case_postponed(measurement)
 
     def case_ended(self, measurement: Measurement) -> None:
-        self._end(measurement.series)
-        self._note(measurement)
-        self._news = ""
-        self._renew(measurement.series, self.measurements[measurement.series])
+        self._finish(measurement.series)
+        self._add(measurement)
+        self._last_event = ""
+        self._update_row(measurement.series)
         self._name_others(measurement)
         if measurement.status is Status.SKIPPED:  # many end so at once, and drawing each would take longer than a budget's grace
             return
-        self.draw()  # at once, as answering may take seconds on a busy machine
-        if self._answer():
+        self.draw()  # the result at once, as the answers may take seconds on a busy machine
+        if self._update_answers():
             self.draw()
 
     def case_left_out(self, series: Series) -> None:
         was_measured = self.current is not None
-        self._end(series)
-        if was_measured:  # of those that were not begun there may be many at once
+        self._finish(series)
+        if was_measured:  # many that were not begun may be left out at once, so these draw nothing
             self.draw()
 
     def _name_others(self, measurement: Measurement) -> None:
         """Look for the programs that use the CPUs if the case is known to have lost much of its time to others."""
-        lost = (measurement.conditions and measurement.conditions.lost) or 0.0
-        if lost > BUSY:
-            self._programs.named(lost)
+        conditions = measurement.conditions
+        lost_share = (conditions.lost or 0.0) if conditions else 0.0
+        if lost_share > BUSY:
+            self._programs.named(lost_share)
 
-    def _answer(self) -> bool:
-        """Answer from the rows so far, unless that would take a noticeable part of the run, as it does with many cases.
+    def _update_row(self, series: Series) -> None:
+        """Compute the row of a case anew from its measurements; a case of an absent device has none."""
+        if series not in self._rows:
+            return
+        row = summarise(self.measurements[series], self.policy.target)
+        in_run = replace(row.case, run=row.case.side or "")  # there is one file, so the side alone tells its runs apart
+        self._rows[series] = replace(row, case=in_run, declared=self.session.signatures[row.case.workload].declared)
 
-        Return whether there are new answers.
+    def _update_answers(self) -> bool:
+        """Answer the questions anew from the rows so far, and return whether that was done.
+
+        Nothing is done where no case went well yet, and until the pause since the last update is over: with many cases one takes seconds.
         """
         started_s = time.monotonic()
         measured = [row for row in self._rows.values() if row.case.status is not None]
-        went_well = any(row.case.status is Status.OK for row in measured)
-        if not went_well or not self.session.answered or started_s < self._answers_due_s:
+        any_is_ok = any(row.case.status is Status.OK for row in measured)
+        if not self.session.answered or not any_is_ok or started_s < self._answers_due_s:
             return False
         from dlbench.analysis.answers import answers
         from dlbench.analysis.answers.engine.question import Answer
         from dlbench.analysis.read.table import rows_so_far
         from dlbench.analysis.report.terminal import End
 
-        declared = {name: each.declared for name, each in self.session.signatures.items()}
-        cards = [{"kind": each.kind, "name": each.name} for each in self.session.devices if each.kind != "cpu"]
-        results = rows_so_far(measured, self._path.stem, declared, {"identity": {"accelerators": cards}})
-        found = answers(results)
-        self._answers = End(results, found) if any(isinstance(each, Answer) for each in found) else None
+        declarations = {workload: signature.declared for workload, signature in self.session.signatures.items()}
+        # Answers know a machine's accelerators from the file's header, also those that have no row yet.
+        accelerators = [{"kind": device.kind, "name": device.name} for device in self.session.devices if device.kind != "cpu"]
+        results = rows_so_far(measured, self._path.stem, declarations, {"identity": {"accelerators": accelerators}})
+        outcomes = answers(results)
+        has_answer = any(isinstance(each, Answer) for each in outcomes)
+        self._answers = End(results, outcomes) if has_answer else None
         ended_s = time.monotonic()
-        self._answers_due_s = ended_s + _REST * (ended_s - started_s)
+        self._answers_due_s = ended_s + _PAUSE_FACTOR * (ended_s - started_s)
         return True
 
     def draw(self) -> None:
-        """Show as much of the table as fits, around the current case, and below it the answers and the status."""
+        """Draw the whole screen: the table around the current case, the answers, the line of status, and what happens now."""
         from rich.console import Group
-        from rich.segment import Segments
         from rich.text import Text
 
         self._drawn_s = time.monotonic()
         left_s = self.left_s()
-        left = "" if left_s is None else f", about {units.clock_time(left_s)} left"
-        self._status_form = f"{self.where()}, {{}} gone{left}"
-        self._status = status = Text(self._with_time(), style="bold")
-        doing = f"now {self.current}" if self.current else self.doing or f"writing {self._path}"
-        lines = [line for line in (self._absent, self._busy or self._programs.found, self._news, doing) if line]
-        now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
+        time_left = "" if left_s is None else f", about {units.clock_time(left_s)} left"
+        self._status_form = f"{self.progress()}, {{}} gone{time_left}"
+        self._status = Text(self._status_with_time(), style="bold")
+        last_lines = [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in self._last_lines()]
         answers = [self._answers] if self._answers else []
-        table = self._visible_part(Group(*answers, status, *now))
+        table = self._visible_table(Group(*answers, self._status, *last_lines))
+        # The clock redraws everything and changes the status alone, so all else is laid out now.
+        self._live.update(Group(self._laid_out(table, *answers), self._status, self._laid_out(*last_lines)), refresh=True)
 
-        def laid_out(part: "RenderableType") -> Segments:
-            """Return a part as it is printed: to draw that again takes 0.7 ms instead of 11."""
-            return Segments([*self._live.console.render(part)])
+    def _last_lines(self) -> list[str]:
+        """Return the lines below the status: absent devices, other programs, the last event, and what is done now."""
+        between_cases = self.between_cases or f"writing {self._path}"
+        now = f"now {self.current}" if self.current else between_cases
+        lines = (self._absent, self._busy or self._programs.found, self._last_event, now)
+        return [units.one_line(line) for line in lines if line]
 
-        # The status alone changes until the next call, with the time that has gone.
-        self._live.update(Group(*map(laid_out, (table, *answers)), status, *map(laid_out, now)), refresh=True)
+    def _laid_out(self, *parts: "RenderableType") -> "Segments":
+        """Return parts as they are printed: to draw the result again takes 0.7 ms instead of 11."""
+        from rich.segment import Segments
 
-    def _with_time(self) -> str:
+        return Segments([segment for part in parts for segment in self._live.console.render(part)])
+
+    def _status_with_time(self) -> str:
         return self._status_form.format(units.clock_time(time.monotonic() - self.session.settings.began))
 
     def tick_until(self, ended: threading.Event) -> None:
         """Draw the clock anew each second, where nothing has happened for long; any thread may do so."""
         while not ended.wait(_TICK_S):
-            if time.monotonic() - self._drawn_s > _LONG_S:
-                self._status.plain = self._with_time()
+            if time.monotonic() - self._drawn_s > _CLOCK_AFTER_S:
+                self._status.plain = self._status_with_time()
                 self._live.refresh()
 
-    def _visible_part(self, below: "RenderableType") -> "RenderableType":
-        """Return the table of as many cases, around the current one, as the screen has lines for above ``below``."""
+    def _visible_table(self, below: "RenderableType") -> "RenderableType":
+        """Return a table of the cases around the current one: as many as fit on the screen above ``below``."""
         from dlbench.analysis.report import tables
         from dlbench.analysis.report.screen import fitting, lines_of
 
-        position = list(self._rows).index(self.current) if self.current in self._rows else 0
+        rows = list(self._rows.values())
+        current_place = list(self._rows).index(self.current) if self.current in self._rows else 0
         console = self._live.console
-        room = max(3, console.height - lines_of(console, below) - 1)  # one line the terminal keeps
+        free_lines = console.height - lines_of(console, below) - 1  # the terminal keeps its last line
+        table_lines = max(_LEAST_TABLE_LINES, free_lines)
 
-        def around_current(count: int) -> "ScreenTable":
-            first = max(0, min(position - count // 2, len(self._rows) - count))
-            return tables.cases_table(list(self._rows.values())[first : first + count])
+        def table_of(count: int) -> "ScreenTable":
+            first = max(0, min(current_place - count // 2, len(rows) - count))
+            return tables.cases_table(rows[first : first + count])
 
-        # Most often as many as last time.
-        self._fitting, table = fitting(console, around_current, self._fitting + 1, room)
+        # Most often as many fit as last time, so looking from there on lays out few tables.
+        self._visible_cases, table = fitting(console, table_of, self._visible_cases + 1, table_lines)
         return table
-
-    def _renew(self, series: Series, measurements: Sequence[Measurement]) -> None:
-        if series not in self._rows:  # those of devices that are not there share a line
-            return
-        row = summarise(measurements, self.policy.target)
-        declared = self.session.signatures[row.case.workload].declared
-        self._rows[series] = replace(row, case=replace(row.case, run=row.case.side or ""), declared=declared)

@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module, where it is called as the command is, and return it."""
+        """Return the command of exactly this name, importing its module; None if there is no such command."""
         return load(cmd_name) if cmd_name in COMMANDS else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -66,17 +66,18 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and the defaults that the user has set for its options; help is given without them."""
-        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            wanted = next((command for ending, command in _OF_FILES.items() if args[0].endswith(ending)), None)
-            right = f"; did you mean dlbench {wanted} {shlex.quote(args[0])}?" if wanted else nearest(args[0], list(COMMANDS))
-            raise UsageError(f"there is no command '{args[0]}'{right}")
-        name, command, rest = super().resolve_command(ctx, args)
-        if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
+        word = args[0]
+        if word not in COMMANDS and not word.startswith("-") and not ctx.resilient_parsing:
+            raise UsageError(f"there is no command '{word}'{_likely_command(word)}")
+        name, command, arguments = super().resolve_command(ctx, args)
+        asks_for_help = not {*ctx.help_option_names}.isdisjoint(arguments)
+        if command is not None and not asks_for_help and not ctx.resilient_parsing:
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
 
-            ctx.obj = defaults.Defaults(defaults.read({each: partial(load, each) for each in COMMANDS}).get(args[0], {}))
-            ctx.default_map = {args[0]: ctx.obj.for_click(command)}
-        return name, command, rest
+            settings = defaults.read({each: partial(load, each) for each in COMMANDS})
+            ctx.obj = defaults.Defaults(settings.get(word, {}))
+            ctx.default_map = {word: ctx.obj.for_click(command)}
+        return name, command, arguments
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a command, or an option."""
@@ -87,6 +88,14 @@ class LazyGroup(click.Group):
         """Write the static help."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _likely_command(word: str) -> str:
+    """Return the end of a sentence on a word that is no command: what was meant, the command for such a file or a name that is near."""
+    for_file = next((command for ending, command in _OF_FILES.items() if word.endswith(ending)), None)
+    if for_file is None:
+        return nearest(word, list(COMMANDS))
+    return f"; did you mean dlbench {for_file} {shlex.quote(word)}?"
 
 
 def load(name: str) -> click.Command:
@@ -115,7 +124,7 @@ def dlbench(context: click.Context) -> None:
     Completion: eval "$(_DLBENCH_COMPLETE=bash_source dlbench)";
     for other shells zsh_source or fish_source.
     """
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is None:  # a bare `dlbench`
         _module("devices").write_first_screen()
 
 
@@ -126,13 +135,13 @@ def main() -> None:
     context: click.Context | None = None
     try:
         if instruction := os.environ.get(_COMPLETE):
-            sys.exit(ExitCode.USAGE if shell_complete(dlbench, {}, "dlbench", _COMPLETE, instruction) else ExitCode.OK)
+            sys.exit(_complete(instruction))
         # Not Click's own main: it answers Ctrl-C and a closed pipe with 1, which must stay the code of an uncaught exception.
         with dlbench.make_context("dlbench", sys.argv[1:]) as context:
             context.meta[BEGAN] = began
             code = dlbench.invoke(context)
-    except click.exceptions.Exit as asked:
-        code = asked.exit_code
+    except click.exceptions.Exit as requested:  # as after --help
+        code = requested.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:
@@ -140,16 +149,14 @@ def main() -> None:
         code = ExitCode.USAGE
     except DlbenchError as error:
         say(f"dlbench: {error}")
-        write_notes(context.obj.notes() if context and context.obj else ())
+        if context and context.obj:
+            write_notes(context.obj.notes())  # the user's defaults that were used, as they may be the mistake
         code = error.exit_code
     except BrokenPipeError:
         drop_stdout()  # its reader has left (`dlbench list big | head`), which is no error
         code = ExitCode.OK
     except ModuleNotFoundError as error:
-        sentence = f"the package '{error.name}' is not installed here; pip install . adds what is missing"
-        if (error.name or "").partition(".")[0] in _REPORT_NEEDS:
-            sentence = "a page needs vl-convert-python and Jinja2: pip install '.[report]' in a clone"
-        say(f"dlbench: {sentence}")
+        say(f"dlbench: {_missing_package(error)}")
         code = ExitCode.USAGE
     except Exception as error:  # noqa: BLE001  # the last door: a traceback for the report, and never exit code 1
         import traceback
@@ -157,4 +164,17 @@ def main() -> None:
         traceback.print_exc()
         say(f"dlbench: internal error ({type(error).__name__}); please report it with the lines above")
         code = ExitCode.INTERNAL
-    sys.exit(int(code or 0))
+    sys.exit(int(code or 0))  # a command that can only succeed returns nothing
+
+
+def _complete(instruction: str) -> ExitCode:
+    """Print what the shell asks for, the completions of a line or its script for them, and return the exit code."""
+    failed = shell_complete(dlbench, {}, "dlbench", _COMPLETE, instruction)
+    return ExitCode.USAGE if failed else ExitCode.OK
+
+
+def _missing_package(error: ModuleNotFoundError) -> str:
+    """Return a sentence that says how to install the package that could not be imported."""
+    if (error.name or "").partition(".")[0] in _REPORT_NEEDS:
+        return "a page needs vl-convert-python and Jinja2: pip install '.[report]' in a clone"
+    return f"the package '{error.name}' is not installed here; pip install . adds what is missing"

@@ -2,7 +2,8 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -32,11 +33,16 @@ _PARAMETERS = ("batch", "layout", "ranks", "n")
 def offering(
     words: Callable[[], Iterable[str]], otherwise: str = ""
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Return a function that completes a word to one of ``words``; ``otherwise``: the kind that the shell completes if none fits."""
+    """Return a function that completes a word to those of ``words`` that begin like it.
+
+    ``otherwise``: what the shell itself completes where none does, such as ``file``.
+    """
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        found = [CompletionItem(word) for word in dict.fromkeys(words()) if word.startswith(incomplete)]
-        return found or ([CompletionItem(incomplete, type=otherwise)] if otherwise else [])
+        matching = [CompletionItem(word) for word in dict.fromkeys(words()) if word.startswith(incomplete)]
+        if not matching and otherwise:
+            return [CompletionItem(incomplete, type=otherwise)]
+        return matching
 
     return complete
 
@@ -65,24 +71,39 @@ CALIBRATIONS = Path("results", "calibration")
 
 PATH = click.Path(path_type=Path)
 OUTPUT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+def refuse_repeated_folder(_: click.Context, __: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the paths of an argument. Raises UsageError that names a folder which is given twice, instead of one of the files in it."""
+    folders = [path.resolve() for path in paths if path.is_dir()]
+    for path in paths:
+        if folders.count(path.resolve()) > 1:
+            raise UsageError(f"the folder {path} is given twice; name it once")
+    return paths
+
+
 file_argument = click.argument("file", type=PATH)
-files_argument = click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH)
+files_argument = click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH, callback=refuse_repeated_folder)
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
 
 def option_group(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Add options whose values the command gets as one argument ``name``: the result of calling ``make`` with them."""
+    """Return a decorator that adds options to a command, which gets their values as one argument ``name``: what ``make`` returns for them.
+
+    The parameters of ``make`` have the names of the options; one that is no option of this command keeps its default.
+    """
+    names = inspect.signature(make).parameters
 
     def decorate(command: Command) -> Command:
         @wraps(command)
-        def gathering(**values: Any) -> Any:
-            own = {each: values.pop(each) for each in inspect.signature(make).parameters if each in values}
-            return command(**{name: make(**own)}, **values)
+        def with_one_argument(**values: Any) -> Any:
+            of_group = {each: values.pop(each) for each in names if each in values}
+            return command(**{name: make(**of_group)}, **values)
 
-        decorated: Command = gathering
-        for option in reversed(options):
+        decorated: Command = with_one_argument
+        for option in reversed(options):  # as decorators above each other are applied from the lowest up
             decorated = option(decorated)
         return decorated
 
@@ -217,30 +238,36 @@ def detect_option(meaning: str) -> Decorator:
 
 
 def parse_thresholds(thresholds: Iterable[str], detect: str | None) -> dict[str, str]:
-    """Return the settings from --threshold and --detect as written, by metric; that of --detect under ``detect``.
+    """Return the values of --threshold as written, by metric, and that of --detect under the key ``detect``.
 
-    A threshold is ``memory=0.1``, or ``5%`` for the metric ``time``. Raises UsageError that names the option for a bad value, an
+    A threshold is ``memory=0.1``, or ``5%`` for the metric ``time``. Raises UsageError that names the option: for a bad value, an
     unknown metric, and a metric that is given twice.
     """
     settings: dict[str, str] = {}
-    try:
-        for word in thresholds:
-            option = f"--threshold {word}"
-            metric, equals, value = word.rpartition("=")
-            metric = metric.strip() if equals else "time"
+    for word in thresholds:
+        with _errors_of(f"--threshold {word}"):
+            before, equals, value = word.rpartition("=")
+            metric = before.strip() if equals else "time"
             if metric in settings:
                 raise ValueError(f"the threshold of {metric} is given twice; give it once")
             if metric == DETECT:
                 raise ValueError(f"what must be detected is no threshold; give --detect {value}")
             settings[metric] = value
-            check(settings)  # after each, so that the error names this option
-        if detect is not None:
-            option = f"--detect {detect}"
-            settings[DETECT] = detect
+            check(settings)  # after each, so that the error names the option at fault
+    if detect is not None:
+        settings[DETECT] = detect
+        with _errors_of(f"--detect {detect}"):
             check(settings)
+    return settings
+
+
+@contextmanager
+def _errors_of(option: str) -> Iterator[None]:
+    """Turn a ValueError that is raised inside into a UsageError that begins with the option."""
+    try:
+        yield
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
-    return settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,12 @@ from dlbench.core.store import read_header
 from dlbench.core.units import one_line
 
 
-def left_open(found: Sequence[Answer | Missing], *, with_time: bool) -> str:
+def left_open(outcomes: Sequence[Answer | Missing], *, with_time: bool) -> str:
     """Return the topics that were not measured and one command for most of them: ``batch, default: dlbench run batch modes, 20 min``.
 
     ``with_time``: with the sum of the suites' budgets, if all have one. That imports the harness, which ``show`` does without.
     """
-    topics, command = terminal.left_open(found)
+    topics, command = terminal.left_open(outcomes)
     suites = command.split()[2:] or ["quick"]
     time = _minutes(suites) if with_time else ""
     return f"{topics}: {command}{time}" if topics else ""
@@ -44,28 +44,34 @@ def left_open(found: Sequence[Answer | Missing], *, with_time: bool) -> str:
 def _minutes(suites: Sequence[str]) -> str:
     from dlbench.harness.plan.suite import builtin_names, load
 
-    budgets = [load(name).policy.budget_s if name in builtin_names() else None for name in suites]
-    return "" if None in budgets else f", {round(sum(filter(None, budgets)) / 60)} min"
+    budgets_s = [load(name).policy.budget_s if name in builtin_names() else None for name in suites]
+    return "" if None in budgets_s else f", {round(sum(filter(None, budgets_s)) / 60)} min"
 
 
 def last_line(
-    files: Sequence[Path], found: Iterable[Answer | Missing], width: int | None, *, saved: bool = False, first: str | None = None
+    files: Sequence[Path], outcomes: Iterable[Answer | Missing], width: int | None, *, saved: bool = False, first: str | None = None
 ) -> str:
-    """Return the last line of a screen: the command to type next, and as much about the files as fits ``width`` columns.
+    """Return the last line of a screen: the command to type next, and as much about the files as fits into ``width`` columns.
 
-    The command is ``first``, or else the one that answers most of what is missing in ``found``, or else that for a page.
-    ``saved``: the files were written just now.
+    The command is ``first`` if given, else the one that answers most of what ``outcomes`` say is missing, else that for a page.
+    ``saved``: the files were written just now. Without a width everything fits.
     """
     names = list(map(str, files))
-    missing = [each for each in found if isinstance(each, Missing) and each.commands]
-    command = first or (terminal.most_wanted(missing) if missing else shlex.join(["dlbench", "report", *names]))
-    parts = [
-        command,
-        f"{'saved in' if saved else 'of'} {', '.join(names)}",
-        f"why: {shlex.join(['dlbench', 'show', *names, '--topic', 'all'])}",
-    ]
-    lines = ["next".ljust(terminal.LABEL) + one_line(" · ".join(parts[:count])) for count in (3, 2, 1)]
-    return next((line for line in lines if width is None or len(line) <= width), one_line(command))
+    missing = [each for each in outcomes if isinstance(each, Missing) and each.commands]
+    if first:
+        command = first
+    elif missing:
+        command = terminal.most_wanted(missing)
+    else:
+        command = shlex.join(["dlbench", "report", *names])
+    where = f"{'saved in' if saved else 'of'} {', '.join(names)}"
+    why = f"why: {shlex.join(['dlbench', 'show', *names, '--topic', 'all'])}"
+    label = "next".ljust(terminal.LABEL)
+    for parts in ([command, where, why], [command, where], [command]):
+        line = label + one_line(" · ".join(parts))
+        if width is None or len(line) <= width:
+            return line
+    return one_line(command)  # too long in any case; without the label it can be copied as a whole
 
 
 @unread()
@@ -82,22 +88,38 @@ def write_results(
 
     ``details``: with all tables. ``saved``: the files were written just now, so the screen names them in its commands.
     """
-    found: Sequence[Answer | Missing] = ()
+    outcomes: Sequence[Answer | Missing] = ()
     if form == "table":
-        found = answers(results)
-        screen = get_terminal_size()
-        lines_after = sum(len(wrap(f"note: {note}", screen.columns)) for note in notes) + 2  # the last line and the prompt
-        height = max(1, screen.lines - lines_after) if sys.stdout.isatty() else None
-        more = shlex.join(["dlbench", "show", *map(str, files), "--topic", "details"]) if saved else "--topic details"
-        open_questions = left_open(found, with_time=saved) if any(row.is_ok for row in results.rows) else ""
-        draw(terminal.overview(results, found, details=details, height=height, more=more, left_open=open_questions))
+        outcomes = answers(results)
+        _draw_overview(results, outcomes, files, notes, details=details, saved=saved)
     else:
         click.echo(tabular.render(results.frame, form), nl=False)
-        notes = (*sentences.not_usable(results), *notes)
+        notes = (*sentences.not_usable(results), *notes)  # the table says so itself
     write_notes(notes)
-    if saved or (form == "table" and sys.stdout.isatty()):
+    somebody_watches = form == "table" and sys.stdout.isatty()
+    if saved or somebody_watches:
         width = get_terminal_size().columns if sys.stderr.isatty() else None
-        say_unbroken(last_line(files, found, width, saved=saved, first=_most_urgent(results, files)))
+        say_unbroken(last_line(files, outcomes, width, saved=saved, first=_most_urgent(results, files)))
+
+
+def _draw_overview(
+    results: Results, outcomes: Sequence[Answer | Missing], files: Sequence[Path], notes: Sequence[str], *, details: bool, saved: bool
+) -> None:
+    """Write the screen of results to stdout, on a terminal so high that the notes and the last line below it fit, too."""
+    terminal_size = get_terminal_size()
+    note_lines = sum(len(wrap(f"note: {note}", terminal_size.columns)) for note in notes)
+    height = terminal_size.lines - note_lines - 2  # the last line and the prompt
+    more = shlex.join(["dlbench", "show", *map(str, files), "--topic", "details"]) if saved else "--topic details"
+    open_questions = left_open(outcomes, with_time=saved) if any(row.is_ok for row in results.rows) else ""
+    screen = terminal.overview(
+        results,
+        outcomes,
+        details=details,
+        height=max(1, height) if sys.stdout.isatty() else None,
+        more=more,
+        left_open=open_questions,
+    )
+    draw(screen)
 
 
 def _most_urgent(results: Results, files: Sequence[Path]) -> str | None:
@@ -106,9 +128,10 @@ def _most_urgent(results: Results, files: Sequence[Path]) -> str | None:
         return "dlbench doctor"
     if any(row.case.status is not Status.SKIPPED for row in results.rows):
         return _own_network(results)
+    # From here on all cases were skipped.
     if results.rows and not any(row.has_device for row in results.rows):
         return "dlbench devices"
-    if len(files) == 1 and files[0].is_file() and "sides" not in read_header(files[0]):
+    if len(files) == 1 and files[0].is_file() and "sides" not in read_header(files[0]):  # an A/B can't be resumed
         return shlex.join(["dlbench", "run", "--resume", str(files[0])])
     return None
 
@@ -117,33 +140,39 @@ def _own_network(results: Results) -> str | None:
     """Return the next step with the user's own network: to measure one after a run of quick, or to mend the file that failed."""
     if {row.case.suite for row in results.rows} == {"quick"}:
         return "dlbench run mine.py"
-    if failed := [row for row in results.rows if row.is_failure]:
-        command = sentences.measuring_command(failed, results.environments.get(failed[0].case.run, {}))
-        if file := next((word for word in shlex.split(command) if word.endswith(".py")), None):
-            return f"mend {shlex.quote(file)}, then {command}"
-    return None
+    failed = [row for row in results.rows if row.is_failure]
+    if not failed:
+        return None
+    command = sentences.measuring_command(failed, results.environments.get(failed[0].case.run, {}))
+    file = next((word for word in shlex.split(command) if word.endswith(".py")), None)
+    return f"mend {shlex.quote(file)}, then {command}" if file else None
 
 
 @unread()
 def write_pairs(results: Results, by: str, form: str) -> None:
     """Write pairs of rows that differ in the column ``by`` to stdout, and rows without a partner to stderr."""
-    if by.removeprefix("case.") != "run":
+    if by.removeprefix("case.") != "run":  # files of one machine are one, unless they are what is to be paired
         results = merged(results)
     if by.removeprefix("param.") == "ranks":
         _write_scaling(results, form)
-        return
-    pairs = matching.match_rows(results, by)
-    unpaired = pairs.unmatched
-    if form == "table":
-        with_values = reported_pairs(results, by)
-        draw(terminal.pairs_screen(results, pairs, same_case(with_values)))
-        shown = {(row.case.id, row.file) for pair in with_values.rows for row in pair.sides}
-        # Where nothing is paired, the screen says so, and a list of all cases would add nothing.
-        unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown) if shown or pairs.rows else ()
+    elif form == "table":
+        _draw_pairs(results, by)
     else:
+        pairs = matching.match_rows(results, by)
         click.echo(tabular.render(pair_frame(pairs.rows), form), nl=False)
-        write_notes(sentences.not_usable(results))
-    write_notes(sentences.unpaired(unpaired))
+        write_notes([*sentences.not_usable(results), *sentences.unpaired(pairs.unmatched)])
+
+
+def _draw_pairs(results: Results, by: str) -> None:
+    """Write the screen of the pairs to stdout, those with times and those that only report values, and rows without a partner to stderr."""
+    timed = matching.match_rows(results, by)
+    reporting = reported_pairs(results, by)
+    draw(terminal.pairs_screen(results, timed, same_case(reporting)))
+    if not timed.rows and not reporting.rows:
+        return  # the screen says that nothing is paired, and a list of all cases would add nothing
+    # A row without times stands in no timed pair, but its values may be paired.
+    reported = {(row.case.id, row.file) for pair in reporting.rows for row in pair.sides}
+    write_notes(sentences.unpaired(each for each in timed.unmatched if (each.case, each.run) not in reported))
 
 
 @unread()
@@ -153,8 +182,8 @@ def write_answers(results: Results, form: str, topic: str | None) -> None:
         draw(terminal.reasoning(results, topic))
         return
     write = {"md": answers_export.as_markdown, "json": answers_export.as_json}[form]
-    found = [each for each in answers(results) if topic in (None, each.question.topic)]
-    click.echo(write(found, sentences.not_usable(results)), nl=False)
+    outcomes = [each for each in answers(results) if topic in (None, each.question.topic)]
+    click.echo(write(outcomes, sentences.not_usable(results)), nl=False)
 
 
 @unread()
@@ -163,9 +192,12 @@ def write_claims(results: Results, form: str) -> None:
     if form == "table":
         draw(terminal.claims(results))
         return
-    found = claims_table(results)
-    data = tabular.lines(list(found.rows[0]), found.rows, form)
-    click.echo("\n\n".join(answers_export.section(found)) if form == "md" else "".join(data).rstrip("\n"))
+    claims = claims_table(results)
+    if form == "md":
+        text = "\n\n".join(answers_export.section(claims))
+    else:
+        text = "".join(tabular.lines(list(claims.rows[0]), claims.rows, form)).rstrip("\n")
+    click.echo(text)
     write_notes(sentences.not_usable(results))
 
 
@@ -208,9 +240,9 @@ def check_priced_devices(results: Results) -> None:
     A file of defaults may have the prices of several machines.
     """
     measured = list(dict.fromkeys(device for row in results.rows if row.has_device for device in devices_of(row)))
-    known = {*measured, *map(kind_of, measured)}
+    devices_and_kinds = {*measured, *map(kind_of, measured)}
     for name in dict.fromkeys((*results.prices.per_hour.named, *results.prices.price.named)):
-        if name not in known:
+        if name not in devices_and_kinds:
             absent = f"--price {name}=: no row of these files is of {name}; they have {', '.join(measured) or 'none'}"
             if "price" in typed_options():
                 raise UsageError(absent)

@@ -87,7 +87,7 @@ def signatures_of(hello: Json) -> dict[str, Signature]:
 
 
 def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) -> Plan:
-    """Override, check and plan suites for a worker's devices and workloads.
+    """Return the plan of suites, with the user's options, for the devices and workloads that a worker has by its ``hello``.
 
     Raises SuiteError, UsageError or DeviceAbsent for any mistake in an option or a suite, and for a plan without cases.
     """
@@ -95,19 +95,25 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
-    suites = with_user_names(with_settings(suites, options.overrides, signatures), signatures, options.plugins)
-    here = devices.describe(hello)
-    cpu = next(each for each in here if isinstance(each, devices.Processor))
+    suites = with_settings(suites, options.overrides, signatures)
+    # Words in the axes are replaced: ``own`` by what the user's files define, ``all`` and ``cores`` by numbers of this CPU.
+    suites = with_user_names(suites, signatures, options.plugins)
+    devices_here = devices.describe(hello)
+    cpu = next(device for device in devices_here if isinstance(device, devices.Processor))
     suites = with_core_counts(suites, cpu.usable_threads(), cpu.usable_cpus())
     check(suites, signatures, hello["kinds"])
-    chosen = devices.select(here, options.device_words, devices.why_gpu_unusable(hello["versions"]))
-    ids = [device.id for device in chosen]
-    cases = all_cases(suites, signatures, ids, only=only, include_absent=not options.device_words)
+    chosen = devices.select(devices_here, options.device_words, devices.why_gpu_unusable(hello["versions"]))
+    # Without --device the cases of absent devices are planned as well, and get a row that says so.
+    include_absent = not options.device_words
+    cases = all_cases(suites, signatures, [device.id for device in chosen], only=only, include_absent=include_absent)
     return Plan(options, suites, tuple(cases), chosen, signatures, hello)
 
 
 def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[str, str]) -> None:
-    """Raise UsageError where the change that must be detected is below the threshold of a workload."""
+    """Raise UsageError where the change that must be detected is below the threshold of a workload, so that it would not count.
+
+    ``usual``: the thresholds of the kind of comparison, before those of the suites and the ``given`` ones of the command line.
+    """
     for suite in suites:
         for workload in dict.fromkeys(bench.workload for bench in suite.benches):
             try:
@@ -122,28 +128,38 @@ def write_plan(plan: Plan, form: str, programs: "OtherPrograms") -> None:
 
     Cases of devices that are not here are only counted. ``programs``: watches who uses the CPUs, as the forecast is for a quiet machine.
     """
-    from dlbench.harness.probe.devices import describe_cpu  # not at the top, so that --help stays quick
-
-    present = dict.fromkeys(device.id for device in plan.devices)
+    present = {device.id for device in plan.devices}
     cases = [case for case in plan.cases if case.device in present]
     absent = Counter(case.device for case in plan.cases if case.device not in present)
-    here = NodeCapacity(present, describe_cpu().usable_threads())
-    crowded = sum(len(place_ranks(case, (here,)).devices) < (case.ranks or 1) for case in cases)
-    searches = searches_in(cases, plan.signatures)
-    tries = sum(search.usual_tries() for search in searches)
-    policy = plan.policy
     write_cases(cases, form)
-    skipped = f" ({crowded:,} skipped: too few devices or cores for their ranks)" if crowded else ""
-    tried = f", {len(searches):,} search{'' if len(searches) == 1 else 'es'} with about {tries:,} tries" if searches else ""
-    say(
-        f"{len(cases):,} case{'' if len(cases) == 1 else 's'}{skipped}{tried}, about "
-        f"{seconds(estimate(policy, len(cases) - crowded, tries))} in {plural(policy.rounds, 'round')} "
-        f"(estimated from the policy; slow steps take longer{at_most(policy)})"
-    )
+    say(_forecast(plan, cases))
     if absent:
         say(f"not listed: {plural(absent.total(), 'case')} of what is not here: {', '.join(absent)}")
     if busy := busy_line(programs):
         say(busy)
+
+
+def _forecast(plan: Plan, cases: Sequence[Case]) -> str:
+    """Return a sentence with the number of cases on the devices here, and about how long they take by the policy of the plan."""
+    from dlbench.harness.probe.devices import describe_cpu  # not at the top, so that --help stays quick
+
+    machine = NodeCapacity(dict.fromkeys(device.id for device in plan.devices), describe_cpu().usable_threads())
+    # With fewer devices or cores than ranks, not all ranks get a place, and the case is skipped.
+    skipped = sum(len(place_ranks(case, (machine,)).devices) < (case.ranks or 1) for case in cases)
+    searches = searches_in(cases, plan.signatures)
+    tries = sum(search.usual_tries() for search in searches)
+    policy = plan.policy
+    time_s = estimate(policy, len(cases) - skipped, tries)
+    skips = f" ({skipped:,} skipped: too few devices or cores for their ranks)" if skipped else ""
+    search_tries = f", {_count(len(searches), 'search', 'searches')} with about {tries:,} tries" if searches else ""
+    return (
+        f"{_count(len(cases), 'case', 'cases')}{skips}{search_tries}, about {seconds(time_s)} in {plural(policy.rounds, 'round')} "
+        f"(estimated from the policy; slow steps take longer{at_most(policy)})"
+    )
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def at_most(policy: Policy) -> str:
@@ -167,8 +183,12 @@ def write_suites(form: str) -> None:
     if form != "table":
         _write(tabular.lines(list(rows[0]), rows, form))
         return
-    headed = sys.stdout.isatty()
-    draw(ScreenTable([ScreenColumn(name * headed, [str(row[name]) for row in rows], name == "minutes", 0) for name in rows[0]]))
+    has_heading = sys.stdout.isatty()
+    columns = []
+    for name in rows[0]:
+        texts = [str(row[name]) for row in rows]
+        columns.append(ScreenColumn(name if has_heading else "", texts, number=name == "minutes", priority=0))
+    draw(ScreenTable(columns))
 
 
 def write_cases(cases: Iterable[Case], form: str) -> None:
@@ -208,6 +228,7 @@ def list_command(planning: PlanOptions, form: str) -> None:
     from dlbench.harness.probe.programs import OtherPrograms
     from dlbench.harness.runner import ask_hello
 
-    suites, programs = load_suites(planning), OtherPrograms()
-    plan = plan_suites(suites, ask_hello(planning.plugins, workload_names(suites)), planning)
-    write_plan(plan, form, programs)
+    suites = load_suites(planning)
+    programs = OtherPrograms()  # from here on it watches who uses the CPUs, while torch is started
+    hello = ask_hello(planning.plugins, workload_names(suites))
+    write_plan(plan_suites(suites, hello, planning), form, programs)

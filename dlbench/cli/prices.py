@@ -1,5 +1,6 @@
 """Prices on the command line and among its defaults: read, and refused where two contradict each other."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dlbench.core.errors import UsageError
@@ -12,26 +13,38 @@ def from_options(price: tuple[Price, ...], samples: int | None, epochs: int | No
 
     Raises UsageError for a price that is given twice, for two currencies, and for a card without published peaks.
     """
-    rents: dict[str, float] = {}
-    purchases: dict[str, float] = {}
-    for each in price:
-        amounts = rents if each.rent else purchases
-        if each.of in amounts:
-            hour = "an hour of " if each.rent else ""
-            raise UsageError(f"--price: {hour}{each.of or 'all devices'} has two prices; give one")
-        amounts[each.of] = each.amount
-    currencies = list(dict.fromkeys(each.currency for each in price if each.currency))
-    if len(currencies) > 1:
-        raise UsageError(f"--price: amounts are in {' and '.join(currencies)}, which dlbench can't convert; give all in one")
+    per_hour = _amounts([each for each in price if each.rent], "an hour of ")
+    to_buy = _amounts([each for each in price if not each.rent], "")
+    use_hours = {each.of: each.use_hours for each in price if each.use_hours is not None}
+    kwh_prices = [each.amount for each in price if each.of.lower() == KWH]
+    currency = _currency(price)
     return replace(
         training(samples, epochs),
-        per_hour=PerDevice(rents),
-        per_kwh=next((each.amount for each in price if each.of.lower() == KWH), None),
-        price=PerDevice({of: amount for of, amount in purchases.items() if of.lower() != KWH}),
-        use_hours=PerDevice({each.of: each.use_hours for each in price if each.use_hours is not None}),
-        currency="".join(currencies),
-        cards=tuple(dict.fromkeys(card_of(each).name for each in on)),
+        per_hour=PerDevice(per_hour),
+        per_kwh=kwh_prices[0] if kwh_prices else None,
+        price=PerDevice({device: amount for device, amount in to_buy.items() if device.lower() != KWH}),
+        use_hours=PerDevice(use_hours),
+        currency=currency,
+        cards=tuple(dict.fromkeys(card_of(name).name for name in on)),
     )
+
+
+def _amounts(prices: Sequence[Price], unit: str) -> dict[str, float]:
+    """Return the amount of each device, or of all under an empty name. Raises UsageError where one has two, which names the ``unit``."""
+    amounts: dict[str, float] = {}
+    for price in prices:
+        if price.of in amounts:
+            raise UsageError(f"--price: {unit}{price.of or 'all devices'} has two prices; give one")
+        amounts[price.of] = price.amount
+    return amounts
+
+
+def _currency(prices: Sequence[Price]) -> str:
+    """Return the currency of the prices; empty if none names one. Raises UsageError for two."""
+    currencies = list(dict.fromkeys(price.currency for price in prices if price.currency))
+    if len(currencies) > 1:
+        raise UsageError(f"--price: amounts are in {' and '.join(currencies)}, which dlbench can't convert; give all in one")
+    return "".join(currencies)
 
 
 def training(samples: int | None, epochs: int | None) -> Prices:

@@ -1,7 +1,7 @@
 """Recording of a session: its rounds, measured into its result file, and those that a gate adds until all is seen that must be."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,18 +27,21 @@ if TYPE_CHECKING:
     from dlbench.analysis.read.table import Results
 
 LEAST_ROUNDS = 14
-"""A side: from here on testing pairs of rounds, too, costs no power where their noise is not shared; docs/validation.md."""
-_MOST_FURTHER = 60
-"""Rounds a side, up to which a gate goes on where nobody limits it: as many as rounds need that differ by 30 %, in ten cases."""
+"""Rounds a side of a gate at least: from here on testing pairs of rounds as well costs no power where their noise is not shared;
+docs/validation.md."""
+_MOST_ROUNDS = 60
+"""Rounds a side that a gate measures at most: as many as ten cases need whose rounds differ by 30 %."""
 _LEAST_STEP = 2
 """Rounds added at a time: the need is an estimate, and reading the file costs little against a round."""
+_LEAST_ROUND_S = 1e-9
+"""In place of a round that takes no time, as this divides what is left of a budget."""
 _HOPELESS = 4
-"""Times the rounds that can be added; a case that needs more would hardly get there."""
+"""A case that needs more than so many times the rounds that can be added is given up, as it would hardly get there."""
 
 
 @contextmanager
 def record(session: Session, interruption: Interruption) -> Iterator["Recording"]:
-    """Open the file of a session and close it at the end, with a footer unless an interruption came.
+    """Open the file of a session, and close it at the end with a footer; after an interruption or a fault without: it is incomplete.
 
     A DeviceFault is kept in the recording's ``fault``, for the caller to raise after it has written the results.
     """
@@ -88,9 +91,10 @@ class Recording:
         return collect((self.path,))
 
     def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess], programs: OtherPrograms | None = None) -> None:
-        """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Runner`.
+        """Run the rounds of the session, or of another one that goes on in the same file.
 
-        ``programs``: watches who has used the CPUs since the command began, which the screen says first.
+        ``first_workers``: by side, the running worker that measures its first round. ``programs``: watches who has used the CPUs since the
+        command began, which the screen says first.
         """
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
@@ -100,13 +104,13 @@ class Recording:
                 session.tasks,
                 session.settings,
                 self.interruption,
-                self.writer.append,
-                observer,
-                monitor,
-                session.done,
-                self._tried,
-                first_workers,
-                session.signatures,
+                save=self.writer.append,
+                observer=observer,
+                monitor=monitor,
+                done=session.done,
+                tried=self._tried,
+                first_workers=first_workers,
+                signatures=session.signatures,
             )
             runner.run(session.first_round)
         self.rounds = max(self.rounds, runner.progress.rounds)
@@ -120,44 +124,50 @@ def announce_gate(session: Session, goes_on: bool) -> None:
     policy = session.settings.policy
     tasks = [task for task in session.tasks if task.has_device]
     tries = sum(search.usual_tries() for search in searches_in((task.case for task in tasks), session.signatures))
-    most = max(policy.rounds, _MOST_FURTHER) if goes_on else policy.rounds
-    rounds = list(dict.fromkeys((policy.rounds, most)))
-    times = dict.fromkeys(seconds(estimate(replace(policy, rounds=each), len(tasks), tries)) for each in rounds)
+    least_and_most = [policy.rounds]
+    if goes_on and policy.rounds < _MOST_ROUNDS:
+        least_and_most.append(_MOST_ROUNDS)
+    times = [seconds(estimate(replace(policy, rounds=rounds), len(tasks), tries)) for rounds in least_and_most]
+    in_time = " to ".join(dict.fromkeys(times))  # a budget may make them the same
     cases = plural(len({task.case.id for task in tasks}), "case")
+    in_rounds = f"{' to '.join(map(str, least_and_most))} round{'' if least_and_most[-1] == 1 else 's'}"
     a_side = " a side" if len({task.side.name for task in session.tasks}) > 1 else ""
-    say(
-        f"{cases} in {' to '.join(map(str, rounds))} round{'s' * (most > 1)}{a_side}, about {' to '.join(times)} "
-        f"(estimated from the policy; slow steps take longer{at_most(policy)})"
-    )
+    say(f"{cases} in {in_rounds}{a_side}, about {in_time} (estimated from the policy; slow steps take longer{at_most(policy)})")
 
 
 def measure_until_seen(
     recording: Recording, session: Session, judge: Callable[["Results"], "Comparison"], budget_s: float | None = None
 ) -> None:
-    """Measure the session's cases that can't yet show the change that must be detected in more rounds, within the budget if there is one.
+    """Add rounds until every case can show the change that must be detected, or until `_MOST_ROUNDS` or the budget is reached.
 
     ``judge``: how to compare the results so far. Only the precision of a change decides, never its size, sign or verdict, so that further
     rounds favour none.
     """
     full_round_s = recording.seconds / max(recording.rounds, 1)
-    ids = {task.case.id for task in session.tasks}
+    session_cases = {task.case.id for task in session.tasks}
     while not recording.stopped:
-        judged = judge(recording.results()).cases
-        needed = {case.case: case.rounds_to_see for case in judged if case.rounds_to_see and case.case in ids}
-        have = recording.rounds - session.first_round
-        most = _MOST_FURTHER - have
-        left_s = None
-        if budget_s is not None:  # a round of some of the cases takes their share of a full one
-            left_s = budget_s - recording.seconds
-            share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
-            most = min(most, int(left_s / max(full_round_s * share, 1e-9)))
-        lacking = {case: need - have for case, need in needed.items() if need - have <= _HOPELESS * most}
-        if most < 1 or not lacking:
+        verdicts = judge(recording.results()).cases
+        needed_rounds = {each.case: each.rounds_to_see for each in verdicts if each.rounds_to_see and each.case in session_cases}
+        done_rounds = recording.rounds - session.first_round
+        most_more = _MOST_ROUNDS - done_rounds
+        left_s = None if budget_s is None else budget_s - recording.seconds
+        if left_s is not None:
+            most_more = min(most_more, _rounds_within(left_s, full_round_s, session, needed_rounds))
+        lacking_rounds = {case: needed - done_rounds for case, needed in needed_rounds.items()}
+        within_reach = {case: lacking for case, lacking in lacking_rounds.items() if lacking <= _HOPELESS * most_more}
+        if most_more < 1 or not within_reach:
             return
-        rounds = min(max(min(lacking.values()), _LEAST_STEP), most)  # until the first case is expected to have enough, and drops out
-        say(f"{plural(rounds, 'more round')} for {plural(len(lacking), 'case')} whose change is not known well enough yet")
-        tasks = [task for task in session.tasks if task.case.id in lacking]
+        # Only until the first case is expected to have enough, so that it drops out of the further rounds.
+        rounds = min(max(min(within_reach.values()), _LEAST_STEP), most_more)
+        say(f"{plural(rounds, 'more round')} for {plural(len(within_reach), 'case')} whose change is not known well enough yet")
+        tasks = [task for task in session.tasks if task.case.id in within_reach]
         recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})
+
+
+def _rounds_within(left_s: float, full_round_s: float, session: Session, cases: Container[str]) -> int:
+    """Return how many rounds of these cases fit into the time; they take their share of a round of all the session's cases."""
+    share = sum(task.case.id in cases for task in session.tasks) / len(session.tasks)
+    return int(left_s / max(full_round_s * share, _LEAST_ROUND_S))
 
 
 def further_rounds(session: Session, recording: Recording, tasks: Sequence[Task], rounds: int, budget_s: float | None = None) -> Session:

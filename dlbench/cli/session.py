@@ -39,11 +39,13 @@ from dlbench.harness.schedule import Isolation, RunSettings, Side, Task
 
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> RunSettings:
     """Return the settings for this machine, with the default policy; without a seed one is drawn."""
+    if seed is None:
+        seed = secrets.randbits(32)
+    if isolation is None:
+        isolation = "fork" if sys.platform == "linux" else "spawn"  # fork where it is known to be safe
     cpu = machine.describe_cpu()
-    default: Isolation = "fork" if sys.platform == "linux" else "spawn"  # fork where it is known to be safe
     began = click.get_current_context().meta[BEGAN]
-    drawn = secrets.randbits(32) if seed is None else seed
-    return RunSettings(Policy(), drawn, isolation or default, cpu.usable_threads(), began, cpu.usable_cpus())
+    return RunSettings(Policy(), seed, isolation, cpu.usable_threads(), began=began, logical_cpus=cpu.usable_cpus())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +68,16 @@ class OpenSide:
 @contextmanager
 def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption) -> Iterator[OpenSide]:
     """Start a worker and ask it for its devices and workloads; end it afterwards. Raises WorkerError where it can't say."""
-    programs = OtherPrograms()
+    programs = OtherPrograms()  # watches from before the worker takes CPUs itself
     if on_screen():
         say(f"starting torch{'' if side.name is None else f' of side {side.name}'} …")
     mode: Mode = "fork" if settings.isolation == "fork" else "stay"
-    layout = layout_seed(settings.seed, 0, side.name)
+    layout = layout_seed(settings.seed, 0, side.name)  # of the first round, which this worker measures, too
     with WorkerProcess(mode, settings.threads, layout, interruption, side.interpreter) as worker:
         hello = handshake(worker, side.plugins, workload_names(suites), settings.threads, side.not_from)
-        once = tuple(trial["plugin"] for trial in hello["trials"] if not trial["not_once"])  # others are imported anew for each case
-        yield OpenSide(replace(side, imports_once=once), worker, hello, programs)
+        # A plugin that no process that forks may import is imported anew for each case.
+        imports_once = tuple(trial["plugin"] for trial in hello["trials"] if not trial["not_once"])
+        yield OpenSide(replace(side, imports_once=imports_once), worker, hello, programs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,70 +122,91 @@ def start(
     ``output``: its file, by default a new one in results. ``sides``: the header's part on each side of an A/B, with its software.
     ``gate``: as in `Session`. Raises UsageError where a case names a folder that can't be written.
     """
-    _check_places(tasks, plan.signatures)
+    _refuse_unwritable_folders(tasks, plan.signatures)
     settings = replace(settings, policy=policy)
-    machines = tasks[0].side.machines
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
-    environment = fingerprint.fingerprint(plan.hello, plan.devices)
-    if used_defaults := defaults.in_force().used:
-        environment["provenance"]["defaults"] = used_defaults
-    environment["provenance"]["command"] = _command_words()
-    if sides:  # each has its own software
-        environment = {key: value for key, value in environment.items() if key not in ("stack", "stack_key")}
-    header = {
+    header = _header(plan, tasks, settings, sides, gate)
+    return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
+
+
+def _header(plan: Plan, tasks: Sequence[Task], settings: RunSettings, sides: Json | None, gate: ThresholdSettings | None) -> dict[str, Any]:
+    """Return the header of a new run's file: what is measured, how and where. ``sides`` and ``gate`` are those of `start`."""
+    header: dict[str, Any] = {
         "dlbench": __version__,
         "suites": [suite.to_json() for suite in plan.suites],
         "expression": plan.options.expression,
         "include_absent": not plan.options.device_words,
         "plugins": list(plan.options.plugins),
-        "policy": asdict(policy),
+        "policy": asdict(settings.policy),
         "seed": settings.seed,
         "isolation": settings.isolation,
         "planned": {"count": len(tasks)},
         "devices": [device.to_json() for device in plan.devices],
-        "environment": environment,
-        **({"sides": sides, "order": BALANCED} if sides else {"workloads": plan.declarations()}),
-        **({"user": plan.hello["user"]} if plan.hello["user"] else {}),
-        **({"machines": [each.environment for each in machines]} if machines else {}),
-        **({} if gate is None else {"gate": dict(gate)}),
+        "environment": _environment(plan, with_software=not sides),  # each side has its own software
     }
-    return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
+    if sides:
+        header |= {"sides": sides, "order": BALANCED}
+    else:
+        header["workloads"] = plan.declarations()
+    if plan.hello["user"]:
+        header["user"] = plan.hello["user"]
+    if machines := tasks[0].side.machines:
+        header["machines"] = [each.environment for each in machines]
+    if gate is not None:
+        header["gate"] = dict(gate)
+    return header
+
+
+def _environment(plan: Plan, with_software: bool) -> Json:
+    """Return the header's part on the machine, its software if wanted, and the command with the defaults that it used."""
+    environment = fingerprint.fingerprint(plan.hello, plan.devices)
+    if used_defaults := defaults.in_force().used:
+        environment["provenance"]["defaults"] = used_defaults
+    environment["provenance"]["command"] = _command_words()
+    if with_software:
+        return environment
+    return {block: content for block, content in environment.items() if block not in ("stack", "stack_key")}
 
 
 _ELSEWHERE = {"output", "resume", "form", "junit", "verdict", "github", "strict", "samples", "epochs"}
 """Parameters that say where results go, or how."""
 _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+"""Sources of a value that the user has given, with the command or in a file of defaults."""
 
 
 def _command_words() -> list[list[str]]:
     """Return the words of the command that measures the same again, without folders: the command with its suites, then each option."""
     context = click.get_current_context()
-    words = [[str(context.command.name)]]
-    for each in context.command.params:
-        value = context.params[str(each.name)]
-        if isinstance(each, click.Argument):
-            words[0] += value
-        elif each.name not in _ELSEWHERE and context.get_parameter_source(str(each.name)) in _CHOSEN:
-            option = max(each.opts, key=len)
-            given = value if isinstance(value, tuple) else [value]
-            words += [[option] if one is True else [option, str(one)] for one in given]
-    return [[fingerprint.without_folders(word) for word in group] for group in words]
+    command_and_suites = [str(context.command.name)]
+    options = list[list[str]]()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        value = context.params[name]
+        if isinstance(parameter, click.Argument):
+            command_and_suites += value
+        elif name not in _ELSEWHERE and context.get_parameter_source(name) in _CHOSEN:
+            long_name = max(parameter.opts, key=len)
+            values = value if isinstance(value, tuple) else [value]
+            options += [[long_name] if each is True else [long_name, str(each)] for each in values]
+    return [[fingerprint.without_folders(word) for word in words] for words in (command_and_suites, *options)]
 
 
-def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:
-    """Raise UsageError for a parameter of a case that names a folder that can't be written."""
+def _refuse_unwritable_folders(tasks: Sequence[Task], signatures: Signatures) -> None:
+    """Raise UsageError for a case whose workload writes to a folder that a parameter names, where that folder can't be written."""
     folders = set[tuple[str, str]]()
-    for each in tasks:
-        name = signatures[each.case.workload].declared.parameter("scratch") if each.case.workload in signatures else None
-        if name and (folder := each.case.params.get(name)):
-            folders.add((name, str(folder)))
-    for name, folder in sorted(folders):
+    for task in tasks:
+        signature = signatures.get(task.case.workload)
+        parameter = signature.declared.parameter("scratch") if signature else None
+        folder = task.case.params.get(parameter) if parameter else None
+        if parameter and folder:
+            folders.add((parameter, str(folder)))
+    for parameter, folder in sorted(folders):
         try:
             refuse_unwritable(Path(folder))
         except OSError as error:
             raise UsageError(
-                f"{name}={folder}: no folder can be made there: {error.strerror}; name a folder that can be written"
+                f"{parameter}={folder}: no folder can be made there: {error.strerror}; name a folder that can be written"
             ) from error
 
 
@@ -192,7 +216,7 @@ def default_name(suites: Sequence[Suite]) -> str:
 
 
 def recorded_setup(run: RunFile, policy_changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
-    """Read the suites, settings and side of an earlier run from its header; ``policy_changes`` replace fields of its policy.
+    """Return the suites, settings and side of an earlier run, by its header; ``policy_changes`` replace fields of its policy.
 
     Raises UsageError for an A/B and for a run on several machines, ResultFileError for an incomplete header.
     """
@@ -218,23 +242,16 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
     """
     with _complete_header(run) as header:
         signatures = signatures_of(opened.hello)
-        ids = [device["id"] for device in header["devices"]]
+        planned_ids = [device["id"] for device in header["devices"]]
         present = {device.id: device for device in machine.describe(opened.hello)}
-        devices = tuple(present[device] for device in ids if device in present)
-        unusable = machine.unusable(devices)
-        for device in header["devices"]:
-            if (name := device["id"]) in unusable and "unusable" not in device:
-                raise DeviceAbsent(f"{name} can't be used now: {unusable[name]}; go on when it can, or start a new run without it")
-        environment = fingerprint.fingerprint(opened.hello, devices)
-        if different := differences(header["environment"], environment, but_for_restarts=True):
-            raise UsageError(
-                f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
-            )
+        devices = tuple(present[device_id] for device_id in planned_ids if device_id in present)
+        _refuse_unusable(header["devices"], machine.unusable(devices))
+        _refuse_differences(run, opened.hello, devices)
         only = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
         if changed := _changed(run, opened.hello["user"], signatures):
             raise UsageError(f"{run.path} can't be resumed, as {' and '.join(changed)} changed since it was begun; start a new run instead")
-        cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
+        cases = plan(suites, signatures, planned_ids, only=only, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
     return Session(
@@ -242,29 +259,49 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         settings,
         devices,
         signatures,
-        lambda: writer,
-        run.measurements,
-        run.tries,
+        open_writer=lambda: writer,
+        done=run.measurements,
+        tried=run.tries,
         gate=header.get("gate"),
     )
 
 
+def _refuse_unusable(recorded_devices: Sequence[Json], unusable: Mapping[str, str]) -> None:
+    """Raise DeviceAbsent for a device that could be used when the run was begun and is ``unusable`` now, with the reason why."""
+    for recorded in recorded_devices:
+        name = recorded["id"]
+        if name in unusable and "unusable" not in recorded:
+            raise DeviceAbsent(f"{name} can't be used now: {unusable[name]}; go on when it can, or start a new run without it")
+
+
+def _refuse_differences(run: RunFile, hello: Json, devices: Sequence[machine.Device]) -> None:
+    """Raise UsageError where this machine or its software is another than in the header; a restart may change some of it."""
+    environment = fingerprint.fingerprint(hello, devices)
+    if different := differences(run.header["environment"], environment, but_for_restarts=True):
+        raise UsageError(
+            f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
+        )
+
+
 def is_complete(run: RunFile, session: Session) -> bool:
     """Whether a run has ended, with every case measured whose device is there now, and no round lost with a damaged line."""
-    tasks = [task for task in session.tasks if task.has_device]
-    if run.footer is None or (run.left_out and Progress(tasks, session.settings.policy, run.measurements).left()):
+    if run.footer is None:
         return False
-    last = {each.series: each.status for each in run.measurements}
-    return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in tasks)
+    tasks = [task for task in session.tasks if task.has_device]
+    if run.left_out and Progress(tasks, session.settings.policy, run.measurements).left():
+        return False
+    last_status = {each.series: each.status for each in run.measurements}
+    return all(last_status.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in tasks)
 
 
 def _changed(run: RunFile, user: Json, signatures: Signatures) -> list[str]:
     """Return the user's files and the declarations of workloads that differ from those in the header, by name."""
     from dlbench.analysis.read.header import declarations
 
-    files = dict.fromkeys(each["file"] for name, each in run.header.get("user", {}).items() if user.get(name) != each)
-    declared = (name for name, was in declarations(run).items() if name in signatures and signatures[name].declared != was)
-    return [*files, *(f"what {name} declares" for name in declared)]
+    recorded_user = run.header.get("user", {})
+    files = dict.fromkeys(recorded["file"] for name, recorded in recorded_user.items() if user.get(name) != recorded)
+    workloads = [name for name, was in declarations(run).items() if name in signatures and signatures[name].declared != was]
+    return [*files, *(f"what {name} declares" for name in workloads)]
 
 
 @contextmanager

@@ -41,7 +41,8 @@ def say_unbroken(line: str) -> None:
 
 def busy_line(programs: "OtherPrograms") -> str:
     """Return a line on the programs that use the CPUs and the consequence for times and forecasts; empty where none does."""
-    return f"busy: {found}; times would be too long, and forecasts are those of a quiet machine" if (found := programs.named()) else ""
+    busy = programs.named()
+    return f"busy: {busy}; times would be too long, and forecasts are those of a quiet machine" if busy else ""
 
 
 def write_notes(notes: Iterable[str]) -> None:

@@ -26,49 +26,60 @@ _NO_TIME = "the change is the shift of the rounds, which was tested; a time of n
 def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: OutputOptions, results: Results) -> ExitCode:
     """Write the verdicts to stdout, the notes to stderr, and the files that options ask for. Return the exit code."""
     code = exit_code(comparisons, options.strict)
-    cases = [case for each in comparisons for case in each.cases]
+    cases = [case for comparison in comparisons for case in comparison.cases]
     conclusion = f"{compare_terminal.count(cases)}; exit {code.value}"
-    notes = [
-        *results.notes,
-        *notes,
-        *(line for comparison in comparisons for line in sentences.unpaired(comparison.unmatched)),
-        *known(comparison.doubt for comparison in comparisons),
-        *([_NO_TIME] if any(each.shown and compare_terminal.times_s(each)[1] is None for each in cases) else []),
-        *dict.fromkeys(map(str, results.budgets.values())),
-        *sentences.not_usable(results),
-        *defaults.in_force().notes(),
-    ]
+    all_notes = _all_notes(comparisons, notes, results)
     _write_verdicts(comparisons, conclusion, options.form)
-    write_notes([*notes, *paths_of(results.paths)] if options.form == "table" else notes)
+    write_notes([*all_notes, *paths_of(results.paths)] if options.form == "table" else all_notes)
+    # What is sent to others does not name folders of this machine; the page is for its user.
+    notes_for_others = [without_folders(note, results.paths.values()) for note in all_notes]
     if options.junit:
         overwrite(options.junit, verdict_files.junit(comparisons))
-    for_others = [without_folders(note, results.paths.values()) for note in notes]
     if options.verdict:
-        document = verdict_files.verdict_document(comparisons, code, for_others)
+        document = verdict_files.verdict_document(comparisons, code, notes_for_others)
         overwrite(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
     if options.report:
         from dlbench.analysis.report import page
 
-        create(options.report, page.comparison(comparisons, conclusion, notes, results).html.encode(errors="replace"))
+        create(options.report, page.comparison(comparisons, conclusion, all_notes, results).html.encode(errors="replace"))
         say(f"saved in {options.report}")
     if options.summary:
-        _tell_github(comparisons, conclusion, for_others, options.summary)
+        _tell_github(comparisons, conclusion, notes_for_others, options.summary)
     return code
+
+
+def _all_notes(comparisons: Sequence[Comparison], notes: Sequence[str], results: Results) -> list[str]:
+    """Return what the files lack, then ``notes``, then what limits the verdicts, and last the user's defaults that were used."""
+    unpaired = [line for comparison in comparisons for line in sentences.unpaired(comparison.unmatched)]
+    doubts = known(comparison.doubt for comparison in comparisons)
+    shown_cases = [case for comparison in comparisons for case in comparison.cases if case.shown]
+    lacks_time = any(new_s is None for _, new_s in map(compare_terminal.times_s, shown_cases))
+    spent_budgets = dict.fromkeys(map(str, results.budgets.values()))
+    return [
+        *results.notes,
+        *notes,
+        *unpaired,
+        *doubts,
+        *([_NO_TIME] if lacks_time else []),
+        *spent_budgets,
+        *sentences.not_usable(results),
+        *defaults.in_force().notes(),
+    ]
 
 
 def exit_code(comparisons: Sequence[Comparison], strict: bool) -> ExitCode:
     """Return the code of the first that holds: a case is slower (3), failed or is missing (5), or nothing could be decided (4); else 0.
 
-    A comparison that only reports is never slower. ``strict``: an undecided case ends with 4, too.
+    A comparison across machines only reports, so its cases are never slower. ``strict``: an undecided case ends with 4, too.
     """
-    cases = [case for each in comparisons for case in each.cases]
-    judged = [case for each in comparisons if not each.report_only for case in each.cases]
-    if any(case.verdict is Verdict.SLOWER for case in judged):
+    all_cases = [case for comparison in comparisons for case in comparison.cases]
+    judged_cases = [case for comparison in comparisons if not comparison.report_only for case in comparison.cases]
+    if any(case.verdict is Verdict.SLOWER for case in judged_cases):
         return ExitCode.REGRESSION
-    if any(case.verdict in (Verdict.FAILED, Verdict.MISSING) for case in cases):
+    if any(case.verdict in (Verdict.FAILED, Verdict.MISSING) for case in all_cases):
         return ExitCode.CASES_FAILED
-    unsure = any(case.lost or case.verdict in (Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE) for case in judged)
-    if any(each.undecidable for each in comparisons) or (strict and unsure):
+    any_undecided = any(case.lost or case.verdict in (Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE) for case in judged_cases)
+    if any(comparison.undecidable for comparison in comparisons) or (strict and any_undecided):
         return ExitCode.UNDECIDABLE
     return ExitCode.OK
 

@@ -226,18 +226,18 @@ class Runner:
         return replace(measurement, case=task.case, round=number, found=outcome.found), fault
 
     def _measure_case(self, task: Task, case: Case, number: int, policy: Policy) -> Measured:
-        """Measure ``case``, that of the task or one that its search tries, in a measuring process; or say why it can't be.
+        """Measure ``case``, that of the task or one that its search tries, and return its row, which may say why it was not measured.
 
-        Raises BudgetSpent and Interrupted if it was ended before anything was timed.
+        Raises BudgetSpent if there is no time for it, or not enough, and Interrupted; neither once it was timed: that is kept.
         """
-        task_of_case = task._replace(case=case)
-        unmeasured = partial(self._unmeasured, task_of_case, number)
+        attempted = task._replace(case=case)
+        unmeasured = partial(self._unmeasured, attempted, number)
         placement = place_ranks(case, task.side.capacities(self.settings.threads))
-        if refusal := self._refusal(task_of_case, placement):
+        if refusal := self._refusal(attempted, placement):
             return unmeasured(*refusal), False
         self._require_time([task])
         try:
-            request = self._request(task_of_case, task.case.key, number, self.progress.lengthened(task.case, policy), placement)
+            request = self._request(attempted, task.case.key, number, self.progress.lengthened(task.case, policy), placement)
         except OSError as error:
             reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
             return unmeasured(Status.FAILED, reason), False
@@ -262,7 +262,7 @@ class Runner:
             measurement = timed.cut_off(reason)
         measurement = measurement or unmeasured(status, reason)
         fault = outcome.unkillable or bool(reply and reply.fault)
-        self.quarantine.note(task_of_case, fault, measurement.reason)
+        self.quarantine.note(attempted, fault, measurement.reason)
         return replace(window.add_samples(measurement), side=task.side.name), fault
 
     def _declared(self, case: Case) -> Declaration:

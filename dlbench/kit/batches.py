@@ -184,24 +184,28 @@ class OwnBatches(BatchSource):
         """Size of a batch of this epoch that was smaller: it has to be the last."""
 
     def fetch(self) -> Any:
-        """Return the next whole batch, or wait for it. Raises ValueError for one that the step can't take, and where the loader fails."""
+        """Return the next whole batch of the loader, inputs and targets on the host; after the last of an epoch the first of the next.
+
+        Only the last batch of an epoch may be smaller, and is left out. Raises ValueError for any other batch that the step can't take, and
+        where the loader fails.
+        """
         while True:
-            drawn = self._draw()
-            if drawn is None:
+            item = self._next_of_epoch()
+            if item is None:  # the epoch has ended
                 if not self.whole:
                     raise self._error("has ended without a batch; it is gone through once an epoch, so each time has to begin anew")
                 self._epoch = None
                 continue
-            inputs, targets = self._as_network_takes(*drawn)
+            inputs, targets = self._as_network_takes(*item)
             size = len(tensors_of(inputs)[0])
-            if self._short_batch:
+            if self._short_batch:  # another batch has followed it, so it was not the last
                 raise self._error(f"gives a batch of {self._short_batch} before the last of an epoch, and batch={self._batch}")
             if size == self._batch:
                 self.whole += 1
                 return inputs, targets
             if size > self._batch or not self.whole:
                 raise self._error(f"gives a batch of {size}, and batch={self._batch}; both have to be the same")
-            self._short_batch = size
+            self._short_batch = size  # fine if the epoch ends now
 
     def copy(self, batch: Given) -> Given:
         """Start the copy of a batch to the device, with floating-point numbers in the storage type of the precision."""
@@ -215,19 +219,22 @@ class OwnBatches(BatchSource):
             self._loader = None
         self._epoch = None
 
-    def _draw(self) -> tuple[Any] | None:
-        """Return what the loader gives next, in a tuple, as it may be None; None at the end of an epoch."""
+    def _next_of_epoch(self) -> tuple[Any] | None:
+        """Return the loader's next item in a tuple of one, as the item itself may be None; at the end of an epoch return None.
+
+        Without an epoch in ``self._epoch`` it begins one. Raises ValueError where the loader fails.
+        """
         try:
             if self._epoch is not None:
                 return (next(self._epoch),)
-            note_stage(f"it was waiting for {self._name}")
+            note_stage(f"it was waiting for {self._name}")  # for the message of a case that is killed meanwhile
             self._epoch = self._begin_epoch()
             first = (next(self._epoch),)
             note_stage("")
             return first
         except StopIteration:
             return None
-        except (MemoryError, NotImplementedError):
+        except (MemoryError, NotImplementedError):  # the harness reports such cases as out of memory and as not available here
             raise
         except Exception as error:
             raise self._error(f"raises {type(error).__name__}: {_reason(error)}") from error
@@ -260,7 +267,7 @@ class OwnBatches(BatchSource):
 
 
 class LoadedBatches(OwnBatches):
-    """Batches of a data set from torch's DataLoader, gathered by so many worker processes, or else by this process."""
+    """Batches of a data set from torch's DataLoader, gathered by its worker processes, or with ``workers`` = 0 by this process."""
 
     def __init__(self, data: Batch, order: EpochSampler, device: torch.device, dtype: Dtype, workers: int) -> None:
         def make_loader() -> DataLoader[Batch]:
@@ -276,6 +283,7 @@ class LoadedBatches(OwnBatches):
             )
 
         loader = Data("loader", make_loader)
+        # All tensors of the data set, labels among them, come as the inputs of a batch, which so has no targets apart.
         super().__init__(loader, (data, None), False, device, dtype, order.batch, workers)
 
     def fetch(self) -> Batch:

@@ -212,23 +212,27 @@ FORMATS: Mapping[FormatName, Format] = {
 
 
 class Layer:
-    """The arithmetic of one layer in a format, for all trainings at once; an ``inner`` layer is neither the first nor the last."""
+    """The arithmetic of one layer in a format, for all trainings at once.
 
-    def __init__(self, numbers: Format, inner: bool, chance: torch.Generator) -> None:
-        def make(rounding: MakeRounding | None, wanted: bool = True) -> Rounding:
-            return rounding(chance) if rounding and wanted else _leave
+    A layer is ``inner`` if it is neither the first nor the last; only such are binary. Stochastic roundings draw from ``chance``.
+    """
 
-        # Weights that are kept in the format of operands need no second rounding.
-        self._round_weights = make(numbers.operands, numbers.kept is not numbers.operands)
-        self._round_activations = make(numbers.operands)
-        self._round_products = make(numbers.operands, numbers.narrow_products)
-        self._round_product_gradients = make(numbers.gradients)
-        self._round_weight_gradients = make(numbers.gradients, numbers.narrow_products)
-        self._round_activation_gradients = make(numbers.gradients, numbers.narrow_products)
-        self.round_kept_weights = make(numbers.kept)
-        self.round_kept_momentum = make(numbers.kept)
-        self._binary_weights = inner and numbers.binary_weights
-        self._binary_activations = inner and numbers.binary_activations
+    def __init__(self, number_format: Format, inner: bool, chance: torch.Generator) -> None:
+        def new_rounding(make: MakeRounding | None, applies: bool = True) -> Rounding:
+            return make(chance) if make and applies else _leave
+
+        # Each tensor has a rounding of its own, as some remember a range. Weights kept in the format of operands need no second rounding.
+        self._round_weights = new_rounding(number_format.operands, number_format.kept is not number_format.operands)
+        self._round_activations = new_rounding(number_format.operands)
+        self._round_products = new_rounding(number_format.operands, number_format.narrow_products)
+        self._round_product_gradients = new_rounding(number_format.gradients)
+        # The gradients of both operands are products of the backward pass, so they are rounded as products are.
+        self._round_weight_gradients = new_rounding(number_format.gradients, number_format.narrow_products)
+        self._round_activation_gradients = new_rounding(number_format.gradients, number_format.narrow_products)
+        self.round_kept_weights = new_rounding(number_format.kept)
+        self.round_kept_momentum = new_rounding(number_format.kept)
+        self._binary_weights = inner and number_format.binary_weights
+        self._binary_activations = inner and number_format.binary_activations
 
     def enter(self, activations: Tensor) -> Tensor:
         """Round activations (trainings, …) that enter the layer, and their gradients in the backward pass."""

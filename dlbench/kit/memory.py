@@ -76,21 +76,26 @@ def before_call(device: torch.device, cache: Cache) -> Callable[[], object] | No
 
 
 def last_cache_bytes(device: torch.device) -> int:
-    """Return the bytes of a device's last cache, or a safe guess for an unknown one.
+    """Return the bytes of a device's last-level cache, or a guess for an unknown one that is as large as any.
 
-    A CPU's is the sum of the last caches of all CPUs that this process may use: in some processors a few cores share one each. For a CUDA
-    device torch knows the second level only, and some of AMD's have another one, so the published size counts if it is larger.
+    On a CPU it is the sum of the last-level caches of those CPUs that this process may use.
     """
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         published = peak_of(properties.name)
-        return max(properties.L2_cache_size, published.last_cache_bytes if published else 0) or _UNKNOWN
+        published_bytes = published.last_cache_bytes if published else 0
+        # torch knows the second level only, and some of AMD's devices have a third one.
+        return max(properties.L2_cache_size, published_bytes) or _UNKNOWN
     if device.type != "cpu":
         return _UNKNOWN
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    last_caches = [max(caches) for cpu in allowed if (caches := caches_of(cpu))]
-    size_by_owners = {cache.shared_by: cache.size for cache in last_caches}  # counts a cache that several CPUs share once
-    return sum(size_by_owners.values()) or _UNKNOWN
+    usable_cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    # In some processors a few CPUs each share a last cache: each counts, and once.
+    size_by_cpus = {}
+    for cpu in usable_cpus:
+        if caches := caches_of(cpu):
+            last_cache = max(caches)  # of the highest level
+            size_by_cpus[last_cache.shared_by] = last_cache.size
+    return sum(size_by_cpus.values()) or _UNKNOWN
 
 
 Copies = Annotated[Literal["none", "pageable", "pinned"], Role("copies")]
@@ -98,11 +103,11 @@ Copies = Annotated[Literal["none", "pageable", "pinned"], Role("copies")]
 
 
 def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
-    """Return the work with calls that first copy its inputs to the device, into the same tensors, and last copy its output back.
+    """Return the work with calls that copy its inputs to the device, compute, and copy the output back to the host.
 
-    The output is a tensor or a tuple of them. "pageable" copies as plain code does: blocking, and the output into fresh memory. "pinned"
-    only starts the copies, in the order of the current stream, from and to page-locked memory that the first call, which is never timed,
-    allocates. The new work has its inputs in host memory, and returns the output on the device; its counts stay those of the operation.
+    Inputs are copied into the tensors that the work computes on; the output is a tensor or a tuple of them. "pageable" copies as plain code
+    does: blocking, and the output into fresh memory. "pinned" only starts the copies, on the current stream, from and to page-locked
+    memory. The new work has its inputs in host memory, and returns the output on the device; its counts stay those of the operation.
 
     Raises NotImplementedError on a CPU and where torch locks no memory for such a device, and MemoryError where that would be too much.
     """
@@ -112,29 +117,30 @@ def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
         raise NotImplementedError("a CPU computes on host memory, so there is nothing to copy to it")
     compute = work.call
     assert compute is not None, "an observe has no call to copy for"  # noqa: S101  # Work's own rule
-    on_device = [tensor.detach() for tensor in work.inputs]
-    on_host = tuple(tensor.cpu() for tensor in on_device)
-    if copies == "pinned":
-        on_host = tuple(map(_pinned, on_host))
-    buffers: list[Tensor] = []
+    device_inputs = [tensor.detach() for tensor in work.inputs]  # share their memory; autograd does not see the copies
+    to_host = _pinned if copies == "pinned" else Tensor.cpu
+    host_inputs = tuple(map(to_host, device_inputs))
+    output_buffers: list[Tensor] = []
 
     def call() -> Any:
-        for tensor, source in zip(on_device, on_host, strict=True):
-            tensor.copy_(source, non_blocking=copies == "pinned")
+        for device_input, host_input in zip(device_inputs, host_inputs, strict=True):
+            device_input.copy_(host_input, non_blocking=copies == "pinned")
         output = compute()
-        outputs = [each.detach() for each in (output if isinstance(output, tuple) else (output,))]
+        outputs = output if isinstance(output, tuple) else (output,)
+        detached = [each.detach() for each in outputs]
         if copies == "pageable":
-            _ = [each.cpu() for each in outputs]  # in memory together, as in code that uses them
+            _ = [each.cpu() for each in detached]  # in memory together, as in code that uses them
             return output
-        if not buffers:
-            buffers.extend(_pinned(each.cpu()) for each in outputs)
-        for buffer, each in zip(buffers, outputs, strict=True):
+        if not output_buffers:  # in the first call, which is never timed
+            output_buffers.extend(map(_pinned, detached))
+        for buffer, each in zip(output_buffers, detached, strict=True):
             buffer.copy_(each, non_blocking=True)
         return output
 
-    return replace(work, call=call, inputs=on_host)
+    return replace(work, call=call, inputs=host_inputs)
 
 
 def _pinned(tensor: Tensor) -> Tensor:
-    """Return a page-locked copy in the same memory layout."""
-    return page_locked(tensor).copy_(tensor)
+    """Return a page-locked copy on the host, in the same memory layout."""
+    on_host = tensor.cpu()
+    return page_locked(on_host).copy_(on_host)

@@ -24,14 +24,17 @@ from dlbench.kit.steps import Step, StepParts, observe_step
 
 
 class CompilerCache:
-    """A folder of one case that all compilers write in from now on; what an interrupted compilation left there is removed."""
+    """The folder that all compilers write to from now on, which keeps what they compile for one case from round to round.
+
+    A file in it says that the compilation has ended, when and after how long. Without that file the folder is emptied first.
+    """
 
     def __init__(self, case: str) -> None:
-        # Sides of an A/B, and instances, share the scratch folder. Those that differ in these compile for themselves.
-        side = [torch.__version__, sys.executable, *map(os.environ.get, ("PYTHONPATH", "CXX", "RANK"))]
-        folder = scratch_folder() / f"{zlib.crc32(f'{side} {case}'.encode()):08x}"
-        self._filled_in = folder / "filled_in"
-        self.is_warm = self._filled_in.exists()
+        # Sides of an A/B, and instances, share the scratch folder. Those that differ in any of these compile for themselves.
+        owner = [case, torch.__version__, sys.executable, *map(os.environ.get, ("PYTHONPATH", "CXX", "RANK"))]
+        folder = scratch_folder() / f"{zlib.crc32(repr(owner).encode()):08x}"
+        self._end_of_compilation = folder / "filled_in"
+        self.is_warm = self._end_of_compilation.exists()
         if not self.is_warm:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(exist_ok=True)
@@ -44,16 +47,16 @@ class CompilerCache:
             config.compile_threads = torch.get_num_threads()  # as many processes as the case has threads, instead of one for each CPU
 
     def fill(self, compile_s: float) -> None:
-        """Note how long it took to fill the cache, and in which round."""
-        self._filled_in.write_text(f"{_this_round()} {compile_s}")
+        """Note that the cache is filled: how long that took, and in which round."""
+        self._end_of_compilation.write_text(f"{_this_round()} {compile_s}")
 
     def cold_s(self) -> float | None:
         """Return how long it took to fill the cache; None if that was in another round.
 
         A disturbed case is measured again in the same round, and its earlier measurement is dropped, so the time is kept here.
         """
-        number, _, seconds = self._filled_in.read_text().partition(" ")
-        return float(seconds) if number == _this_round() else None
+        round_id, _, seconds = self._end_of_compilation.read_text().partition(" ")
+        return float(seconds) if round_id == _this_round() else None
 
 
 def _this_round() -> str:
@@ -88,17 +91,21 @@ each with what torch.compile lacks then."""
 
 
 def compiler_error(error: Exception, who: str = "torch.compile") -> Exception:
-    """Return an error whose first line says what is wrong with a compiler that ``who`` needs; any other error unchanged."""
+    """Return an error whose first line says what a compiler lacks or why it fails; return an error that is none of a compiler unchanged.
+
+    ``who`` needs the compiler, such as ``Triton``.
+    """
     text = f"{type(error).__name__} {error}"
     compiler = os.environ.get("CXX", "g++")
-    for words, lacks in _MISSING:
-        if re.search(words, text, re.DOTALL):
-            return NotImplementedError(f"{who} needs {lacks.format(cxx=compiler)}")
+    for pattern, missing in _MISSING:
+        if re.search(pattern, text, re.DOTALL):
+            return NotImplementedError(f"{who} needs {missing.format(cxx=compiler)}")
     if "C++ compile error" in text:
-        lines = [line.strip() for line in text.splitlines() if "error" in line.lower() and "C++ compile error" not in line]
-        return RuntimeError(f"the C++ compiler {compiler} fails: {lines[0] if lines else 'it does not say why'}")
+        # torch's own line comes with the compiler's output, whose first error is the cause.
+        causes = [line.strip() for line in text.splitlines() if "error" in line.lower() and "C++ compile error" not in line]
+        return RuntimeError(f"the C++ compiler {compiler} fails: {causes[0] if causes else 'it does not say why'}")
     if "An exception occurred in a subprocess" in text:
-        # The text is a traceback of torch's process for compiling; its last line with an error's name is the cause.
+        # The message is a traceback of torch's process for compiling; its last line with an error's name is the cause.
         causes = [line for line in str(error).splitlines() if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt)\b.*", line)]
         return RuntimeError(f"torch's process for compiling fails: {causes[-1] if causes else 'it does not say why'}")
     return error
@@ -174,10 +181,14 @@ class Execution:
         return compiled
 
     def begin(self, work: Work, parts: StepParts) -> Work:
-        """Return the work of a step in this mode. Raises NotImplementedError if a compiler is missing, RuntimeError if one fails."""
+        """Compile the step of a work, or capture it as a graph, as the mode says; return the work with that step.
+
+        ``parts`` are those of the step, for its check against fp64. Raises NotImplementedError if a compiler is missing, RuntimeError if
+        one fails.
+        """
         step = work.call
         assert step is not None, "an observe has no step"  # noqa: S101  # Work's own rule
-        values = self._compile(step, self._cache) if self._cache else None
+        compile_values = self._compile(step, self._cache) if self._cache else None
         if self._mode == "autotune":
             torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
         call = capture(step, self.device) if self._mode == "graph" else step
@@ -185,20 +196,23 @@ class Execution:
             work,
             call=call,
             reference=partial(observe_step, call, parts),
-            report=(lambda _: values) if values else None,
+            report=(lambda _: compile_values) if compile_values else None,  # known already
             countable_operations=self._mode in ("eager", "autotune"),
             set_up_memory_counts=self._cache is None,  # the compiler tries kernels there
         )
 
     def _compile(self, step: Step, cache: CompilerCache) -> dict[str, Reported]:
-        """Take the first step, which compiles, and another one. Return the values about compiling."""
+        """Take the first step, which compiles, and a second one; return the values about compiling.
+
+        Compiling takes the difference of both steps: ``compile_warm_s`` with a filled cache, otherwise ``compile_cold_s``.
+        """
         counters = dynamo_counters()
-        note_stage("it was compiling")
+        note_stage("it was compiling")  # for the message of a case that is killed meanwhile
         try:
             first_s = self._time_step(step)
         except Exception as error:
             raise compiler_error(error) from error
-        if not counters["stats"]["unique_graphs"]:
+        if not counters["stats"]["unique_graphs"]:  # nothing was compiled: torch ran the step eagerly
             why = next(iter(counters["unimplemented"]), "see that TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE are not set")
             raise NotImplementedError(f"torch.compile leaves all of it to Python: {why.splitlines()[0]}")
         compile_s = max(0.0, first_s - self._time_step(step))
@@ -208,7 +222,8 @@ class Execution:
             values["compile_warm_s"] = compile_s
         else:
             cache.fill(compile_s)
-        if (cold_s := cache.cold_s()) is not None:
+        cold_s = cache.cold_s()  # also of an earlier try in this round
+        if cold_s is not None:
             values["compile_cold_s"] = cold_s
         return values
 
@@ -238,23 +253,24 @@ class Replay:
 
 
 def capture(step: Step, device: torch.device) -> Replay:
-    """Capture a step as a graph on a new stream of the device, and return its replay, which uses the current stream.
+    """Capture a step as a CUDA graph, and return its replay, which runs on the stream that is current when it is called.
 
-    torch's default is one stream a process for all captures, of the device that was current at the first: on another device that fails,
-    or captures nothing (https://github.com/pytorch/pytorch/issues/87794 and 87894). Raises the step's own error if it can't be captured.
+    Raises the step's own error if it can't be captured.
     """
     with torch.cuda.device(device):
-        aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        aside.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(aside):
+        # By default torch captures all graphs of a process on one stream, of the device that was current at the first capture: on another
+        # device that fails or captures nothing (https://github.com/pytorch/pytorch/issues/87794 and 87894).
+        side_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        side_stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side_stream):
             for _ in range(WARM_UP_STEPS):  # libraries get their workspaces, and the optimizer its averages
                 step()
-        torch.cuda.current_stream(device).wait_stream(aside)
+        torch.cuda.current_stream(device).wait_stream(side_stream)
         graph = torch.cuda.CUDAGraph()
-        pool = torch.cuda.graph_pool_handle()
+        pool = torch.cuda.graph_pool_handle()  # by which a failed capture is cleaned up
         try:
             # If the capture fails torch leaves its stream as the current one, so an outer context restores that.
-            with torch.cuda.stream(torch.cuda.current_stream(device)), torch.cuda.graph(graph, pool, aside):
+            with torch.cuda.stream(torch.cuda.current_stream(device)), torch.cuda.graph(graph, pool, side_stream):
                 output = step()
         except RuntimeError as error:
             _end_allocation(pool)

@@ -61,20 +61,21 @@ def serve(
 ) -> Stamps:
     """Serve requests in batches until all are done, and return their times.
 
-    ``service`` runs a batch of so many requests; ``now`` reads the clock without waiting for the device. A batch that fails is never
-    done. Raises the error of the last batch if that one failed.
+    ``service`` runs a batch of so many requests; ``now`` reads the clock without waiting for the device. The requests of a batch that
+    fails get no finite time, and serving goes on. Raises the error of the last batch if that one failed.
     """
     stamps = Stamps(scheduled)
-    sent = stamps.sent
     failure: Exception | None = None
     while len(stamps.done) < len(scheduled):
         served = len(stamps.done)
         next_batch = slice(served, served + batcher.largest)
-        sent += receive(batcher.due(sent[next_batch]))
+        # Wait for requests until those that have come make a batch.
+        stamps.sent.extend(receive(batcher.due(stamps.sent[next_batch])))
+        batch = stamps.sent[next_batch]
         begun = now()
-        if begun < batcher.due(sent[next_batch]):  # none or too few have come
+        if begun < batcher.due(batch):  # none or too few have come
             continue
-        size = len(sent[next_batch])
+        size = len(batch)
         try:
             service(size)
             done, failure = now(), None
@@ -93,28 +94,30 @@ PERCENTS = (50, 90, 99)
 
 
 def summarise_requests(stamps: Stamps, bound_s: float, largest: int, warm: int) -> Mapping[str, Reported]:
-    """Return the values of a run without its first ``warm`` requests, which met an empty queue. Latencies count from the schedule.
+    """Return the values of a run without its first ``warm`` requests, which met an empty queue.
 
-    ``largest``: the size of a full batch. An overloaded run has no percentiles: its queue grew to the end, so they only tell its length.
+    A latency counts from when the request was due, however late it was sent; it is missed if it exceeds ``bound_s``. ``largest``: the
+    size of a full batch. An overloaded run has no percentiles: its queue grew to the end, so they would only tell the run's length.
     """
-    scheduled, sent, begun, done = (times[warm:] for times in (stamps.scheduled, stamps.sent, stamps.begun, stamps.done))
+    all_times = stamps.scheduled, stamps.sent, stamps.begun, stamps.done
+    scheduled, sent, begun, done = (times[warm:] for times in all_times)
     count = len(done)
     latencies = [end - due for end, due in zip(done, scheduled, strict=True)]
     missed = [latency > bound_s for latency in latencies]
-    delays = sorted(start - due for start, due in zip(sent, scheduled, strict=True))
-    late = delays[-(-99 * count // 100) - 1] / bound_s  # the delay that 99 % do not exceed
-    backlog = sum(start > sent[-1] for start in begun) - largest
-    run = OpenRun(_missed_by_part(missed), count, late, max(0, backlog))
+    delays = sorted(at - due for at, due in zip(sent, scheduled, strict=True))
+    late = delays[-1 - count // 100] / bound_s  # what all but the latest 1 % of the requests do not exceed
+    waiting = sum(at > sent[-1] for at in begun)  # when the last request was sent
+    run = OpenRun(_missed_by_part(missed), count, late, max(0, waiting - largest))
     values = {} if overloaded([run]) else percentiles(latencies)
-    if late <= CLIENT_BOUND:
+    if late <= CLIENT_BOUND:  # otherwise the client, and not the server, has made requests miss the bound
         values["within"] = missed.count(False) / count
     return {**values, **run._asdict()}
 
 
 def percentiles(latencies: Sequence[float]) -> dict[str, Reported]:
-    """Return those percentiles of latencies, in s, that so many allow, and that are finite."""
-    found = {percent: percentile(sorted(latencies), percent) for percent in PERCENTS}
-    return {f"p{percent}_s": seconds for percent, seconds in found.items() if seconds is not None and seconds < math.inf}
+    """Return the percentiles of latencies, in s, without those for which the latencies are too few, and without infinite ones."""
+    by_percent = {percent: percentile(sorted(latencies), percent) for percent in PERCENTS}
+    return {f"p{percent}_s": seconds for percent, seconds in by_percent.items() if seconds is not None and seconds < math.inf}
 
 
 def _missed_by_part(missed: Sequence[bool]) -> list[float]:

@@ -41,11 +41,11 @@ class BinaryProduct(Protocol):
 
 
 def binary_product(a: Tensor, b: Tensor) -> BinaryProduct:
-    """Return the fastest product of the signs of two fp32 matrices for the device that both are on.
+    """Return the fastest product of the signs of two fp32 matrices, (m, k) and (k, n), for the device that both are on.
 
-    The sign of a number that is at least 0, as -0.0 is, is +1; that of any other, and of NaN, is -1. The right operand is packed now, as a
-    network keeps its weights. On a CPU the product takes as many threads as torch has now. Raises NotImplementedError for a device that
-    has no such product.
+    The sign of -0.0 and 0.0 is +1, that of NaN is -1. The right operand is packed into bits now, as a network keeps its weights; the left
+    one when the product is called. On a CPU the product takes as many threads as torch has now. Raises NotImplementedError where a
+    compiler is missing, and for other devices.
     """
     if a.device.type == "cuda":
         try:
@@ -71,18 +71,18 @@ def _library() -> ctypes.CDLL:
     command = _compiler()
     source = Path(__file__).with_name("binary.c")
     # The name depends on what made it, as the sides of an A/B share the scratch folder, and so do a run and its continuation.
-    made_by = [command, os.environ.get("DLBENCH_PID"), source.read_bytes()]
-    path = scratch_folder() / f"{zlib.crc32(repr(made_by).encode()):08x}.so"
+    origin = [command, os.environ.get("DLBENCH_PID"), source.read_bytes()]
+    path = scratch_folder() / f"{zlib.crc32(repr(origin).encode()):08x}.so"
     try:
         if not path.exists():
             _compile(command, source, path)
         library = ctypes.CDLL(str(path))
     except OSError as error:  # from a folder whose files may not be executed, or a compiler for other processors
         raise NotImplementedError(f"{_NEEDED}; {command[0]} makes no library that loads: {error}") from error
-    number, address = ctypes.c_int64, ctypes.c_void_p
-    library.binary_kernel.restype, library.binary_kernel.argtypes = ctypes.c_char_p, [number]
-    library.binary_pack.restype, library.binary_pack.argtypes = None, [number, address, number, number, address]
-    library.binary_multiply.restype, library.binary_multiply.argtypes = None, [number, address, address, *[number] * 3, address]
+    integer, pointer = ctypes.c_int64, ctypes.c_void_p
+    library.binary_kernel.restype, library.binary_kernel.argtypes = ctypes.c_char_p, [integer]
+    library.binary_pack.restype, library.binary_pack.argtypes = None, [integer, pointer, integer, integer, pointer]
+    library.binary_multiply.restype, library.binary_multiply.argtypes = None, [integer, pointer, pointer, *[integer] * 3, pointer]
     return library
 
 
@@ -116,21 +116,26 @@ def kernels(library: ctypes.CDLL) -> list[int]:
 
 
 class _CompiledProduct:
-    """A product by a kernel of binary.c; each thread computes rows of its own."""
+    """A product of signs by a kernel of binary.c; each thread computes rows of its own.
+
+    A kernel reads the left operand row by row, and the right one in panels of a few columns, of which it reads word after word.
+    """
 
     def __init__(self, a: Tensor, b: Tensor, library: ctypes.CDLL) -> None:
-        self._number = kernels(library)[0]
         self._library, self._a = library, a
+        self._kernel = kernels(library)[0]
         rows_at_once = ctypes.c_int64.in_dll(library, "binary_rows").value
-        panel = ctypes.c_int64.in_dll(library, "binary_panel").value
+        panel_columns = ctypes.c_int64.in_dll(library, "binary_panel").value
         (m, k), n = a.shape, b.shape[1]
-        words = _round_up(k, _WORD) // _WORD
-        self._packed = torch.zeros(_round_up(m, rows_at_once), words, dtype=torch.int64)
-        unpacked = b.T.contiguous()
-        columns = torch.zeros(_round_up(n, panel), words, dtype=torch.int64)
-        library.binary_pack(self._number, unpacked.data_ptr(), n, k, columns.data_ptr())
-        self._panels = columns.view(-1, panel, words).transpose(1, 2).contiguous()
         self._n = n
+        words = _round_up(k, _WORD) // _WORD
+        # Rows and columns are padded to multiples of those that a kernel computes at once. Rows are packed in each call.
+        self._packed_rows = torch.zeros(_round_up(m, rows_at_once), words, dtype=torch.int64)
+        columns = b.T.contiguous()
+        packed_columns = torch.zeros(_round_up(n, panel_columns), words, dtype=torch.int64)
+        library.binary_pack(self._kernel, columns.data_ptr(), n, k, packed_columns.data_ptr())
+        self._panels = packed_columns.view(-1, panel_columns, words).transpose(1, 2).contiguous()
+        # A thread begins at a multiple of the rows that a kernel computes at once.
         rows_of_thread = _round_up(math.ceil(m / torch.get_num_threads()), rows_at_once)
         self._parts = [slice(begin, min(begin + rows_of_thread, m)) for begin in range(0, m, rows_of_thread)]
         self._map = _thread_pool(len(self._parts)).map if len(self._parts) > 1 else map
@@ -141,10 +146,10 @@ class _CompiledProduct:
         product = torch.empty(len(a), n, dtype=torch.int32)
 
         def compute(part: slice) -> None:
-            rows, packed, k = part.stop - part.start, self._packed[part].data_ptr(), a.shape[1]
+            rows, packed, k = part.stop - part.start, self._packed_rows[part].data_ptr(), a.shape[1]
             if packs:
-                self._library.binary_pack(self._number, a[part].data_ptr(), rows, k, packed)
-            self._library.binary_multiply(self._number, packed, self._panels.data_ptr(), rows, n, k, product[part].data_ptr())
+                self._library.binary_pack(self._kernel, a[part].data_ptr(), rows, k, packed)
+            self._library.binary_multiply(self._kernel, packed, self._panels.data_ptr(), rows, n, k, product[part].data_ptr())
 
         for _ in self._map(compute, self._parts):
             pass
@@ -202,10 +207,10 @@ class Product:
     def sample(self) -> tuple[Tensor, Tensor]:
         """Return the first rows and columns of a call's result, and their exact values for the rounded operands: both fp64 on the host."""
         scale = self.left.scale * self.right.scale
-        found = self.call()[:ROWS, :COLUMNS].cpu()
+        computed = self.call()[:ROWS, :COLUMNS].cpu()
         exact = self.left.values.cpu().double() @ self.right.values.cpu().double() * scale
         # Only integers come out without their scale.
-        return found.double() if found.is_floating_point() else found * scale, exact
+        return computed.double() if computed.is_floating_point() else computed * scale, exact
 
 
 def scaled_product(device: torch.device, shape: tuple[int, int, int], dtype: ProductDtype) -> Product:
@@ -222,20 +227,20 @@ def scaled_product(device: torch.device, shape: tuple[int, int, int], dtype: Pro
 
 
 def product_errors(device: torch.device, dtype: ProductDtype, inner: int) -> tuple[list[float], list[float]]:
-    """Return the relative errors of products with sums of ``inner`` terms, one for each of `INPUTS`, by two measures.
+    """Return the relative errors of products with sums of ``inner`` terms, at most LONGEST, by two measures: a list of each, as `INPUTS`.
 
-    The first compares with the product in fp64 of the numbers before rounding, so it contains the rounding of the operands. The second
-    compares with the product in fp64 of the rounded operands, so it contains the errors of sums alone. See `_distance` for the norm. Sums
-    are cut to LONGEST terms.
+    The first measure compares with the fp64 product of the numbers before rounding, so it contains the rounding of the operands. The second
+    compares with the fp64 product of the rounded operands, so it contains the errors of sums alone. `_distance` has the norm; both
+    are relative to the same product, that of the numbers before rounding.
     """
     errors: list[float] = []
     errors_of_sums: list[float] = []
     for name in INPUTS:
         a, b = _draw_inputs(name, min(inner, LONGEST))
         exact = a.double() @ b.double()
-        found, exact_of_rounded = _product_of(device, a, b, dtype).sample()
-        errors.append(_distance(found, exact, exact))
-        errors_of_sums.append(_distance(found, exact_of_rounded, exact))
+        computed, exact_of_rounded = _product_of(device, a, b, dtype).sample()
+        errors.append(_distance(computed, exact, exact))
+        errors_of_sums.append(_distance(computed, exact_of_rounded, exact))
     return errors, errors_of_sums
 
 
@@ -244,8 +249,8 @@ def refuse_wrong(product: Product, dtype: ProductDtype, inner: int) -> None:
 
     Sums of integers are exact.
     """
-    found, exact = product.sample()
-    off = _distance(found, exact, exact)
+    computed, exact = product.sample()
+    off = _distance(computed, exact, exact)
     most = _SPREAD * math.sqrt(inner) * PRECISIONS[dtype].sum_roundoff
     if off > most:
         raise ValueError(f"its product is {off:.2g} away from that of its operands as rounded, where {most:.2g} is explained")
@@ -265,13 +270,13 @@ def _draw_inputs(name: str, inner: int) -> tuple[Tensor, Tensor]:
     return a, b
 
 
-def _distance(found: Tensor, right: Tensor, exact: Tensor) -> float:
-    """Return the distance of two matrices: of each column in the 2-norm, relative to the exact one, and the root mean square of these.
+def _distance(computed: Tensor, expected: Tensor, reference: Tensor) -> float:
+    """Return the distance of two matrices: that of each column in the 2-norm, relative to the reference's, as root mean square of columns.
 
     A column that is further off than zeros would be, or not finite, counts as 1.
     """
-    off = (found - right).norm(dim=0)
-    relative = torch.where(off == 0, off, off / exact.norm(dim=0)).nan_to_num(1.0).clamp(max=1.0)
+    off = (computed - expected).norm(dim=0)
+    relative = torch.where(off == 0, off, off / reference.norm(dim=0)).nan_to_num(1.0).clamp(max=1.0)
     return relative.square().mean().sqrt().item()
 
 
@@ -314,33 +319,33 @@ def _draw_rounded(device: torch.device, shape: tuple[int, int], kept: torch.dtyp
 
 
 def _product_of_rounded(left: Operand, right: Operand, dtype: ProductDtype) -> Product:
-    """Return the product of rounded operands, each with its scale: of int8 in int32 without the scales, of fp8 in fp32 with them.
+    """Return the product of operands that are rounded with a scale: of int8 in int32 without the scales, of fp8 in fp32 times the scales.
 
     Raises NotImplementedError where this torch has no kernel for the type on the device, and RuntimeError where it has none for such sizes.
     """
     a, b = left.values, right.values.T.contiguous().T  # matrix units take the right operand by columns
-    x, y = (each.scale.float().to(a.device) for each in (left, right))
+    a_scale, b_scale = (each.scale.float().to(a.device) for each in (left, right))
 
     def call() -> Tensor:
         if a.dtype is torch.int8:
             return torch._int_mm(a, b)  # torch has no public function for it
         # F.scaled_mm, which older versions lack, has the same kernels. Fast accumulation rounds sums on Hopper to 14 bits.
-        return torch._scaled_mm(a, b, x, y, out_dtype=torch.float32, use_fast_accum=False)
+        return torch._scaled_mm(a, b, a_scale, b_scale, out_dtype=torch.float32, use_fast_accum=False)
 
     try:
-        call()
+        call()  # on trial
     except (AttributeError, NotImplementedError) as error:
         raise NotImplementedError(f"this torch has no products in {dtype} on {a.device.type} devices") from error
-    moved = a.nbytes + b.nbytes + len(a) * b.shape[1] * 4
-    return Product(call, (a, b), moved, Operand(a[:ROWS], left.scale), Operand(b[:, :COLUMNS], right.scale))
+    moved_bytes = a.nbytes + b.nbytes + len(a) * b.shape[1] * 4  # int32 and fp32 take 4 bytes
+    return Product(call, (a, b), moved_bytes, Operand(a[:ROWS], left.scale), Operand(b[:, :COLUMNS], right.scale))
 
 
 def _product_of_signs(a: Tensor, b: Tensor) -> Product:
-    """Return the product of the signs of two matrices. Their scales are mean magnitudes, of each row and column (XNOR-Net, section 3.2)."""
+    """Return the product of the signs of two matrices, whose scales are mean magnitudes of each row and column (XNOR-Net, section 3.2)."""
     product = binary_product(a, b)
     (m, k), n = a.shape, b.shape[1]
-    moved = a.nbytes + -(-k // 64) * 8 * n + m * n * 4  # the right operand is packed into words of 64 bits
-    return Product(product, (a,), moved, _signs(a[:ROWS], 1), _signs(b[:, :COLUMNS], 0), partial(product, packs=False))
+    moved_bytes = a.nbytes + _round_up(k, _WORD) // 8 * n + m * n * 4  # the right operand is packed, 8 numbers a byte; the result is int32
+    return Product(product, (a,), moved_bytes, _signs(a[:ROWS], 1), _signs(b[:, :COLUMNS], 0), partial(product, packs=False))
 
 
 def _signs(matrix: Tensor, dim: int) -> Operand:

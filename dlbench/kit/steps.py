@@ -45,21 +45,22 @@ def forward_counts(network: nn.Module, inputs: Inputs, dtype: Dtype) -> Counts:
 
 
 def _count(step: Callable[..., None], network: nn.Module, batch: tuple[Any, ...], update_bytes: int | None) -> Counts:
-    """Count a step, and add the bytes of its update: 0 without one, None where they are unknown."""
+    """Count a step on a batch with its optimizer's update, which moves ``update_bytes``: 0 without an update, None where unknown."""
     counted = count_step(step, network, *batch)
     if counted.bytes is None:
         refuse_inputs_that_fail(network, batch[0])  # counting on shapes fails for wrong inputs as for a network that needs numbers
-    flops, moved, unknown = counted.flops, counted.bytes, dict(counted.unknown)
-    least_moved = None
-    if update_bytes is not None:
-        moved = None if moved is None else moved + update_bytes
-        # As if caches held all but the inputs and the weights.
-        least_moved = sum(each.nbytes for each in tensors_of(batch[0])) + (update_bytes or _weight_bytes(network))
-    elif moved is not None:
-        unknown["bytes"], moved = "nobody knows what its optimizer moves", None
+    moved_bytes, flops, unknown = counted.bytes, counted.flops, dict(counted.unknown)
+    if update_bytes is None:
+        moved_bytes = least_bytes = None
+        unknown.setdefault("bytes", "nobody knows what its optimizer moves")
+    else:
+        if moved_bytes is not None:
+            moved_bytes += update_bytes
+        # As if caches held all but the inputs and the weights, which an update, if there is one, reads as well.
+        least_bytes = sum(each.nbytes for each in tensors_of(batch[0])) + (update_bytes or _weight_bytes(network))
     has_convolutions = any(isinstance(each, nn.Conv2d) for each in network.modules())
     least_flops = flops / FASTER_CONVOLUTION if flops and has_convolutions else None
-    return {"flops": flops, "least_flops": least_flops, "bytes": moved, "least_bytes": least_moved, "unknown": unknown}
+    return {"flops": flops, "least_flops": least_flops, "bytes": moved_bytes, "least_bytes": least_bytes, "unknown": unknown}
 
 
 def _weight_bytes(network: nn.Module) -> int:
@@ -108,46 +109,55 @@ def observe_step(call: Step, parts: StepParts, exact: Mapping[str, Observed]) ->
 
 
 def _observe_training(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact: Mapping[str, Observed]) -> dict[str, Observed]:
-    """Take two training steps, and return the labels and momenta of the first, the updates and gradients of the second, and the loss.
+    """Take two training steps, and return what is compared with the same in fp64: the loss, updates, gradients and momenta, by name.
 
-    A classifier's labels are the likeliest class of each image in the first step, and the unlikeliest in the second; its loss is the
-    difference of both. For a single loss of an untrained network is about the logarithm of the number of classes, right or wrong, and so
-    shows no error. The gradient of an unlikely class hardly depends on the logits. The loss of another network is that of its first step.
+    Momenta are those after the first step. Before the second step they are made so large that its update is visible; updates and
+    gradients are those of the second step.
 
-    Before the first step there are no momenta. Before the second they are so large that the update is visible.
+    A classifier's labels are the likeliest class of each image in the first step, and the unlikeliest class in the second. Its loss is the
+    difference of both losses: a single one of an untrained network is about the logarithm of the number of classes, right or wrong, and so
+    shows no error. The gradient of an unlikely class hardly depends on the logits. The labels are returned as well: other precisions find
+    them in ``exact`` and take the same. Another network's loss is that of its first step.
     """
     if parts.scaler:  # at its first factor a gradient may overflow, and a skipped step shows no update
         parts.scaler.load_state_dict({**parts.scaler.state_dict(), "scale": 1.0})
     weights = {name: each for name, each in parts.network.named_parameters() if each.requires_grad}
     device = parts.inputs[0].device
-    generator = _generator_state(device)
+
+    # The first step, without momenta before it.
+    generator_before = _generator_state(device)
     _forget(update)
-    loss, labels = _take_first_step(call, parts, exact.get("labels"))
-    tolerance = TOLERANCE if torch.equal(generator, _generator_state(device)) else DRAWN_TOLERANCE
+    first_loss, labels = _take_first_step(call, parts, exact.get("labels"))
+    has_drawn = not torch.equal(generator_before, _generator_state(device))  # such as for dropout
+    tolerance = DRAWN_TOLERANCE if has_drawn else TOLERANCE
     momenta: dict[str, Tensor] = {}
-    for name, each in weights.items():
-        if each.grad is not None:
-            momenta |= {f"{key} of {name}": along for key, along in _momenta(update.state.get(each, {}), each.grad)}
+    for name, weight in weights.items():
+        if weight.grad is not None:
+            momenta |= {f"{key} of {name}": size for key, size in _momenta(update.state.get(weight, {}), weight.grad)}
+
+    # The second step, on the unlikeliest labels and with large momenta before it.
     _forget(update)
     _make_visible(update)
     parts.network.zero_grad(set_to_none=False)  # in place: a graph writes there
-    before = {name: _some(each).clone() for name, each in weights.items()}
-    rounding = 0.0
+    before = {name: _some(weight).clone() for name, weight in weights.items()}
+    loss, loss_rounding = first_loss, 0.0
     if parts.labels is None or labels is None:
         call()
     else:
         parts.labels.copy_(labels.values["unlikely"])
         unlikely_loss = _host(call())
-        difference = unlikely_loss - loss
-        rounding = (torch.finfo(storage(parts.dtype)).eps * (loss + unlikely_loss) / difference.abs()).item()
-        loss = difference
-    gradients = {name: _norm(each.grad) for name, each in weights.items() if each.grad is not None}
-    updates = {name: _host(_some(each)) - _host(before[name]) for name, each in weights.items()}
-    for name, each in weights.items():
-        _some(each).copy_(before[name])
+        loss = unlikely_loss - first_loss
+        # The rounding error of both losses, relative to their difference.
+        loss_rounding = (torch.finfo(storage(parts.dtype)).eps * (first_loss + unlikely_loss) / loss.abs()).item()
+    gradients = {name: _norm(weight.grad) for name, weight in weights.items() if weight.grad is not None}
+    updates = {name: _host(_some(weight)) - _host(before[name]) for name, weight in weights.items()}
+
+    # Undo the large update, as the step is used again.
+    for name, weight in weights.items():
+        _some(weight).copy_(before[name])
     _forget(update)
     observed = {
-        "loss": Observed({"": loss}, tolerance + rounding),
+        "loss": Observed({"": loss}, tolerance + loss_rounding),
         "update": Observed(updates, TOLERANCE),
         "gradient": Observed(gradients, tolerance),
         "momentum": Observed(momenta, tolerance),
@@ -155,29 +165,30 @@ def _observe_training(call: Step, parts: StepParts, update: torch.optim.Optimize
     return {"labels": labels, **observed} if labels else observed
 
 
-def _take_first_step(call: Step, parts: StepParts, labels: Observed | None) -> tuple[Tensor, Observed | None]:
-    """Take a step on the likeliest labels, and return its loss, and the likeliest and unlikeliest labels.
+def _take_first_step(call: Step, parts: StepParts, exact_labels: Observed | None) -> tuple[Tensor, Observed | None]:
+    """Take a step on the likeliest labels; return its loss, and the likeliest and the unlikeliest labels (batch,) of a classifier.
 
-    ``labels`` are those of the step in fp64; without them the step's own logits choose. A network with a loss of its own has none.
+    ``exact_labels`` are those that the step in fp64 has chosen, so that both steps have the same; in fp64 itself, without them, the
+    step's own logits choose. A network with a loss of its own has no such labels: it takes the step as it is.
     """
     targets = parts.labels
     if targets is None:
         return _host(call()), None
-    if labels is not None:
-        targets.copy_(labels.values["likely"])
-        return _host(call()), labels
-    found: dict[str, Tensor] = {}
+    if exact_labels is not None:
+        targets.copy_(exact_labels.values["likely"])
+        return _host(call()), exact_labels
+    labels: dict[str, Tensor] = {}
 
     def label_likely(network: nn.Module, inputs: object, output: Any) -> None:
-        """Label each image by its likeliest class, before the loss is computed."""
+        """Label each image by its likeliest class, in the same step: after the network's forward pass and before the loss."""
         logits = main_output(output).detach()
-        found.update(likely=logits.argmax(1), unlikely=logits.argmin(1))
-        targets.copy_(found["likely"])
+        labels.update(likely=logits.argmax(1), unlikely=logits.argmin(1))
+        targets.copy_(labels["likely"])
 
     hook = parts.network.register_forward_hook(label_likely)
     loss = _host(call())
     hook.remove()
-    return loss, Observed(found, math.inf)
+    return loss, Observed(labels, math.inf)  # passed on, and not compared
 
 
 def _generator_state(device: torch.device) -> Tensor:
@@ -203,7 +214,10 @@ def _negate(inputs: tuple[Tensor, ...]) -> Iterator[None]:
 
 
 def _momenta(state: Mapping[str, Any], gradient: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield name and size of each momentum: its length along the gradient, which shows the sign; of squares the root of their norm."""
+    """Yield the name and size of each momentum of a weight, from the weight's state in the optimizer.
+
+    The size is the length along the gradient, which shows the sign; of averaged squares it is the root of their norm.
+    """
     for name, each in state.items():
         if isinstance(each, Tensor) and each.shape == gradient.shape and each.is_floating_point():
             momentum, along = _host(_some(each)), _host(_some(gradient))
@@ -233,8 +247,9 @@ def _make_visible(update: torch.optim.Optimizer) -> None:
 
 
 def _some(tensor: Tensor) -> Tensor:
-    """Return a view of a tensor's first rows: at least one row, otherwise at most `SAMPLE` numbers."""
-    return tensor.detach()[: max(1, SAMPLE // max(1, tensor[0].numel()))] if tensor.dim() else tensor.detach()
+    """Return a view of a tensor's first rows: at most `SAMPLE` numbers, or else a single row."""
+    tensor = tensor.detach()
+    return tensor[: max(1, SAMPLE // max(1, tensor[0].numel()))] if tensor.dim() else tensor
 
 
 def _norm(tensor: Tensor) -> Tensor:

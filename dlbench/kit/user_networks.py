@@ -27,9 +27,10 @@ def build(network: Network) -> nn.Module:
 
 
 def draw_batch(network: Network, device: torch.device, batch: int, dtype: Dtype) -> tuple[Inputs, Any]:
-    """Return inputs and targets on the device, with floating-point numbers in the precision; targets are None where the loss takes none.
+    """Return random inputs and targets of a network on the device, with floating-point numbers in the precision.
 
-    Raises ValueError where the network's own example has another batch size, or lacks the targets that the loss takes.
+    They are the network's own example if it has one, or else token ids or images. Targets are None where the loss takes none. Raises
+    ValueError where the example has another batch size, or lacks the targets that the loss takes.
     """
     targets = None
     if network.example:
@@ -38,7 +39,7 @@ def draw_batch(network: Network, device: torch.device, batch: int, dtype: Dtype)
         inputs = torch.randint(network.inputs.vocabulary, (batch, network.inputs.seq)).to(device)
     else:
         (inputs,) = operands(device, (batch, *(network.inputs or ())), dtype=dtype)
-    if network.takes_targets and targets is None:
+    if network.takes_targets and targets is None:  # the targets of a classifier are classes
         targets = torch.randint(network.classes or 0, (batch,)).to(device)
     return inputs, targets
 
@@ -113,9 +114,10 @@ def main_output(output: Any) -> Any:
 
 
 def loss_of(network: Network, module: Callable[..., Any], inputs: Inputs) -> Loss:
-    """Return the loss that a step on such inputs minimises: the network's own function, cross-entropy, or the loss in its output.
+    """Return the loss that a training step minimises, as a function of inputs and targets; ``inputs``: an example of what it will get.
 
-    The loss raises ValueError where there is none of these, or where it is no scalar.
+    It is the network's own loss function, or else for a classifier cross-entropy, or else the ``loss`` in the network's output. When
+    called, it raises ValueError where there is none of these, or where it is no scalar.
     """
     forward, own_loss = forward_of(module, inputs), network.loss
     if own_loss and network.takes_targets:

@@ -58,17 +58,18 @@ def for_inference(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def initialise(model: nn.Module) -> None:
-    """Fill weights with normal numbers so that activations keep their scale through the depth, in place.
+    """Fill a network's weights with normal numbers, in place, so that activations keep their scale from layer to layer.
 
-    He's standard deviation sqrt(2 / fan_in) for a layer that a ReLU follows (https://arxiv.org/abs/1502.01852, eq. 10).
+    The standard deviation is sqrt(gain / fan_in), with a gain of 2 for a layer that a ReLU follows, which halves the variance
+    (He et al. 2015, https://arxiv.org/abs/1502.01852, eq. 10).
     """
-    rectified = {each.conv for each in model.modules() if isinstance(each, ConvNorm)}
+    # A convolution without bias feeds a batch norm, and that a residual sum, except in a ConvNorm. In inference batch norm passes its
+    # untrained input on as it is, and with a gain of 2 every block would then double the variance: 2^50 in ResNet-152.
+    convolutions_before_relu = {each.conv for each in model.modules() if isinstance(each, ConvNorm)}
     for layer in model.modules():
         match layer:
             case nn.Conv2d() | nn.Linear():
-                # A convolution without bias feeds a batch norm, and that a residual sum. In inference batch norm passes its
-                # untrained input on as it is, and with a gain of 2 every block would then double the variance: 2^50 in ResNet-152.
-                gain = 1 if layer.bias is None and layer not in rectified else 2
+                gain = 1 if layer.bias is None and layer not in convolutions_before_relu else 2
                 fan_in = layer.weight[0].numel()
                 fill_normal(layer.weight, math.sqrt(gain / fan_in))
                 if layer.bias is not None:
@@ -76,7 +77,7 @@ def initialise(model: nn.Module) -> None:
             case nn.Embedding():
                 fill_normal(layer.weight, EMBEDDED_STD)
             case nn.BatchNorm2d() | nn.LayerNorm() | BertHeads():
-                layer.reset_parameters()
+                layer.reset_parameters()  # to ones and zeros, which pass activations on
 
 
 EMBEDDED_STD = 0.02

@@ -173,43 +173,54 @@ class ConvNorm(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Branches side by side, whose channels come one behind the other: (batch, channels, h, w) to (batch, `channels`, …).
+    """An Inception module, of branches side by side: (batch, channels, h, w) to (batch, `channels`, …), the outputs of all branches.
 
-    The last convolves an average of neighbours. A module without that one halves height and width, each branch by its last convolution,
-    and hands on a maximum of neighbours.
+    A branch is a row of convolutions; the one called branch_pool convolves an average of neighbours. A module without that one halves
+    height and width, each branch by its last convolution, and its output has a maximum of the input's neighbours as well.
     """
 
     def __init__(self, channels: int, branches: str) -> None:
+        """Make the branches of a text as in `MIXED`."""
         super().__init__()
         self.halves = "branch_pool" not in branches
-        self.channels = channels if self.halves else 0
         self.rows: list[list[list[str]]] = []
         """Names of each branch's convolutions, one behind the other, those side by side together."""
-        for name, *convolutions in map(str.split, branches.split("/")):
-            row, inputs = [], channels
-            for at, each in enumerate(convolutions, 1):
-                filters, _, kernels = each.partition("@")
-                numbered = f"{name}_{at}" if len(convolutions) > 1 else name
-                letters = "ab" if "+" in kernels else [""]
-                together = {numbered + letter: kernel for letter, kernel in zip(letters, kernels.split("+"), strict=True)}
-                last = self.halves and at == len(convolutions)
-                for one, kernel in together.items():
-                    self.add_module(one, ConvNorm(inputs, int(filters), kernel, 2 if last else 1, padded=not last))
-                row.append([*together])
-                inputs = int(filters) * len(together)
-            self.rows.append(row)
-            self.channels += inputs
+        self.channels = channels if self.halves else 0
+        """Channels of the output: a module that halves hands on its input's channels, too."""
+        for branch in branches.split("/"):
+            name, *convolutions = branch.split()
+            self.channels += self._add_branch(name, convolutions, channels)
+
+    def _add_branch(self, branch: str, convolutions: Sequence[str], channels: int) -> int:
+        """Add a branch's convolutions, such as ``192@1x7``, by torchvision's names; return the channels of its output."""
+        row: list[list[str]] = []
+        for at, convolution in enumerate(convolutions, 1):
+            filters, _, kernels = convolution.partition("@")
+            name = f"{branch}_{at}" if len(convolutions) > 1 else branch
+            side_by_side = {name: kernels}
+            if "+" in kernels:  # two convolutions of the same input
+                first_kernel, second_kernel = kernels.split("+")
+                side_by_side = {f"{name}a": first_kernel, f"{name}b": second_kernel}
+            halves = self.halves and at == len(convolutions)
+            for module_name, kernel in side_by_side.items():
+                self.add_module(module_name, ConvNorm(channels, int(filters), kernel, 2 if halves else 1, padded=not halves))
+            row.append(list(side_by_side))
+            channels = int(filters) * len(side_by_side)  # of the next convolution's input
+        self.rows.append(row)
+        return channels
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what all branches give."""
-        found = []
+        """Return the channels of all branches, one behind the other."""
+        outputs = []
         for row in self.rows:
             y = F.avg_pool2d(x, 3, 1, 1) if row == [["branch_pool"]] else x
             for names in row:
                 parallel = [getattr(self, each)(y) for each in names]
                 y = torch.cat(parallel, 1) if len(parallel) > 1 else parallel[0]
-            found.append(y)
-        return torch.cat([*found, F.max_pool2d(x, 3, 2)] if self.halves else found, 1)
+            outputs.append(y)
+        if self.halves:
+            outputs.append(F.max_pool2d(x, 3, 2))
+        return torch.cat(outputs, 1)
 
 
 class Auxiliary(nn.Sequential):

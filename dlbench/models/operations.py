@@ -50,21 +50,22 @@ class Shape:
 
 
 def shapes_of(mode: FakeTensorMode, network: nn.Module, given: Any) -> tuple[Any, ...]:
-    """Return a copy of a network, and of what it is given, with a fake tensor on the same device for each tensor, in any containers.
+    """Return copies of a network and of what it is given in which each tensor, in any container, is a fake one on the same device.
 
-    A copy, as a network may keep tensors of a call, and a recurrent layer has its weights in a list that ``functional_call`` misses.
+    The network is copied, as it may keep tensors of a call, and as a recurrent layer has its weights in a list, which torch's
+    ``functional_call`` does not replace. Tensors of the meta device count as on the device of the network's other tensors.
     """
+    network = getattr(network, "_orig_mod", network)  # the network that torch.compile wraps, as the wrapper would compile this call, too
+    tensors = tensors_of([vars(each) for each in network.modules()])
+    home = next((each.device for each in tensors if not each.is_meta), torch.device("cpu"))
 
     def shape_of(tensor: Tensor) -> Tensor:
         shape = FakeTensor(mode, Shape.of(tensor).meta(), home if tensor.is_meta else tensor.device)
         if isinstance(tensor, nn.Parameter):
-            shape._is_param = True  # by which torch knows one; its class would take a copy
+            shape._is_param = True  # by which torch knows a parameter; nn.Parameter would copy the tensor
         return shape.requires_grad_(tensor.requires_grad)
 
-    network = getattr(network, "_orig_mod", network)  # the network that torch.compile wraps, as the wrapper would compile this call, too
-    tensors = tensors_of([vars(each) for each in network.modules()])
-    home = next((each.device for each in tensors if not each.is_meta), torch.device("cpu"))
-    # deepcopy takes these for copies of the tensors, and makes none, which would take their memory once more.
+    # deepcopy takes the fakes as the copies that it has made of these tensors, so it copies none, which would take their memory once more.
     copies: dict[int, Any] = {id(each): shape_of(each) for each in tensors}
     return deepcopy(network, copies), *tree_map_only(Tensor, shape_of, given)
 
@@ -188,7 +189,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.flops = self.bytes = 0
         self.fake = FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=True)
-        self._uncounted: dict[str, None] = {}
+        self._uncounted: dict[str, None] = {}  # a set that keeps its order
         self._results: dict[Hashable, Any] = {}
         """Shapes of operators' results, by `_key`: finding them takes most of the time, and networks have many equal layers. Without
         numbers the result of a view may be a new tensor."""
@@ -204,15 +205,17 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator of ATen on fake tensors, and count its operations and bytes; torch calls this for each operator."""
         if func is torch.ops.prim.device.default:  # autograd calls it for each tensor
             return args[0].fake_device
         kwargs = kwargs or {}
         name = _name(func)
-        has_formula = name in _PRODUCTS or "attention" in name
-        if not has_formula and not _is_productless(func):
+        is_attention = "attention" in name
+        has_formula = is_attention or name in _PRODUCTS
+        if not has_formula and not _is_productless(func):  # it may compute products, on its own or in operators that it consists of
             with self:  # in inference mode an operator that consists of others gets here as a whole
                 output = func.decompose(*args, **kwargs)
-            if output is not NotImplemented:
+            if output is not NotImplemented:  # then its parts have been counted
                 return output
             self._uncounted[str(func._overloadpacket)] = None
         output = self._run(func, args, kwargs)
@@ -220,7 +223,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
             arguments = {**dict(zip(_arguments(func), args, strict=False)), **kwargs}
             self.bytes += _moved_bytes(func, arguments, tensors_of(output))
         if has_formula:
-            self.flops += _attention_flops(name, args) if "attention" in name else _product_flops(name, args, output)
+            self.flops += _attention_flops(name, args) if is_attention else _product_flops(name, args, output)
         return output
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -260,20 +263,27 @@ _PRODUCTS = {
 
 
 def _product_flops(name: str, args: Sequence[Any], output: Any) -> int:
-    """Return the operations of a product; complex numbers take four times those of real ones.
+    """Return the operations of a matrix product or convolution, from the arguments and output of ATen's operator ``name``.
 
-    The backward of a convolution is one product for each operand whose gradient is wanted.
+    A multiply-add is two operations, and four times as many of complex numbers. The backward of a convolution takes as many as its
+    forward for each operand whose gradient is wanted.
     """
     first, second = args[_PRODUCTS[name] :][:2]
+    # Positions of the other arguments are those of ATen's schema.
     if name == "convolution":
-        transposed = args[6]
-        multiply_adds: int = (first if transposed else output).numel() * prod(second.shape[1:])
+        multiply_adds = _convolution_multiply_adds(first, second, output, transposed=args[6])
     elif name == "convolution_backward":
-        output_gradient, transposed, wanted = args[0], args[7], args[10]
-        multiply_adds = (first if transposed else output_gradient).numel() * prod(second.shape[1:]) * sum(wanted[:2])
+        gradients = sum(args[10][:2])  # whether that of the input is wanted, and that of the weight
+        multiply_adds = gradients * _convolution_multiply_adds(first, second, args[0], transposed=args[7])
     else:
-        multiply_adds = first.numel() * (second.shape[-1] if second.dim() > 1 else 1)
+        columns = second.shape[-1] if second.dim() > 1 else 1
+        multiply_adds = first.numel() * columns
     return 2 * multiply_adds * (4 if first.is_complex() else 1)
+
+
+def _convolution_multiply_adds(x: Tensor, weight: Tensor, output: Tensor, *, transposed: bool) -> int:
+    """Return the multiply-adds of a convolution: a filter is applied for each number of the output, or if transposed of the input."""
+    return (x if transposed else output).numel() * prod(weight.shape[1:])
 
 
 def _attention_flops(name: str, args: Sequence[Any]) -> int:
@@ -340,23 +350,25 @@ _HARMLESS = {torch.Tag.pointwise, torch.Tag.inplace_view}
 
 @contextmanager
 def _plain_operators(compiling: bool) -> Iterator[None]:
-    """Make layers for attention and recurrence run plain operators, and checkpoints run their function only once.
+    """Make layers for attention and recurrence run plain operators, and checkpoints run their function only once, while entered.
 
     ``compiling``: whether networks that ask get the answer that they are being compiled.
     """
+    # Off: fused layers of torch, oneDNN and cuDNN, whose operators have no formula.
     switches = (
         (torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()),
         (torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled()),
         (torch._C._set_cudnn_enabled, torch._C._get_cudnn_enabled()),
     )
-    stand_ins: tuple[tuple[Any, str, Any], ...] = (
+    stand_ins: list[tuple[Any, str, Any]] = [
         (checkpoint, "CheckpointFunction", _NoCheckpoint),
         (checkpoint, "_checkpoint_without_reentrant_generator", _no_checkpoint),
-        *([(torch.compiler, "_is_compiling_flag", True)] if compiling else []),
-    )
+    ]
+    if compiling:
+        stand_ins.append((torch.compiler, "_is_compiling_flag", True))
     with ExitStack() as stack:
-        for switch, before in switches:
-            stack.callback(switch, before)
+        for switch, was_on in switches:
+            stack.callback(switch, was_on)
             switch(False)
         for owner, name, stand_in in stand_ins:
             stack.callback(setattr, owner, name, getattr(owner, name))

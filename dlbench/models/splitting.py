@@ -53,22 +53,23 @@ def stages(network: nn.Module, input_shape: tuple[int, ...], number: int) -> lis
 
 
 def layers(network: nn.Module) -> list[nn.Sequential]:
-    """Return a network's layers in the order in which they run, which must be that of their definition.
+    """Return a network's layers, the units that it can be cut between, in the order of their definition, in which they have to run.
 
-    Each begins with a convolution, a linear layer or a residual block: a stage that began with an operation in place would overwrite its
-    input. A flatten is added before the first linear layer where the network has none.
+    A layer is a module with weights (a convolution, a linear layer or a residual block) and the modules without weights behind it: a stage
+    that began with an operation in place, such as a ReLU, would overwrite its input. A flatten is added before the first linear layer
+    where the network has none among its modules.
     """
-    found: list[nn.Sequential] = []
+    row: list[nn.Sequential] = []
     is_flat = False
     for module in _children(network):
         has_weights = any(isinstance(each, nn.Conv2d | nn.Linear) for each in module.modules())
-        if not found or has_weights:
-            if isinstance(module, nn.Linear) and found and not is_flat:
-                found[-1].append(nn.Flatten())
-            found.append(nn.Sequential())
+        if has_weights or not row:
+            if isinstance(module, nn.Linear) and row and not is_flat:
+                row[-1].append(nn.Flatten())
+            row.append(nn.Sequential())
         is_flat = is_flat or isinstance(module, nn.Flatten | nn.Linear)
-        found[-1].append(module)
-    return found
+        row[-1].append(module)
+    return row
 
 
 def _children(module: nn.Module) -> Iterator[nn.Module]:
@@ -78,20 +79,19 @@ def _children(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def train_costs(row: Sequence[nn.Module], input_shape: tuple[int, ...]) -> list[int]:
-    """Return the operations of each layer in training on one input: forward, and backward as many for the gradient of each operand.
-
-    The first layer, a single product, needs no gradient of its input.
-    """
+    """Return the operations of each of a row of layers in training on one input: the products of the forward and the backward pass."""
     costs: list[int] = []
-    shape: tuple[int, ...] = (1, *input_shape)
+    shapes = [(1, *input_shape)]
 
     def step(layer: nn.Module, x: Tensor) -> None:
-        nonlocal shape
-        shape = tuple(layer(x).shape)
+        """Run a layer, and note its output's shape, which is that of the next layer's input."""
+        shapes.append(tuple(layer(x).shape))
 
     for layer in row:
-        forward = count_step(step, layer, torch.empty(shape, device="meta")).flops or 0
-        costs.append((3 if costs else 2) * forward)
+        forward = count_step(step, layer, torch.empty(shapes[-1], device="meta")).flops or 0
+        # The gradients of weights and of the input take as many as the forward pass each; the network's own input needs none.
+        passes = 3 if costs else 2
+        costs.append(passes * forward)
     return costs
 
 

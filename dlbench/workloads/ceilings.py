@@ -1,5 +1,6 @@
 """Ceilings of a machine other than arithmetic (bandwidth of its memory, launches, synchronisations), and calls of known cost."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
@@ -33,18 +34,17 @@ def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"],
     McCalpin's STREAM (https://www.cs.virginia.edu/stream/), copy and triad as there but in fp32. Bytes count as there: what the
     program reads and writes, without the lines of `a` that a CPU reads only because they are written.
     """
-    buffers = {"copy": 2, "triad": 3, "sum": 1, "fill": 1}[op]
-    cache = last_cache_bytes(device)
-    least = TIMES_THE_CACHE * cache
-    uncached = UNCACHED * cache // buffers if device.type == "cuda" else 0
-    bytes = bytes or -(-max(LEAST, least, uncached) // _WHOLE) * _WHOLE  # noqa: A001  # see above
-    if bytes < least:
+    buffer_count = {"copy": 2, "triad": 3, "sum": 1, "fill": 1}[op]
+    cache_bytes = last_cache_bytes(device)
+    least_bytes = TIMES_THE_CACHE * cache_bytes
+    bytes = bytes or _default_bytes(device, buffer_count, cache_bytes)  # noqa: A001  # see above
+    if bytes < least_bytes:
         raise ValueError(
-            f"buffers of {bytes} bytes would measure the cache; give {least} at least, {TIMES_THE_CACHE} times its size, or none"
+            f"buffers of {bytes} bytes would measure the cache; give {least_bytes} at least, {TIMES_THE_CACHE} times its size, or none"
         )
     if device.type == "cpu":
-        refuse_more_than_left(buffers * bytes, "its buffers take")
-    a, *others = (_buffer(device, bytes // 4) for _ in range(buffers))
+        refuse_more_than_left(buffer_count * bytes, "its buffers take")
+    a, *others = (_buffer(device, bytes // 4) for _ in range(buffer_count))  # a number in fp32 has 4 bytes
 
     def call() -> None:
         match op:
@@ -57,7 +57,15 @@ def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"],
             case "fill":
                 a.fill_(3)
 
-    return Work(call=call, bytes=buffers * a.nbytes)
+    return Work(call=call, bytes=buffer_count * a.nbytes)
+
+
+def _default_bytes(device: torch.device, buffer_count: int, cache_bytes: int) -> int:
+    """Return the bytes of each of so many buffers on a device with so large a last cache."""
+    wanted = max(LEAST, TIMES_THE_CACHE * cache_bytes)
+    if device.type == "cuda":
+        wanted = max(wanted, UNCACHED * cache_bytes // buffer_count)
+    return math.ceil(wanted / _WHOLE) * _WHOLE
 
 
 def _buffer(device: torch.device, numbers: int) -> Tensor:
@@ -120,20 +128,20 @@ def slowed(device: torch.device, *, program: Program, percent: Percent = 0, tail
     def call() -> None:
         nonlocal calls
         calls += 1
-        start = perf_counter_ns()
+        start_ns = perf_counter_ns()
         run()
         wait_for_device()
-        end = perf_counter_ns()
+        end_ns = perf_counter_ns()
         extra_percent = 100 if tail and calls % TAIL_EVERY == 0 else percent
-        until = end + (end - start) * extra_percent // 100
-        while perf_counter_ns() < until:
+        slowed_end_ns = end_ns + (end_ns - start_ns) * extra_percent // 100
+        while perf_counter_ns() < slowed_end_ns:
             pass
 
     return Work(call=call, items=1)
 
 
 def _prepare_program(program: Program, device: torch.device) -> Callable[[], object]:
-    """Create what a program computes on, and return a function that runs it once."""
+    """Create the tensors and layers of a program, and return a function that runs the program once."""
     draw = partial(torch.randn, device=device)
     match program:
         case "matmul":
@@ -153,7 +161,7 @@ def _prepare_program(program: Program, device: torch.device) -> Callable[[], obj
             return torch.inference_mode()(lambda: layer(features))
         case "mlp_step":
             network = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
-            optimizer = torch.optim.SGD(network.parameters(), lr=1e-9)
+            optimizer = torch.optim.SGD(network.parameters(), lr=1e-9)  # so small that the weights, and with them the work, stay the same
             inputs, labels = draw(32, 128), torch.randint(0, 10, (32,), device=device)
 
             def run() -> None:

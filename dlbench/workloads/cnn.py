@@ -94,6 +94,7 @@ def train_step(
     network = build_on(device, model, dtype, layout)
     inputs, targets = draw_batch(device, model, batch, dtype, layout)
     update = optimizer_of(network, model, optimizer, implementation, in_graph=mode == "graph")
+    optimizer_name = optimizer if optimizer in OPTIMIZERS else usual_optimizer(model)  # the network's own one may have any name
     work = training_work(
         execution,
         network,
@@ -102,10 +103,12 @@ def train_step(
         dtype,
         update,
         items=batch,
-        passes=UPDATE_PASSES.get(optimizer if optimizer in OPTIMIZERS else usual_optimizer(model)),
+        passes=UPDATE_PASSES.get(optimizer_name),
         labels=targets if is_classifier(model) else None,
     )
-    return replace(work, call=and_read_loss(work.call)) if read_loss == "each" and work.call else work
+    if read_loss == "each" and work.call:
+        return replace(work, call=and_read_loss(work.call))
+    return work
 
 
 def and_read_loss(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -140,7 +143,8 @@ def training_work(
 ) -> Work:
     """Return the work of a training step on a batch of inputs and targets; ``loss_of`` returns the loss of a network.
 
-    ``passes``: see `UPDATE_PASSES`. ``labels``: the targets, if the loss is the cross-entropy of logits (batch, classes), else None.
+    ``items``: samples of the batch. ``passes``: how often the update goes through the weights, as in `UPDATE_PASSES`; None where that is
+    unknown. ``labels``: the targets, if the loss is the cross-entropy of logits (batch, classes), else None.
     """
     network.train()
     device, loss = execution.device, loss_of(network)
@@ -171,8 +175,8 @@ def infer_step(
     execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {kernels} {until}")
     network = for_inference(build_on(device, model, dtype, layout))
     if until == "pooling":
-        last, _ = list(network.named_children())[-1]
-        setattr(network, last, nn.Identity())
+        child_names = [name for name, _ in network.named_children()]
+        setattr(network, child_names[-1], nn.Identity())  # in place of the classifier
     inputs, _ = draw_batch(device, model, batch, dtype, layout)
     counts = forward_counts(network, inputs, dtype)
     return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch)
@@ -199,9 +203,10 @@ def training_step(
     loss_of: Loss,
     scaler: torch.amp.GradScaler | None = None,
 ) -> Loss:
-    """Return a function that trains by one step on inputs and targets: forward, loss, backward and update.
+    """Return a function that trains by one step on inputs and targets, and returns the loss as a detached scalar.
 
-    It returns the loss, a detached scalar. ``scaler``: the gradient scaler to use; by default a new one.
+    A step is forward, loss (both by ``loss_of``), backward and ``update``. ``scaler`` scales the loss, so that narrow gradients do not
+    underflow; by default it is a new one, which is disabled for precisions that need none.
     """
     scaler = scaler or scaler_of(device, dtype)
     forward = autocast(device, dtype, loss_of)
@@ -236,22 +241,24 @@ def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
 def optimizer_of(
     network: nn.Module, model: str, name: str, implementation: Implementation = "default", *, in_graph: bool = False
 ) -> torch.optim.Optimizer:
-    """Return an optimizer of the network's weights by name: that of `OPTIMIZERS`, or for any other name the network's own, or else SGD.
+    """Return an optimizer of the network's weights: by a name in `OPTIMIZERS` that one; by any other name the network's own, or else SGD.
 
-    ``in_graph``: whether a CUDA graph will hold its updates. Raises NotImplementedError for an ``implementation`` of the network's own.
+    ``in_graph``: whether a CUDA graph will hold its updates. Raises NotImplementedError for another than the default ``implementation`` of
+    a network's own optimizer.
     """
-    described = network_of(model)
-    if described.optimizer and name not in OPTIMIZERS:
+    description = network_of(model)
+    if description.optimizer and name not in OPTIMIZERS:
         if implementation != "default":
             raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
-        return user_networks.optimizer_of(described, network, LEARNING_RATE)
+        return user_networks.optimizer_of(description, network, LEARNING_RATE)
     options: dict[str, bool] = {}
     if implementation != "default":
         options[implementation] = True
     if in_graph and name == "adamw":
         options["capturable"] = True  # keeps the count of steps, which SGD has not, in a tensor on the device
-    weights = user_networks.trained_weights(described, network)
-    return OPTIMIZERS.get(name, OPTIMIZERS["sgd"])(weights, **options)
+    weights = user_networks.trained_weights(description, network)
+    make_optimizer = OPTIMIZERS.get(name, OPTIMIZERS["sgd"])
+    return make_optimizer(weights, **options)
 
 
 def usual_optimizer(model: str) -> str:

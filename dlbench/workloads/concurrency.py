@@ -71,30 +71,37 @@ def concurrent_training(
     """
     if networks * (instances or 1) < 2:
         raise ValueError("one training is not several; give networks or instances, 2 or more in all")
-    module = streams_or_none(device, launch)
+    streams = streams_or_none(device, launch)
     process_cpus = usable_cpus()
-    all_cpus = sorted({cpu for each in of_each_rank(process_cpus) for cpu in each})
-    cpus = [process_cpus if module else part_of(process_cpus, at, networks) for at in range(networks)]
+    all_cpus = sorted({cpu for rank_cpus in of_each_rank(process_cpus) for cpu in rank_cpus})  # an instance is a rank
+    cpus = [process_cpus if streams else part_of(process_cpus, at, networks) for at in range(networks)]
     optimizer = usual_optimizer(model)
     lanes: list[Step] = [
-        Lane(train_step(device, model=model, batch=batch, dtype=dtype, optimizer=optimizer).call, module) for _ in range(networks)
+        Lane(train_step(device, model=model, batch=batch, dtype=dtype, optimizer=optimizer).call, streams) for _ in range(networks)
     ]
+    # A side is a thread: one for each network, or one that takes a step of each in turn.
     sides = lanes if launch == "thread_each" else [lambda: [lane() for lane in lanes]]
 
     def observe(clock: Clock) -> dict[str, Reported]:
         run_for(clock, sides, cpus, WARMUP_S)
-        trains_alone = not instances or dist.get_rank() == 0
+        trains_alone = not instances or dist.get_rank() == 0  # the other instances wait meanwhile
         ends_alone = run_for(clock, lanes[:1] if trains_alone else [], [all_cpus], seconds)
         ends_at_once = run_for(clock, sides, cpus, seconds)
-        ends_alone_of_ranks, ends_at_once_of_ranks = zip(*of_each_rank((ends_alone, ends_at_once)), strict=True)
-        (alone_per_s,) = rates(ends_alone_of_ranks[0])
-        networks_a_side = networks // len(sides)
-        per_s = rates([side for of_rank in ends_at_once_of_ranks for side in of_rank]) * networks_a_side
+        (alone_per_s,) = rates(of_each_rank(ends_alone)[0])
+        sides_of_all_ranks = [ends for rank_ends in of_each_rank(ends_at_once) for ends in rank_ends]
+        # A step of a side is one of each of its networks, so its rate counts once for each.
+        networks_per_s = rates(sides_of_all_ranks) * (networks // len(sides))
         values: dict[str, Reported] = {}
         if instances and device.type == "cuda":
             folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108  # NVIDIA's default
             values["mps"] = Path(folder, "control").exists()
-        return values | compare_speeds([alone_per_s] * len(per_s), per_s, batch * alone_per_s, batch * sum(per_s), len(per_s))
+        return values | compare_speeds(
+            alone=[alone_per_s] * len(networks_per_s),
+            at_once=networks_per_s,
+            in_turn_items_per_s=batch * alone_per_s,
+            at_once_items_per_s=batch * sum(networks_per_s),
+            most=len(networks_per_s),
+        )
 
     return Work(observe=observe, joins_instances=True)
 
@@ -115,11 +122,9 @@ def distillation(
 
     On a CPU alone each of the two has half of the cores.
     """
-    module = streams_or_none(device, launch)
+    streams = streams_or_none(device, launch)
     all_cpus = usable_cpus()
-    if free_core and not module:
-        raise ValueError("free_core is for the thread that launches on an accelerator; on a CPU alone leave it out")
-    cpus = [all_cpus, part_of(all_cpus[1:] if free_core else all_cpus, 0, 1)] if module else [part_of(all_cpus, at, 2) for at in range(2)]
+    student_cpus, teacher_cpus = cpus_of_pair(all_cpus, free_core, on_accelerator=bool(streams))
     teacher_network = build_on(CPU, teacher, "fp32", "nchw").eval()
     student_network = build_on(device, student, dtype, "nchw").train()
     inputs, _ = draw_batch(device, student, batch, dtype, "nchw")
@@ -130,32 +135,55 @@ def distillation(
     teacher_logits = teach()
     with torch.no_grad():
         student_logits = main_output(student_forward(inputs))
+    refuse_other_classes(student, student_logits, teacher, teacher_logits)
+    update = optimizer_of(student_network, student, usual_optimizer(student))
+    step = training_step(device, update, dtype, lambda inputs, logits: soft_loss(main_output(student_forward(inputs)), logits))
+
+    def train_student(logits: Tensor) -> None:
+        if streams:
+            logits = logits.pin_memory().to(device, non_blocking=True)
+        step(inputs, logits)
+
+    learn = Lane(train_student, streams)
+
+    def observe(clock: Clock) -> dict[str, Reported]:
+        def steps_per_s(side: Step, seconds: float = seconds) -> float:
+            return rates(run_for(clock, [side], [all_cpus], seconds))[0]
+
+        def run_in_turn() -> None:
+            learn(teach(), ahead=0)  # and wait for the student before the teacher's next batch
+
+        steps_per_s(run_in_turn, WARMUP_S)
+        alone = steps_per_s(lambda: learn(teacher_logits)), steps_per_s(teach)
+        in_turn = steps_per_s(run_in_turn)
+        if launch == "one_thread":
+            # The teacher goes on while the device still computes the student's steps; both take as many.
+            at_once = [steps_per_s(lambda: learn(teach()))] * 2
+        else:
+            at_once = rates(run_overlapped(clock, teach, learn, teacher_cpus, student_cpus, seconds))
+        most = 1 + min(alone) / max(alone)  # the faster side waits for the slower one
+        return compare_speeds(alone, at_once, batch * in_turn, batch * at_once[0], most)
+
+    return Work(observe=observe)
+
+
+def cpus_of_pair(cpus: Cpus, free_core: bool, *, on_accelerator: bool) -> tuple[Cpus, Cpus]:
+    """Return the CPUs of a student's thread and those of its teacher. Raises ValueError for a free core without accelerator."""
+    if not on_accelerator:
+        if free_core:
+            raise ValueError("free_core is for the thread that launches on an accelerator; on a CPU alone leave it out")
+        return part_of(cpus, 0, 2), part_of(cpus, 1, 2)
+    # The student's thread only launches, so it may share the CPUs of its teacher.
+    return cpus, part_of(cpus[1:] if free_core else cpus, 0, 1)
+
+
+def refuse_other_classes(student: str, student_logits: Tensor, teacher: str, teacher_logits: Tensor) -> None:
+    """Raise ValueError where a student's logits have another shape for a sample than those of its teacher."""
     given, wanted = (tuple(logits.shape[1:]) for logits in (student_logits, teacher_logits))
     if given != wanted:
         raise ValueError(
             f"student {student} answers with {given} numbers and its teacher {teacher} with {wanted}; it needs its teacher's classes"
         )
-
-    update = optimizer_of(student_network, student, usual_optimizer(student))
-    step = training_step(device, update, dtype, lambda inputs, logits: soft_loss(main_output(student_forward(inputs)), logits))
-    learn = Lane(lambda logits: step(inputs, logits.pin_memory().to(device, non_blocking=True) if module else logits), module)
-
-    def observe(clock: Clock) -> dict[str, Reported]:
-        def alone_per_s(side: Step, seconds: float = seconds) -> float:
-            return rates(run_for(clock, [side], [all_cpus], seconds))[0]
-
-        in_turn_per_s = partial(alone_per_s, lambda: learn(teach(), ahead=0))
-        in_turn_per_s(WARMUP_S)
-        alone = alone_per_s(lambda: learn(teacher_logits)), alone_per_s(teach)
-        in_turn = in_turn_per_s()
-        if launch == "one_thread":
-            at_once = [alone_per_s(lambda: learn(teach()))] * 2
-        else:
-            at_once = rates(run_overlapped(clock, teach, learn, cpus, seconds))
-        most = 1 + min(alone) / max(alone)  # the faster side waits for the slower one
-        return compare_speeds(alone, at_once, batch * in_turn, batch * at_once[0], most)
-
-    return Work(observe=observe)
 
 
 def soft_loss(logits: Tensor, teacher_logits: Tensor) -> Tensor:
@@ -165,23 +193,23 @@ def soft_loss(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
 
 class Lane:
-    """Steps on a stream of their own, with only a few of them given to the device ahead; on a CPU, steps as they are."""
+    """A step that runs on a stream of its own, with only a few calls given to the device ahead; on a CPU, the step as it is."""
 
-    def __init__(self, step: Any, module: Any) -> None:
-        """Take a step, which is called with what a call gets, and torch's module of streams or None."""
-        self._step, self._module = step, module
-        self._stream = module and module.Stream()
+    def __init__(self, step: Any, streams: Any) -> None:
+        """Take a step, which is called with what a call gets, and what `streams_or_none` returns."""
+        self._step, self._streams = step, streams
+        self._stream = streams and streams.Stream()
         self._events = deque[Any]()
         """An event behind each step that may not have ended."""
 
     def __call__(self, *given: Any, ahead: int = AHEAD) -> None:
         """Start a step, and wait until at most ``ahead`` of the steps have not ended."""
-        if not self._module:
+        if not self._streams:
             self._step(*given)
             return
-        with self._module.stream(self._stream):
+        with self._streams.stream(self._stream):
             self._step(*given)
-            event = self._module.Event()
+            event = self._streams.Event()
             event.record(self._stream)
         self._events.append(event)
         while len(self._events) > ahead:
@@ -218,8 +246,12 @@ def use_cpus(cpus: Cpus) -> None:
 
 
 def run_for(clock: Clock, sides: Sequence[Step], cpus: Sequence[Cpus], seconds: float) -> list[list[float]]:
-    """Run all sides at once, each on a thread and CPUs of its own, for so long from its first step; return when steps of each ended."""
-    begin = Barrier(len(sides) or 1)
+    """Run all sides at once, each on a thread and CPUs of its own, and return the times in s at which the steps of each side ended.
+
+    Each side runs for so many seconds from the end of its first step, and for two steps at least. Without sides it only waits for the
+    other ranks, as the clock does.
+    """
+    begin = Barrier(len(sides) or 1)  # no barrier and no pool may have a size of 0
 
     def run(side: Step, cpus: Cpus) -> list[float]:
         begin.wait()
@@ -230,7 +262,7 @@ def run_for(clock: Clock, sides: Sequence[Step], cpus: Sequence[Cpus], seconds: 
             ends.append(perf_counter())
         return ends
 
-    clock.now()
+    clock.now()  # waits for what the device still does
     with ThreadPoolExecutor(len(sides) or 1) as pool:
         ends_of_sides = list(pool.map(run, sides, cpus))
     clock.now()
@@ -238,44 +270,55 @@ def run_for(clock: Clock, sides: Sequence[Step], cpus: Sequence[Cpus], seconds: 
 
 
 def run_overlapped(
-    clock: Clock, teach: Callable[[], Tensor], learn: Callable[[Tensor], object], cpus: Sequence[Cpus], seconds: float
+    clock: Clock,
+    teach: Callable[[], Tensor],
+    learn: Callable[[Tensor], object],
+    teacher_cpus: Cpus,
+    student_cpus: Cpus,
+    seconds: float,
 ) -> list[list[float]]:
-    """Run a student while its teacher is a few batches ahead; return when steps of the student ended, and when those of the teacher."""
+    """Run a student while its teacher, on another thread, is a few batches ahead.
+
+    Return the times in s at which the steps of the student ended, and those at which the steps of the teacher ended.
+    """
     teacher_ends = list[float]()
-    ahead = deque[Future[Tensor]]()
+    coming = deque[Future[Tensor]]()  # the teacher's logits of the student's next batches
 
     def teach_and_stamp() -> Tensor:
         logits = teach()
         teacher_ends.append(perf_counter())
         return logits
 
-    def step() -> None:
-        while len(ahead) <= AHEAD:
-            ahead.append(pool.submit(teach_and_stamp))
-        learn(ahead.popleft().result())
+    def take_student_step() -> None:
+        while len(coming) <= AHEAD:
+            coming.append(teacher_thread.submit(teach_and_stamp))
+        learn(coming.popleft().result())
 
-    with ThreadPoolExecutor(1, initializer=partial(use_cpus, cpus[1])) as pool:
-        (student_ends,) = run_for(clock, [step], cpus, seconds)
-        pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(1, initializer=partial(use_cpus, teacher_cpus)) as teacher_thread:
+        (student_ends,) = run_for(clock, [take_student_step], [student_cpus], seconds)
+        teacher_thread.shutdown(cancel_futures=True)  # nobody needs the batches that are still to come
     return [student_ends, teacher_ends]
 
 
 def rates(sides: Sequence[Sequence[float]]) -> list[float]:
-    """Return the steps a second of each side in the window from when all have ended a step until the first has ended its last.
+    """Return the steps a second of each side while all sides run; ``sides``: when the steps of each side ended, in s.
 
-    ``sides``: when the steps of each side ended, in s. A step that is partly in the window counts by that part. Raises ValueError where
-    there is no such window.
+    The window begins when every side has ended a step, and ends when a side has ended its last one. A step that is partly in it counts by
+    that part. Raises ValueError where there is no such window.
     """
     begun_s = max(ends[0] for ends in sides)
     ended_s = min(ends[-1] for ends in sides)
-    if ended_s <= begun_s:
+    window_s = ended_s - begun_s
+    if window_s <= 0:
         raise ValueError("one side had ended before another had made a step; give more seconds")
 
     def steps_done(ends: Sequence[float], at_s: float) -> float:
-        next_end = min(bisect_right(ends, at_s), len(ends) - 1)
-        return next_end + (at_s - ends[next_end]) / (ends[next_end] - ends[next_end - 1])
+        """Return the steps since the end of a side's first one, with the part of the step that is under way."""
+        under_way = min(bisect_right(ends, at_s), len(ends) - 1)
+        step_s = ends[under_way] - ends[under_way - 1]
+        return under_way - (ends[under_way] - at_s) / step_s
 
-    return [(steps_done(ends, ended_s) - steps_done(ends, begun_s)) / (ended_s - begun_s) for ends in sides]
+    return [(steps_done(ends, ended_s) - steps_done(ends, begun_s)) / window_s for ends in sides]
 
 
 def compare_speeds(

@@ -86,11 +86,12 @@ def convergence(
         return Work(observe=lambda clock: _train_own_network(train))
     if rate is None or source or batch != BATCH:
         raise ValueError(f"network={network} takes a rate, and neither source nor batch, which belong to a model")
-    trained: SeededNetwork = Perceptron() if network == "mlp" else Convolutions()
-    inputs, labels = (each.to(device) for each in trained.draw(TRAINED_ON + CHECKED, torch.Generator().manual_seed(0)))
+    seeded_network: SeededNetwork = Perceptron() if network == "mlp" else Convolutions()
+    samples = seeded_network.draw(TRAINED_ON + CHECKED, torch.Generator().manual_seed(0))
+    inputs, labels = (each.to(device) for each in samples)
 
     def observe(clock: Clock) -> Mapping[str, Reported]:
-        training = SeededTraining(trained, FORMATS[format], device)
+        training = SeededTraining(seeded_network, FORMATS[format], device)
         curve = training.run(inputs[:TRAINED_ON], labels[:TRAINED_ON], rate, steps)
         losses, accuracies = training.check(inputs[TRAINED_ON:], labels[TRAINED_ON:])
         values = summarise_seeds(curve, losses, accuracies)
@@ -115,12 +116,13 @@ def _train_own_network(train: Callable[[int], tuple[Tensor, ...]]) -> dict[str, 
 def summarise_seeds(
     curve: Tensor, losses: Tensor, accuracies: Tensor | None = None, most: float = DIVERGED * math.log(CLASSES)
 ) -> dict[str, Reported]:
-    """Return the values of six trainings from mean losses at each point of the curve (points, seeds), and losses in the end (seeds,).
+    """Return the values of six trainings from mean losses at each point of the curve (points, seeds) and losses in the end (seeds,).
 
-    ``accuracies``: those in the end (seeds,), of which a diverged training gets that of guessing. ``most``: a larger loss, or one that is
-    no number, counts as diverged, and is reported as this.
+    A training has diverged if one of its losses exceeds ``most`` or is no number; such a loss is reported as ``most``. ``accuracies`` are
+    those in the end (seeds,), and of a diverged training that of guessing is reported.
     """
-    converged = (torch.cat((curve, losses[None])) <= most).all(0)
+    all_losses = torch.cat((curve, losses[None]))
+    converged = (all_losses <= most).all(0)  # false for a loss that is no number, too
     values: dict[str, Reported] = {}
     if accuracies is not None:
         values["accuracy"] = tuple(torch.where(converged, accuracies, 1 / CLASSES).tolist())
@@ -204,30 +206,34 @@ def _normalise(activations: Tensor) -> Tensor:
 
 
 class SeededTraining:
-    """Six trainings of one network in numbers of a format, computed at once: weights are (seeds, in, out)."""
+    """Six trainings of one network in numbers of a format, computed at once: weights are (seeds, in, out).
 
-    def __init__(self, network: SeededNetwork, numbers: Format, device: torch.device) -> None:
-        self._network, self._numbers, self._device = network, numbers, device
+    Each seed draws its weights and then its batches from a generator of its own, on the CPU, so that they are the same in all formats.
+    """
+
+    def __init__(self, network: SeededNetwork, number_format: Format, device: torch.device) -> None:
+        self._network, self._format, self._device = network, number_format, device
         self._chances = [torch.Generator().manual_seed(1 + seed) for seed in range(SEEDS)]
-        rounding_chance = torch.Generator(device).manual_seed(0)
+        rounding_chance = torch.Generator(device).manual_seed(0)  # of stochastic roundings, where their tensors are
         last = len(network.shapes) - 1
         self._layers: list[Layer] = []
         self._weights: list[Tensor] = []
         self._momenta: list[Tensor] = []
         for at, shape in enumerate(network.shapes):
-            layer = Layer(numbers, 0 < at < last, rounding_chance)
+            is_inner = 0 < at < last
+            layer = Layer(number_format, is_inner, rounding_chance)
             # He et al. 2015, https://arxiv.org/abs/1502.01852; half of it for logits, so that their loss begins near that of guessing.
-            spread = math.sqrt(2 / shape[0]) * (0.5 if at == last else 1)
-            drawn = torch.stack([spread * torch.randn(shape, generator=chance) for chance in self._chances]).to(device)
+            deviation = math.sqrt(2 / shape[0]) * (0.5 if at == last else 1)
+            drawn = torch.stack([deviation * torch.randn(shape, generator=chance) for chance in self._chances]).to(device)
             self._layers.append(layer)
             self._weights.append(layer.round_kept_weights(drawn))
             self._momenta.append(torch.zeros_like(drawn))
-        self._scale = LossScale(device) if numbers.loss == "scaled" else None
+        self._scale = LossScale(device) if number_format.loss == "scaled" else None
 
     @property
     def kept_bytes(self) -> float:
         """Bytes of the weights of one seed; their momenta take as many again."""
-        return sum(math.prod(shape) for shape in self._network.shapes) * self._numbers.kept_bits / 8
+        return sum(math.prod(shape) for shape in self._network.shapes) * self._format.kept_bits / 8
 
     def run(self, inputs: Tensor, labels: Tensor, rate: float, steps: int) -> Tensor:
         """Train for so many steps at a learning rate; return the mean loss from each point of the curve to the next, (points, seeds)."""
@@ -247,7 +253,7 @@ class SeededTraining:
         """Train each seed on its batch by one step, and return the losses (seeds,) before the update."""
         weights = [each.requires_grad_() for each in self._weights]
         losses = _losses(self._network.forward(inputs, weights, self._layers), labels)
-        summed = BATCH if self._numbers.loss == "sum" else 1  # the sum has gradients as many times as large, so the rate shrinks by it
+        summed = BATCH if self._format.loss == "sum" else 1  # the sum has gradients as many times as large, so the rate shrinks by it
         scale = self._scale.scale.flatten() if self._scale else summed
         gradients = torch.autograd.grad((losses * scale).sum(), weights)
         self._update([each.detach() for each in weights], gradients, rate / summed)
@@ -305,7 +311,8 @@ def own_training(
 ) -> Callable[[int], tuple[Tensor, ...]]:
     """Return a function that trains the user's network ``model`` from a seed, on batches of the user's data ``source``.
 
-    It returns the loss of each step, (steps,), and of held-out batches the loss in the end and, for a classifier, the accuracy.
+    The function takes so many steps, and returns their losses (steps,), the final loss of held-out batches, and for a classifier their
+    accuracy. All seeds train on the same batches, in another order each.
 
     Raises ValueError for data that is missing or too little, and NotImplementedError for a precision that is only emulated.
     """
@@ -317,15 +324,11 @@ def own_training(
     dtype = cast("Dtype", precision)
     torch.manual_seed(0)  # so that a loader that shuffles gives the same batches in each precision
     example = draw_batch(device, model, batch, dtype, "nchw")
-    batches = OwnBatches(data, example, network.takes_targets, device, dtype, batch, 0)
-    kept: list[Given] = [batches.fetch()]
-    while len(kept) < MOST_BATCHES and sum(each.nbytes for each in tensors_of(kept)) < MOST_BATCH_BYTES:
-        fetched = batches.fetch()
-        if batches.whole == 1:  # the next epoch has begun
-            break
-        kept.append(fetched)
-    training_batches = [each for at, each in enumerate(kept) if at % HELD_OUT]
-    held_out_batches = kept[::HELD_OUT]
+    example_inputs, _ = example
+    loader = OwnBatches(data, example, network.takes_targets, device, dtype, batch, workers=0)
+    batches = _first_epoch(loader)
+    training_batches = [each for at, each in enumerate(batches) if at % HELD_OUT]
+    held_out_batches = batches[::HELD_OUT]
     if not training_batches:
         raise ValueError(f"data '{source}' has 1 batch of {batch} an epoch, and one is held out; give a smaller batch")
 
@@ -336,21 +339,35 @@ def own_training(
             update = optimizer_of(network, module, rate)
         else:
             update = torch.optim.SGD(module.parameters(), lr=rate or RATE, momentum=MOMENTUM)
-        step = training_step(device, update, dtype, loss_of(module, model, example[0]))
+        step = training_step(device, update, dtype, loss_of(module, model, example_inputs))
+        # A generator of its own, so that dropout, say, changes nothing of the order.
         order = torch.randint(len(training_batches), (steps,), generator=torch.Generator().manual_seed(seed))
-        losses = torch.stack([step(*batches.copy(training_batches[at])) for at in order.tolist()]).float()
+        losses = [step(*loader.copy(training_batches[at])) for at in order.tolist()]
         module.eval()
         with torch.no_grad():
-            return losses, *check(module)
+            return torch.stack(losses).float(), *check(module)
 
     def check(module: nn.Module) -> tuple[Tensor, ...]:
-        held_out = map(batches.copy, held_out_batches)
+        """Return the loss of the held-out batches, and for a classifier their accuracy."""
+        held_out = map(loader.copy, held_out_batches)  # one by one
         if not is_classifier(model):
-            loss = autocast(device, dtype, loss_of(module, model, example[0]))
-            return (torch.stack([loss(*each).float() for each in held_out]).mean(),)
-        forward = autocast(device, dtype, forward_of(module, example[0]))
+            loss = autocast(device, dtype, loss_of(module, model, example_inputs))
+            losses = [loss(*each).float() for each in held_out]
+            return (torch.stack(losses).mean(),)
+        forward = autocast(device, dtype, forward_of(module, example_inputs))
         answers = [(main_output(forward(inputs)).float(), targets) for inputs, targets in held_out]
         logits, targets = map(torch.cat, zip(*answers, strict=True))
         return F.cross_entropy(logits, targets), (logits.argmax(1) == targets).float().mean()
 
     return train
+
+
+def _first_epoch(loader: OwnBatches) -> list[Given]:
+    """Return the batches of a loader's first epoch, or as many of them as MOST_BATCHES and MOST_BATCH_BYTES allow."""
+    batches: list[Given] = [loader.fetch()]
+    while len(batches) < MOST_BATCHES and sum(each.nbytes for each in tensors_of(batches)) < MOST_BATCH_BYTES:
+        fetched = loader.fetch()
+        if loader.whole == 1:  # it is the first of the next epoch
+            break
+        batches.append(fetched)
+    return batches

@@ -80,11 +80,34 @@ def bytes_of_sample(model: str, example: Given, batch: int, samples: int) -> int
         if each.shape[:1] != (batch,):
             found = f"example({batch}) of network '{model}' returns {tuple(each.shape)}"
             raise ValueError(f"{found}, and batches are taken along the first dimension; feed it by data of your own, source=NAME")
-    sample_bytes = sum(each.nbytes for each in tensors) // batch
+    sample_bytes = mean_bytes(example, batch)
     if samples * sample_bytes > MOST_BYTES:
         taken = f"{samples} samples for {model} take {gibibytes(samples * sample_bytes)}"
         raise ValueError(f"{taken}, and a data set {gibibytes(MOST_BYTES)} at most; give samples={MOST_BYTES // sample_bytes} or fewer")
     return sample_bytes
+
+
+def mean_bytes(example: Given, batch: int) -> int:
+    """Return the bytes of one sample of an example of ``batch`` samples, inputs and targets together."""
+    return sum(each.nbytes for each in tensors_of(example)) // batch
+
+
+def draw_data_set(
+    device: torch.device, model: str | None, example: Given, batch: int, samples: int, workers: int, dtype: Dtype
+) -> tuple[Batch, Callable[[Batch], Any]]:
+    """Return a data set in a device's memory, of images or of the network's drawn inputs: its tensors, (samples, …) each.
+
+    Also return a function that makes inputs and targets of a batch of these tensors. Raises ValueError and MemoryError where the data set
+    is too large.
+    """
+    sample_bytes = bytes_of_sample(model, example, batch, samples) if model else math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES
+    if device.type == "cpu":
+        refuse_too_large(workers, samples, batch, sample_bytes)
+    if model:
+        return take_apart(draw_batch(device, model, samples, dtype, "nchw"))
+    (images,) = operands(device, (samples, *IMAGE), dtype=dtype)
+    labels = torch.randint(CLASSES, (samples,)).to(device)
+    return (images, labels), tuple
 
 
 def take_apart(drawn: Given) -> tuple[Batch, Callable[[Batch], Any]]:
@@ -156,25 +179,16 @@ def feed(
     dtype: Dtype = "fp32",
 ) -> Work:
     """Fetch the next batch of a data set and train by one step on it: a small perceptron, or the network `model`."""
-    own = find_data(source)
+    own_data = find_data(source)
     refuse_parameters(device, model, source, workers, samples, width, batch)
-    example: Given = draw_batch(device, model, batch, dtype, "nchw") if model else (None, None)
+    example: Given = draw_batch(device, model, batch, dtype, "nchw") if model else (None, None)  # the perceptron needs none
     put_together: Callable[[Any], Any] = tuple
-    if own and model:
-        refuse_too_large(workers, 0, batch, sum(each.nbytes for each in tensors_of(example)) // batch)
-        batches: BatchSource = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
+    if own_data and model:
+        refuse_too_large(workers, 0, batch, mean_bytes(example, batch))
+        batches: BatchSource = OwnBatches(own_data, example, network_of(model).takes_targets, device, dtype, batch, workers)
     else:
         data_device = device if source == "resident" else torch.device("cpu")
-        sample_bytes = math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES
-        if model:
-            sample_bytes = bytes_of_sample(model, example, batch, samples)
-        if data_device.type == "cpu":
-            refuse_too_large(workers, samples, batch, sample_bytes)
-        if model:
-            data, put_together = take_apart(draw_batch(data_device, model, samples, dtype, "nchw"))
-        else:
-            (images,) = operands(data_device, (samples, *IMAGE), dtype=dtype)
-            data = images, torch.randint(CLASSES, (samples,)).to(data_device)
+        data, put_together = draw_data_set(data_device, model, example, batch, samples, workers, dtype)
         order = EpochSampler(samples, batch, data_device)
         batches = LoadedBatches(data, order, device, dtype, workers) if source == "loader" else batch_source(source, data, order, device)
     step, counts = network_step(device, model, example, dtype) if model else perceptron_step(device, width, batch, dtype)
@@ -184,7 +198,8 @@ def feed(
         batches.make_room()
         with fetches:
             fetched = batches.fetch()
-        return step(*put_together(batches.send(fetched)))
+        inputs, targets = put_together(batches.send(fetched))
+        return step(inputs, targets)
 
     def report(clock: Clock) -> dict[str, float]:
         values = {"input_s": fetches.usual_s()}
@@ -192,9 +207,10 @@ def feed(
             batches.make_room()
             copy = partial(batches.copy, batches.fetch())
             values["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(copy, clock)
-        if own:
-            return values | time_alone(batches, step, workers, clock)
-        batches.pause()
+        if own_data:
+            values |= time_alone(batches, step, workers, clock)
+        else:
+            batches.pause()
         return values
 
     return Work(call=call, report=report, items=batch, **counts)
@@ -202,21 +218,21 @@ def feed(
 
 def refuse_parameters(device: torch.device, model: str | None, source: Source, workers: int, samples: int, width: int, batch: int) -> None:
     """Raise ValueError for parameters that contradict each other, and NotImplementedError for what the device or the user's data lacks."""
-    own = find_data(source)
-    if own and model is None:
+    own_data = find_data(source)
+    if own_data and model is None:
         raise ValueError(f"source={source} needs a network that takes its batches; give model=…")
     if model and width != WIDTH:
         raise ValueError(f"width={width} is that of the perceptron; leave it out with model={model}")
-    if own and workers and "workers" not in own.parameters:
+    if own_data and workers and "workers" not in own_data.parameters:
         raise NotImplementedError(f"data '{source}' takes no workers; give its function that parameter")
-    if not own and samples < batch:
+    if not own_data and samples < batch:
         raise ValueError(f"a data set of {samples} samples has no batch of {batch}; give samples={batch} at least")
-    if not own and workers and source != "loader":
+    if not own_data and workers and source != "loader":
         raise NotImplementedError(f"workers are those of source=loader; {source} has none")
     if device.type == "cpu" and source in ("pageable", "pinned", "prefetch"):
         raise NotImplementedError("a CPU copies no batch; source=resident is the same without")
     if source in ("pinned", "prefetch"):
-        streams_of(device)
+        streams_of(device)  # which raises for a device without streams
 
 
 def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) -> None:

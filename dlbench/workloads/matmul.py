@@ -25,9 +25,9 @@ from dlbench.kit.modes import Kernels, take_kernels
 from dlbench.kit.precision import autocast, operands, output
 from dlbench.kit.products import INPUTS, Product, product_errors, refuse_wrong, scaled_product
 
-_BITS = tuple(name for name, each in PRECISIONS.items() if each.storage == "bool")
-_SCALED = tuple(name for name, each in PRECISIONS.items() if each.scaled and name not in _BITS)
-_NARROWER = tuple(name for name, each in PRECISIONS.items() if each.bytes < 8)
+_BITS = tuple(name for name, precision in PRECISIONS.items() if precision.storage == "bool")
+_SCALED = tuple(name for name, precision in PRECISIONS.items() if precision.scaled and name not in _BITS)
+_NARROWER = tuple(name for name, precision in PRECISIONS.items() if precision.bytes < 8)
 """Precisions whose errors can be measured against fp64."""
 _ROUNDED_BEFORE = tuple(name for name in _NARROWER if not PRECISIONS[name].rounds_within)
 """Precisions whose operands are rounded before the product, and not within its kernel, so that their rounded values are known."""
@@ -84,7 +84,7 @@ def matmul(
     m, k = m or n, k or n
     if PRECISIONS[dtype].scaled:
         return with_copies(device, _scaled_work(device, (m, k, n), batch, dtype, cache), copies)
-    stack = (batch,) if batch > 1 else ()
+    stack = (batch,) if batch > 1 else ()  # without a third dimension torch runs mm, and with one bmm
     a, b = operands(device, (*stack, m, k), (*stack, k, n), dtype=dtype)
     product = Work(
         call=autocast(device, dtype, lambda: a @ b),
@@ -99,9 +99,9 @@ def matmul(
 
 
 def _scaled_work(device: torch.device, shape: tuple[int, int, int], batch: int, dtype: ProductDtype, cache: Cache) -> Work:
-    """Return the work of a product whose operands are rounded with a scale beforehand, and whose result is int32 or fp32.
+    """Return the work of one m x k by k x n product in a type whose operands have a scale: fp8, int8 or single bits.
 
-    Raises NotImplementedError for more than one product in a call.
+    ``shape``: m, k and n. Raises NotImplementedError for a ``batch`` of more than one product.
     """
     if batch > 1:
         raise NotImplementedError(f"in {dtype} a call multiplies one pair of matrices; leave batch at 1")
@@ -113,13 +113,16 @@ def _scaled_work(device: torch.device, shape: tuple[int, int, int], batch: int, 
         report=lambda clock: _report(product, device, dtype, k, clock),
         inputs=product.inputs,
         items=1,
-        flops=2 * m * n * k,
+        flops=2 * m * n * k,  # m n outputs, each of k multiplies and k adds
         bytes=product.bytes,
     )
 
 
 def _report(product: Product, device: torch.device, dtype: ProductDtype, inner: int, clock: Clock) -> Mapping[str, Reported]:
-    """Check the product against its operands; return its errors and its scales, or for single bits the time without packing instead."""
+    """Check the product against its operands; return its errors, and its scales or, for single bits, the time without packing.
+
+    ``inner``: the length k of its sums.
+    """
     refuse_wrong(product, dtype, inner)
     errors = _errors(device, dtype, inner)
     if product.call_packed:
@@ -128,8 +131,10 @@ def _report(product: Product, device: torch.device, dtype: ProductDtype, inner: 
 
 
 def _errors(device: torch.device, dtype: ProductDtype, inner: int) -> Mapping[str, Reported]:
-    """Return the errors of `product_errors` that a precision has."""
+    """Return the errors that `product_errors` measures, as far as this precision has them; ``inner``: the length k of the sums."""
     if dtype not in _NARROWER:
         return {}
     error, product_error = product_errors(device, dtype, inner)
-    return {"error": error, "product_error": product_error} if dtype in _ROUNDED_BEFORE else {"error": error}
+    if dtype not in _ROUNDED_BEFORE:
+        return {"error": error}
+    return {"error": error, "product_error": product_error}

@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import Any, Literal
@@ -19,8 +19,12 @@ from dlbench.workloads import feed
 from dlbench.workloads.cnn import build_on, draw_batch
 from dlbench.workloads.feed import network_step
 
+DRAWING_BYTES, DECODING_BYTES = 90, 15
+"""Memory for each pixel while pictures are drawn in fp32, and in each worker while it decodes one."""
+FP32_BYTES = 4
 
-@workload(tags=("training",), values=(feed.VALUES[0], *feed.VALUES[-2:]))
+
+@workload(tags=("training",), values=(feed.VALUES[0], *feed.VALUES[-2:]))  # input_s, input_alone_s and step_alone_s
 def preprocess(
     device: torch.device,
     *,
@@ -37,85 +41,108 @@ def preprocess(
     """Decode, resize, cut, mirror, normalise and batch pictures as the network that `model` names takes them, alone or for its step."""
     if where == "device" and device.type == "cpu":
         raise NotImplementedError("a CPU has decoded them where they are resized; where=threads is the same")
-    height = width * 3 // 4 or 1
-    pixel_bytes = 90 + 15 * workers  # while pictures are drawn in fp32, and while each worker decodes one
-    refuse_more_than_left(pixel_bytes * width * height, f"pictures of {width} x {height}, drawn and decoded by {workers} workers, take")
-    inputs, run = prepare_step(device, model, step, batch, dtype)
+    height = max(1, width * 3 // 4)
+    picture_bytes = (DRAWING_BYTES + DECODING_BYTES * workers) * width * height
+    refuse_more_than_left(picture_bytes, f"pictures of {width} x {height}, drawn and decoded by {workers} workers, take")
+    example, run = prepare_step(device, model, step, batch, dtype)
     if where == "processes":
-        feed.refuse_too_large(workers, 0, batch, 4 * inputs[0].numel())
-    files: Any = list(draw_files(pictures, width, height))
+        feed.refuse_too_large(workers, 0, batch, FP32_BYTES * example[0].numel())
+    files = list(draw_files(pictures, width, height))
     decode = torchcodec_decoder() if decoder == "torchcodec" else decode_by_pillow
-    size = inputs.shape[-1]
-    resize_on = device if where == "device" else "cpu"
-    prepare: Any = lambda file: crop(decode(file).to(resize_on), size)  # noqa: E731  # short enough
+    resize_on = device if where == "device" else torch.device("cpu")
+    size = example.shape[-1]
+
+    def prepare(file: bytes) -> Tensor:
+        return crop(decode(file).to(resize_on), size)
 
     def make_loader() -> Any:
-        order = iter(lambda: torch.randint(pictures, (batch,)).tolist(), None)
-        if where != "processes":
-            return map(to_batch, in_threads(lambda index: prepare(files[index]), order, workers))
-        collate = lambda some: to_batch(map(prepare, some))  # noqa: E731  # as above
-        fork, pin = "fork" if workers else None, device.type != "cpu"  # forked, workers share the files
-        return DataLoader(files, batch_sampler=order, num_workers=workers, collate_fn=collate, pin_memory=pin, multiprocessing_context=fork)
+        indices = draw_indices(pictures, batch)
+        if where == "processes":
+            return load_in_processes(files, prepare, indices, workers, pin_memory=device.type != "cpu")
+        return map(to_batch, in_threads(lambda index: prepare(files[index]), indices, workers))
 
-    batches = OwnBatches(Data("pictures", make_loader), (inputs, None), False, device, dtype, batch, workers)
+    # Without targets: None in the example, and False for what the loader gives.
+    batches = OwnBatches(Data("pictures", make_loader), (example, None), False, device, dtype, batch, workers)
     fetches = feed.FetchTimer()
-    # Worker processes hand over a batch each at about the same time, so a call takes one of each; else some calls would wait for none.
-    turns = workers or 1 if where == "processes" else 1
+    # Worker processes finish a batch each at about the same time. A call takes one of each, so that every call waits for them once.
+    batches_of_call = max(1, workers) if where == "processes" else 1
 
     def call() -> Any:
-        for _ in range(turns):
+        for _ in range(batches_of_call):
             with fetches:
                 fetched = batches.fetch()
-            output = run(batches.send(fetched)[0])
+            images, _ = batches.send(fetched)
+            output = run(images)
         return output
 
     def report(clock: Clock) -> dict[str, float]:
-        values = {"input_s": fetches.usual_s()}
+        seconds_of_batch = {"input_s": fetches.usual_s()}
         if step != "none":
-            values |= time_alone(batches, lambda images, _: run(images), workers, clock)
+            seconds_of_batch |= time_alone(batches, lambda images, _: run(images), workers, clock)
         batches.pause()
         refuse_wrong_resizing(decode(files[0]), resize_on, size)
-        return {name: seconds * turns for name, seconds in values.items()}
+        return {name: seconds * batches_of_call for name, seconds in seconds_of_batch.items()}
 
     uncounted = {"flops": "nobody counts operations of decoding"}
-    return Work(call=call, report=report, items=batch * turns, unknown=uncounted, own_threads=where != "processes")
+    return Work(call=call, report=report, items=batch * batches_of_call, unknown=uncounted, own_threads=where != "processes")
 
 
-def prepare_step(device: torch.device, model: str, step: str, batch: int, dtype: Dtype) -> Any:
-    """Return a batch of the network's inputs, and a function of such a batch: a training step, inference, or nothing.
+def prepare_step(device: torch.device, model: str, step: str, batch: int, dtype: Dtype) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """Return a batch of inputs as the network takes them, and a function that runs the step on such a batch.
 
-    Raises ValueError for a network whose inputs are not square pictures of three channels.
+    ``step``: "training", "inference", or "none", whose function returns the batch itself. Raises ValueError for a network whose inputs
+    are not square pictures of three channels.
     """
     inputs, targets = draw_batch(device, model, batch, dtype, "nchw")
-    shape = list(getattr(inputs, "shape", ()))
-    if shape != [batch, 3, *2 * shape[-1:]]:
+    if not are_square_pictures(inputs, batch):
         raise ValueError(f"model={model} takes no square pictures of three channels, and nothing else is prepared")
     if step == "training":
         train, _ = network_step(device, model, (inputs, targets), dtype)
         return inputs, lambda images: train(images, targets)
     if step == "inference":
-        return inputs, torch.inference_mode()(autocast(device, dtype, build_on(device, model, dtype, "nchw").eval()))
+        forward = autocast(device, dtype, build_on(device, model, dtype, "nchw").eval())
+        return inputs, torch.inference_mode()(forward)
     return inputs, nn.Identity()
 
 
-def draw_files(count: int, width: int, height: int) -> Iterator[bytes]:
-    """Yield JPEG files of different pictures: noise whose amplitudes fall as 1 / frequency, as those of natural images do.
+def are_square_pictures(inputs: Any, batch: int) -> bool:
+    """Whether inputs of a network are a tensor of shape (batch, 3, side, side)."""
+    if not isinstance(inputs, Tensor) or not inputs.dim():
+        return False
+    side = inputs.shape[-1]
+    return inputs.shape == (batch, 3, side, side)
 
-    D. J. Field, Relations between the statistics of natural images and the response properties of cortical cells, JOSA A 4(12), 1987.
+
+def draw_files(count: int, width: int, height: int) -> Iterator[bytes]:
+    """Yield ``count`` JPEG files of different pictures, all of them noise with the spectrum of natural images.
+
     Raises NotImplementedError where Pillow is not installed.
     """
-    frequencies = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width))
-    frequencies[0, 0] = math.inf  # no mean
-    noise = torch.fft.irfft2(torch.fft.rfft2(torch.randn(4, height, width)).div_(frequencies), s=(height, width))
-    brightness, *colours = noise.div_(noise.std())
-    levels = torch.stack([128 + 45 * brightness + 10 * each for each in colours], dim=-1).clamp_(0, 255).to(torch.uint8)
+    brightness, *colours = draw_natural_noise(4, width, height)
+    # Around mid-grey, with a standard deviation of 45 levels in brightness and of 10 in each colour.
+    levels = torch.stack([128 + 45 * brightness + 10 * colour for colour in colours], dim=-1).clamp_(0, 255).to(torch.uint8)
     for _ in range(count):
         # The noise is periodic, so a shifted picture is another one without a seam.
-        shifted = levels.roll(torch.randint(width * height, (2,)).tolist(), (0, 1))
-        picture = import_pillow().frombytes("RGB", (width, height), ctypes.string_at(shifted.data_ptr(), shifted.nbytes))
+        shifts = torch.randint(width * height, (2,)).tolist()
+        shifted = levels.roll(shifts, (0, 1))
+        pixels = ctypes.string_at(shifted.data_ptr(), shifted.nbytes)  # torch gives a tensor's bytes only by way of NumPy
+        picture = import_pillow().frombytes("RGB", (width, height), pixels)
         file = BytesIO()
         picture.save(file, "JPEG", quality=90)  # cameras use 90 to 95
         yield file.getvalue()
+
+
+def draw_natural_noise(count: int, width: int, height: int) -> Tensor:
+    """Return (count, height, width) noise, periodic and with standard deviation 1, whose amplitudes fall as 1 / frequency.
+
+    Those of natural images do so: D. J. Field, Relations between the statistics of natural images and the response properties of cortical
+    cells, JOSA A 4(12), 1987.
+    """
+    frequencies = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width))
+    frequencies[0, 0] = math.inf  # the division removes the mean
+    spectrum = torch.fft.rfft2(torch.randn(count, height, width)).div_(frequencies)
+    noise: Tensor = torch.fft.irfft2(spectrum, s=(height, width))
+    return noise.div_(noise.std())
 
 
 def import_pillow() -> Any:
@@ -178,17 +205,37 @@ def to_batch(pictures: Any) -> Tensor:
     return batch
 
 
-def in_threads(task: Any, order: Iterator[Any], workers: int) -> Iterator[Any]:
-    """Yield for each list of indices the task's results, while threads already compute those of the next list.
+def draw_indices(pictures: int, batch: int) -> Iterator[list[int]]:
+    """Yield the indices of one batch of pictures after the other, without end; a batch may have a picture twice."""
+    while True:
+        yield torch.randint(pictures, (batch,)).tolist()
+
+
+def load_in_processes(
+    files: Any, prepare: Callable[[bytes], Tensor], indices: Iterator[list[int]], workers: int, *, pin_memory: bool
+) -> Any:
+    """Return torch's DataLoader of batches of prepared pictures; without ``workers`` this process prepares them."""
+    return DataLoader(
+        files,
+        batch_sampler=indices,
+        num_workers=workers,
+        collate_fn=lambda files_of_batch: to_batch(map(prepare, files_of_batch)),
+        pin_memory=pin_memory,
+        multiprocessing_context="fork" if workers else None,  # forked, workers share the files
+    )
+
+
+def in_threads(task: Callable[[int], Any], lists: Iterator[list[int]], workers: int) -> Iterator[Iterator[Any]]:
+    """Yield for each list of indices an iterator over the task's results, while threads already compute those of the next list.
 
     Without ``workers`` there are no threads, and a result is computed when it is taken.
     """
     pool = ThreadPoolExecutor(workers or 1, initializer=torch.set_num_threads, initargs=(1,))  # one thread each, as worker processes have
     start = pool.map if workers else map
     try:
-        ahead = start(task, next(order))
-        for indices in order:
-            current, ahead = ahead, start(task, indices)
-            yield current
+        next_results = start(task, next(lists))
+        for indices in lists:
+            results, next_results = next_results, start(task, indices)
+            yield results
     finally:
         pool.shutdown(cancel_futures=True)

@@ -101,31 +101,32 @@ def conv2d(
     take_kernels(kernels, device, dtype)
     if padding is None:
         padding = kernel // 2
-    out = (size + 2 * padding - kernel) // stride + 1  # height and width of the output
-    if out < 1:
+    output_size = (size + 2 * padding - kernel) // stride + 1  # height and width
+    if output_size < 1:
         raise ValueError(f"a kernel of {kernel} is larger than an image of {size} with {padding} padding at each side")
 
-    order = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+    memory_format = torch.channels_last if layout == "channels_last" else torch.contiguous_format
     shapes = (batch, channels, size, size), (filters, channels, kernel, kernel)
-    x, weight = (each.contiguous(memory_format=order) for each in operands(device, *shapes, dtype=dtype))
-    outputs = batch * filters * out * out
-    flops = 2 * outputs * channels * kernel**2  # each output of channels kernel^2 multiplies and adds
-    fewest = flops / FASTER_CONVOLUTION if kernel > 1 else flops
-    least = x.nbytes + weight.nbytes + outputs * output(dtype).itemsize  # read x and weight, write the output
+    x, weight = (drawn.contiguous(memory_format=memory_format) for drawn in operands(device, *shapes, dtype=dtype))
+    output_shape = (batch, filters, output_size, output_size)
+    outputs = math.prod(output_shape)
+    flops = 2 * outputs * channels * kernel**2  # for each output channels x kernel^2 multiplies and as many adds
+    least_flops = flops / FASTER_CONVOLUTION if kernel > 1 else flops  # a 1 x 1 convolution is a matrix product
+    least_bytes = x.nbytes + weight.nbytes + outputs * output(dtype).itemsize  # read x and weight, write the output
     convolve = autocast(device, dtype, lambda: F.conv2d(x, weight, stride=stride, padding=padding))
     work = Work(
         call=convolve,
         before=before_call(device, cache),
-        inputs=(x.detach(), weight.detach()),
+        inputs=(x.detach(), weight.detach()),  # the same memory; what is done to them is not recorded for gradients
         items=batch,
         flops=flops,
-        least_flops=fewest,
-        bytes=least,
+        least_flops=least_flops,
+        bytes=least_bytes,
     )
     if direction == "forward_backward":
-        # Of the loss by the output: what the next layer's backward would hand over.
-        (gradient,) = operands(device, (batch, filters, out, out), dtype=dtype)
-        gradient = gradient.to(output(dtype), memory_format=order)
+        # The gradient of the loss by the output, as the backward pass of the next layer would hand it over.
+        (gradient,) = operands(device, output_shape, dtype=dtype)
+        gradient = gradient.to(output(dtype), memory_format=memory_format)
         x.requires_grad_()
         weight.requires_grad_()
 
@@ -133,5 +134,5 @@ def conv2d(
             return torch.autograd.grad(convolve(), (x, weight), gradient)
 
         # The gradients of x and of weight are two more convolutions of the same size, over the same three tensors.
-        work = replace(work, call=forward_backward, flops=3 * flops, least_flops=3 * fewest, bytes=3 * least)
+        work = replace(work, call=forward_backward, flops=3 * flops, least_flops=3 * least_flops, bytes=3 * least_bytes)
     return with_copies(device, work, copies)

@@ -42,8 +42,10 @@ from dlbench.workloads.cnn import infer_step
 from dlbench.workloads.transfer import warm_up
 
 SECONDS, LEAST_S = 20.0, 2.0
-"""How long a round sends requests at most, and at least: enough calls for p99, of a millisecond each, would miss what happens once a
-second."""
+"""Longest and shortest time for which a round sends requests.
+
+Calls of a millisecond are enough for p99 within a second, in which they would miss what happens once a second.
+"""
 RequestCopies = Annotated[Literal["none", "pageable"], Role("copies")]
 """Where requests come from: the device, or pageable host memory, where a server receives them. Results go to the host in any case."""
 Bound = Annotated[float, Least(0)]
@@ -76,66 +78,72 @@ def closed_loop(
 ) -> Work:
     """Serve as many clients as the batch, each of which sends its next request when its last is done, and time each request."""
     step = infer_step(device, model=model, batch=batch, dtype=dtype, layout=layout, mode=mode)
-    serve = server(device, step, copies)
+    serve_batch = server(device, step, copies)
+    bound_s = None if bound_ms is None else bound_ms / 1000
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        warm_up(serve, clock)
-        latencies = of_each_rank(closed_loop_latencies(serve, clock, seconds))
-        compiled = step.report(clock) if step.report else {}
-        return {**compiled, **closed_loop_values(latencies, batch, None if bound_ms is None else bound_ms / 1000)}
+        warm_up(serve_batch, clock)
+        own_latencies_s = closed_loop_latencies(serve_batch, clock, seconds)
+        instances = of_each_rank(own_latencies_s)  # of every instance, each of which is a rank
+        values_of_mode = step.report(clock) if step.report else {}  # such as what compiling took
+        return {**values_of_mode, **closed_loop_values(instances, batch, bound_s)}
 
     return replace(step, call=None, report=None, observe=observe, joins_instances=True)
 
 
 def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]) -> Callable[[], list[Tensor]]:
-    """Return a function that serves a batch of requests by a step: it copies them to the device if asked to, and returns host results.
+    """Return a function that serves one batch of requests by the step, and returns the results in host memory.
 
-    Raises NotImplementedError for copies on a CPU.
+    With "pageable" ``copies`` it first copies the requests from host memory to the step's inputs. Raises NotImplementedError for copies
+    on a CPU.
     """
     if copies != "none" and device.type == "cpu":
         raise NotImplementedError("a CPU computes on host memory, so there is nothing to copy to it")
     call = step.call
     assert call is not None, "an observe serves nothing"  # noqa: S101  # infer_step returns a call
-    inputs = [tensor.detach() for tensor in step.inputs] if copies != "none" else []
-    requests = [tensor.to("cpu", copy=True) for tensor in inputs]
+    copied_inputs = [tensor.detach() for tensor in step.inputs] if copies != "none" else []
+    requests = [tensor.to("cpu", copy=True) for tensor in copied_inputs]
 
-    def serve() -> list[Tensor]:
-        for tensor, request in zip(inputs, requests, strict=True):
+    def serve_batch() -> list[Tensor]:
+        for tensor, request in zip(copied_inputs, requests, strict=True):
             tensor.copy_(request)
-        return [each.cpu() for each in tensors_of(call())]
+        return [result.cpu() for result in tensors_of(call())]
 
-    return serve
+    return serve_batch
 
 
-def closed_loop_latencies(serve: Callable[[], object], clock: Clock, seconds: float) -> list[float]:
-    """Repeat a call without a pause until there are enough for p99, or for at most so many seconds; return the seconds of each.
+def closed_loop_latencies(serve_batch: Callable[[], object], clock: Clock, seconds: float) -> list[float]:
+    """Serve batch after batch without a pause, and return the seconds of each.
 
-    A call ends with its results on the host, so `Clock.stamp` is enough to time it and need not wait for the device. Instances begin
-    together, and then each goes at its own pace.
+    It ends after ``seconds``, or already after `LEAST_S` where there are enough batches for p99 by then. A batch ends with its results on
+    the host, so `Clock.stamp`, which does not wait for the device, is enough to time it.
     """
-    latencies: list[float] = []
+    enough_batches = times_for(PERCENTS[-1])
+    latencies_s: list[float] = []
     with without_collection():
-        clock.now()
-        begun = last = clock.stamp()
-        while last - begun < (LEAST_S if len(latencies) >= times_for(PERCENTS[-1]) else seconds):
-            serve()
-            done = clock.stamp()
-            latencies.append(done - last)
-            last = done
-    return latencies
+        clock.now()  # waits for the other instances, so that all begin together; then each goes at its own pace
+        begun_s = last_s = clock.stamp()
+        while True:
+            limit_s = seconds if len(latencies_s) < enough_batches else LEAST_S
+            if last_s - begun_s >= limit_s:
+                return latencies_s
+            serve_batch()
+            done_s = clock.stamp()
+            latencies_s.append(done_s - last_s)
+            last_s = done_s
 
 
 def closed_loop_values(instances: Sequence[Sequence[float]], batch: int, bound_s: float | None) -> dict[str, Reported]:
-    """Return the values of a closed loop from the latencies of each instance's calls, in s; a call serves a batch.
+    """Return the values of a closed loop; ``instances``: for each the seconds of its calls, in each of which it serves a batch.
 
     There are only the percentiles that so many calls allow.
     """
-    latencies = list(chain(*instances))
-    values = percentiles(latencies)
+    latencies_s = list(chain(*instances))
+    values = percentiles(latencies_s)
     if bound_s is not None:
-        values["within"] = sum(each <= bound_s for each in latencies) / len(latencies)
-    values["items_per_s"] = sum(batch * len(calls) / sum(calls) for calls in instances)
-    values["calls"] = len(latencies)
+        values["within"] = sum(latency_s <= bound_s for latency_s in latencies_s) / len(latencies_s)
+    values["items_per_s"] = sum(batch * len(calls_s) / sum(calls_s) for calls_s in instances)
+    values["calls"] = len(latencies_s)
     return values
 
 
@@ -188,49 +196,62 @@ def open_loop(
     """Serve requests that come at a rate, in batches of what waits; find the highest rate within a bound of latency where none is given."""
     if wait_ms < 0:
         raise ValueError(f"wait_ms must be 0 or more, not {wait_ms:g}")
-    sizes = sorted({min(1 << at, batch) for at in range(batch.bit_length() + 1)})
+    sizes = batch_sizes(batch)
     steps = {size: infer_step(device, model=model, batch=size, dtype=dtype, layout=layout, mode=mode) for size in sizes}
-    services = {size: server(device, step, copies) for size, step in steps.items()}
+    servers = {size: server(device, step, copies) for size, step in steps.items()}
     bound_s = bound_ms / 1000
 
-    def service(size: int) -> None:
-        """Serve so many requests, padded to the next prepared size, as a server of static shapes does."""
-        prepared_size = next(each for each in sizes if each >= size)
-        services[prepared_size]()
+    def serve_padded(requests_of_batch: int) -> None:
+        """Serve a batch, padded to the next prepared size, as a server of static shapes does."""
+        prepared_size = min(size for size in sizes if size >= requests_of_batch)
+        servers[prepared_size]()
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        for each in services.values():
-            warm_up(each, clock)
-        call_s = median_time(services[1], clock)
+        for serve_batch in servers.values():
+            warm_up(serve_batch, clock)
+        call_s = median_time(servers[1], clock)
         if call_s >= bound_s:
             raise NotImplementedError(f"one request alone takes {call_s * 1000:.3g} ms, so that none is done within bound_ms={bound_ms:g}")
-        if rate is None:
-            latencies = closed_loop_latencies(services[batch], clock, CLOSED_S)
-            return {"saturation_per_s": batch * len(latencies) / sum(latencies)}
-        load = rate * median_time(services[batch], clock) / batch
-        warm, count = count_requests(percentile, load, requests)
-        client_cpus = cpus_of_client(1 if device.type != "cpu" else torch.get_num_threads())
-        with without_collection(), Client(schedule(arrivals, rate, warm + count, pattern), client_cpus) as client:
-            stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), service, clock.stamp)
-        return dict(summarise_requests(stamps, bound_s, batch, warm))
+        if rate is None:  # the case ahead of a search for the highest rate, which begins at this one
+            latencies_s = closed_loop_latencies(servers[batch], clock, CLOSED_S)
+            return {"saturation_per_s": batch * len(latencies_s) / sum(latencies_s)}
+        load = rate * median_time(servers[batch], clock) / batch
+        warmup_requests, counted_requests = count_requests(percentile, load, requests)
+        send_times = schedule(arrivals, rate, warmup_requests + counted_requests, pattern)
+        client_cpus = cpus_of_client(server_threads=torch.get_num_threads() if device.type == "cpu" else 1)
+        with without_collection(), Client(send_times, client_cpus) as client:
+            stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), serve_padded, clock.stamp)
+        return dict(summarise_requests(stamps, bound_s, batch, warmup_requests))
 
     largest = steps[batch]
     return Work(observe=observe, reference=largest.reference, inputs=largest.inputs, flops=largest.flops)
 
 
+def batch_sizes(largest: int) -> list[int]:
+    """Return the sizes of batches that a server prepares: the powers of two below the largest, and the largest."""
+    powers_of_two = [1 << exponent for exponent in range(largest.bit_length())]
+    return [*(power for power in powers_of_two if power < largest), largest]
+
+
 def count_requests(percentile: str, load: float, given: int | None) -> tuple[int, int]:
-    """Return how many requests to send before those that count, and how many that count: ``given``, or as many as this load needs."""
-    needed = round(PER_PERIOD / max(0.01, 1 - load) ** 2)
-    count = given or max(REQUESTS[percentile], min(MOST, needed))
-    return round(WARM * count), count
+    """Return the number of warm-up requests, and of those after them, which count: ``given``, or as many as the load needs.
+
+    ``load``: requests a second over those that full batches can serve a second.
+    """
+    idle_share = max(0.01, 1 - load)  # above 0 for an overloaded server; so small a share takes MOST requests in any case
+    needed = round(PER_PERIOD / idle_share**2)
+    counted = given or max(REQUESTS[percentile], min(MOST, needed))
+    return round(WARM * counted), counted
 
 
-def cpus_of_client(threads: int) -> Collection[int]:
-    """Return CPUs for the process that sends requests: those that a server of so many threads, pinned to its own, leaves it.
+def cpus_of_client(server_threads: int) -> Collection[int]:
+    """Return the CPUs for the process that sends requests; none where the system is to choose among those of this process.
 
-    They are empty where it shares this process's CPUs, and the system finds it one.
+    This process, the server, may be pinned to as many CPUs as it has threads. Then the client gets the others of the parent process.
     """
     if not hasattr(os, "sched_getaffinity"):  # only Linux tells which CPUs a process may use
-        return ()
+        return set()
     server_cpus = os.sched_getaffinity(0)
-    return set() if len(server_cpus) > threads else os.sched_getaffinity(os.getppid()) - server_cpus
+    if len(server_cpus) > server_threads:  # one of them is idle, and the system finds it
+        return set()
+    return os.sched_getaffinity(os.getppid()) - server_cpus

@@ -76,20 +76,21 @@ _NORMS: Mapping[Norm, Callable[[int], nn.Module]] = {
 )
 def small_batch(device: torch.device, *, batch: Size, norm: Norm, learning_rate: Annotated[float, Least(0)], samples: Size = 1024) -> Work:
     """Train two convolutions on so many samples by plain SGD: the same ones in the same order, whatever the batch."""
-    images, labels = (each.to(device) for each in draw(samples + CHECKED))
-    warm_up, network = (build(norm).to(device) for _ in range(2))
+    images, labels = (drawn.to(device) for drawn in draw(samples + CHECKED))
+    warmup_network, network = build(norm).to(device), build(norm).to(device)
+    warmup_samples = min(max(WINDOW, batch), samples)  # a step and a check for divergence at least
 
     def observe(clock: Clock) -> Mapping[str, Reported]:
-        train(warm_up, images[: min(max(WINDOW, batch), samples)], labels, batch, learning_rate)
+        train(warmup_network, images[:warmup_samples], labels, batch, learning_rate)
         begun_s = clock.now()
-        trained, diverged = train(network, images[:samples], labels, batch, learning_rate)
+        trained_samples, has_diverged = train(network, images[:samples], labels, batch, learning_rate)
         seconds = clock.now() - begun_s
         loss, accuracy = check(network, images[samples:], labels[samples:])
-        values: dict[str, Reported] = {"sample_s": seconds / trained, "accuracy": accuracy}
+        values: dict[str, Reported] = {"sample_s": seconds / trained_samples, "accuracy": accuracy}
         if math.isfinite(loss):
             values["loss"] = loss
-        if diverged or not math.isfinite(loss):
-            values["diverged_at"] = trained
+        if has_diverged or not math.isfinite(loss):
+            values["diverged_at"] = trained_samples
         return values
 
     return Work(observe=observe)
@@ -97,39 +98,41 @@ def small_batch(device: torch.device, *, batch: Size, norm: Norm, learning_rate:
 
 def draw(samples: int) -> tuple[Tensor, Tensor]:
     """Return images (samples, 3, 16, 16), each the image of its class plus noise, and labels (samples,); the same in each call."""
-    chance = torch.Generator().manual_seed(0)
-    class_images = torch.randn(CLASSES, *IMAGE, generator=chance)
-    labels = torch.randint(CLASSES, (samples,), generator=chance)
-    return class_images[labels] + NOISE * torch.randn(samples, *IMAGE, generator=chance), labels
+    generator = torch.Generator().manual_seed(0)
+    class_images = torch.randn(CLASSES, *IMAGE, generator=generator)
+    labels = torch.randint(CLASSES, (samples,), generator=generator)
+    return class_images[labels] + NOISE * torch.randn(samples, *IMAGE, generator=generator), labels
 
 
 def build(norm: Norm) -> nn.Module:
     """Return a network of two convolutions, each of which halves height and width and is normalised, and a linear layer."""
+    channels, height, width = IMAGE
     first, second = CHANNELS
+    positions = (height // 4) * (width // 4)  # halved twice
     network = nn.Sequential(
-        nn.Conv2d(IMAGE[0], first, 3, stride=2, padding=1),
+        nn.Conv2d(channels, first, 3, stride=2, padding=1),
         _NORMS[norm](first),
         nn.ReLU(),
         nn.Conv2d(first, second, 3, stride=2, padding=1),
         _NORMS[norm](second),
         nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(second * 16, CLASSES),
+        nn.Linear(second * positions, CLASSES),
     )
     initialise(network)
     return network
 
 
 def train(network: nn.Module, images: Tensor, labels: Tensor, batch: int, learning_rate: float) -> tuple[int, bool]:
-    """Train on all images once, batch by batch, until the training diverges; return the number of samples by then, and whether it did.
+    """Train on each image once, batch by batch, and stop early if the training diverges.
 
-    It has diverged where the mean loss of ``WINDOW`` samples, or of the fewer that are left at the end, is no number or more than
-    ``DIVERGED`` times that of guessing.
+    Returns the number of samples trained on, and whether the training diverged. It has where the mean loss of `WINDOW` samples, or of the
+    fewer at the end, is NaN or more than `DIVERGED` times that of guessing. ``labels`` may go on beyond the images.
     """
     optimizer = torch.optim.SGD(network.parameters(), lr=learning_rate)
     network.train()
-    losses: list[Tensor] = []
-    trained = checked = 0
+    losses: list[Tensor] = []  # since the last check; they stay on the device, as reading each would make the host wait
+    trained = trained_at_check = 0
     batches = zip(torch.split(images, batch), torch.split(labels[: len(images)], batch), strict=True)
     for batch_images, batch_labels in batches:
         optimizer.zero_grad(set_to_none=True)
@@ -138,12 +141,12 @@ def train(network: nn.Module, images: Tensor, labels: Tensor, batch: int, learni
         optimizer.step()
         losses.append(loss.detach())
         trained += len(batch_images)
-        if trained - checked >= WINDOW or trained == len(images):
+        if trained - trained_at_check >= WINDOW or trained == len(images):
             mean_loss = torch.stack(losses).mean().item()
-            if not mean_loss <= DIVERGED * math.log(CLASSES):  # true of no number, too
+            if math.isnan(mean_loss) or mean_loss > DIVERGED * math.log(CLASSES):
                 return trained, True
             losses.clear()
-            checked = trained
+            trained_at_check = trained
     return trained, False
 
 

@@ -29,6 +29,8 @@ CPU_S, ACCELERATOR_S = 30.0, 60.0
 """Length of the window by default: an accelerator's clock takes longer to settle, as its cooler warms up."""
 BLOCK_S = 0.1
 """Length of a block of calls from one reading of the clock to the next: each reading lets the device's queue run empty."""
+LEAST_CALL_S = 1e-9
+"""Time of a call that is too short for the clock."""
 BURST_S, BURST_BLOCKS = 1.0, 3
 """Least time and blocks of the burst, the beginning of the window, which is what a usual round would have measured."""
 STEADY_FROM = 0.75
@@ -85,7 +87,10 @@ def sustained_inference(
 
 
 def sustained(step: Work, device: torch.device, seconds: float | None = None) -> Work:
-    """Return an experiment that repeats a step for so many seconds without a pause, while the parent process meters the device."""
+    """Return an experiment that repeats a step for so many seconds without a pause, while the parent process meters the device.
+
+    Raises ValueError for a step without a call or items.
+    """
     call, items = step.call, step.items
     if call is None or items is None:
         raise ValueError("a step that is sustained needs a call and its items")
@@ -93,40 +98,53 @@ def sustained(step: Work, device: torch.device, seconds: float | None = None) ->
     interval_s = min(POINTS_S, window_s / FEWEST_POINTS)
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        call_s = max(median_time(call, clock), 1e-9)  # a warm-up, too, for what is initialised lazily, and too short to heat anything
-        calls = max(1, round(BLOCK_S / call_s))
+        call_s = median_time(call, clock)  # a warm-up, too, for what is initialised lazily, and too short to heat anything
+        calls = max(1, round(BLOCK_S / max(call_s, LEAST_CALL_S)))
+        ends_s = [0.0]
         with without_collection(), metered_window(interval_s) as metered:
-            begun_s, ends = clock.now(), [0.0]
-            while ends[-1] < window_s:
+            begun_s = clock.now()
+            while ends_s[-1] < window_s:
                 for _ in repeat(None, calls):
                     call()
-                ends.append(clock.now() - begun_s)
-            metered.count = items * calls * (len(ends) - 1)
-        return summarise_blocks(ends, items * calls, interval_s)
+                ends_s.append(clock.now() - begun_s)
+            blocks = len(ends_s) - 1
+            metered.count = items * calls * blocks
+        return summarise_blocks(ends_s, items * calls, interval_s)
 
     return replace(step, call=None, before=None, report=None, inputs=(), observe=observe)
 
 
-def summarise_blocks(ends: Sequence[float], items: float, interval_s: float) -> dict[str, Reported]:
-    """Return the values of a window of blocks of so many items each; ``ends``: 0, and when each block ended, in s."""
-    last = len(ends) - 1
-    burst_end = next((at for at in range(min(BURST_BLOCKS, last), last) if ends[at] >= BURST_S), last)
-    steady_begin = max(at for at in range(last) if ends[at] <= STEADY_FROM * ends[-1])
+def summarise_blocks(ends_s: Sequence[float], items: float, interval_s: float) -> dict[str, Reported]:
+    """Return the values of a window of blocks, each of ``items`` items.
+
+    ``ends_s``: 0, followed by the end of each block, in s from the beginning of the window.
+    """
+    blocks = len(ends_s) - 1
+    burst_blocks = min(BURST_BLOCKS, blocks)
+    while burst_blocks < blocks and ends_s[burst_blocks] < BURST_S:
+        burst_blocks += 1
+    blocks_before_steady = blocks - 1  # so that the last block counts as steady in any case
+    while ends_s[blocks_before_steady] > STEADY_FROM * ends_s[-1]:
+        blocks_before_steady -= 1
+    steady_s = ends_s[-1] - ends_s[blocks_before_steady]
     return {
-        "burst_items_per_s": burst_end * items / ends[burst_end],
-        "steady_items_per_s": (last - steady_begin) * items / (ends[-1] - ends[steady_begin]),
-        "items_per_s": throughput(ends, items, interval_s),
+        "burst_items_per_s": burst_blocks * items / ends_s[burst_blocks],
+        "steady_items_per_s": (blocks - blocks_before_steady) * items / steady_s,
+        "items_per_s": throughput(ends_s, items, interval_s),
     }
 
 
-def throughput(ends: Sequence[float], items: float, interval_s: float) -> tuple[float, ...]:
-    """Return the items a second in each interval; a block that several intervals share counts in each by its time there."""
-    intervals = max(1, int(ends[-1] / interval_s + 1e-9))
-    done = [0.0] * intervals
-    for begun, end in pairwise(ends):
-        at = int(begun / interval_s)
-        while at < intervals and at * interval_s < end:
-            within_s = min(end, (at + 1) * interval_s) - max(begun, at * interval_s)
-            done[at] += items * max(0.0, within_s) / (end - begun)
-            at += 1
-    return tuple(each / interval_s for each in done)
+def throughput(ends_s: Sequence[float], items: float, interval_s: float) -> tuple[float, ...]:
+    """Return the items a second in each whole interval of the window, and for one interval at least.
+
+    ``ends_s`` and ``items`` are those of `summarise_blocks`. The items of a block are spread evenly over its time.
+    """
+    intervals = max(1, int(ends_s[-1] / interval_s + 1e-9))  # the last one is whole but for rounding
+    items_in = [0.0] * intervals
+    for begun_s, end_s in pairwise(ends_s):
+        interval = int(begun_s / interval_s)
+        while interval < intervals and interval * interval_s < end_s:
+            shared_s = min(end_s, (interval + 1) * interval_s) - max(begun_s, interval * interval_s)
+            items_in[interval] += items * max(0.0, shared_s) / (end_s - begun_s)
+            interval += 1
+    return tuple(each / interval_s for each in items_in)

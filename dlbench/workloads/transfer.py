@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -57,6 +58,24 @@ def transfer(
     to another device. `memory` is that of the host. Its rate counts `bytes` once; twice for `both`, which moves them each way, and for
     `d2d`, which reads and writes the same memory.
     """
+    _refuse_impossible(device, direction, memory, blocking)
+    pairs = _buffers(device, bytes, direction, memory)
+    start_copies = _both_ways(device, pairs) if direction == "both" else partial(_copy, *pairs[0])
+    call = start_copies
+    if blocking and direction in ("h2d", "d2h"):
+        call = partial(_copy, *pairs[0], non_blocking=False)
+    elif blocking and device.type != "cpu":  # torch itself waits for no copy between accelerators or within one
+        call = partial(_and_wait, start_copies, device)
+    _verify(call, device, pairs)
+    moved_bytes = 2 * bytes if direction in ("both", "d2d") else bytes
+    work = Work(call=call, bytes=moved_bytes)
+    if direction not in _OVER_LINK:
+        return work
+    return replace(work, report=lambda _: _link_rate(start_copies, device, len(pairs)))
+
+
+def _refuse_impossible(device: torch.device, direction: Direction, memory: HostPages, blocking: bool) -> None:
+    """Raise NotImplementedError for a copy that the device does not have, and for a parameter that means nothing for it."""
     if device.type == "cpu" and direction != "d2d":
         raise NotImplementedError(f"a CPU's memory is the host's, so there is no copy {direction}; d2d is one within it")
     if device.type == "cpu" and not blocking:
@@ -65,15 +84,6 @@ def transfer(
         raise NotImplementedError("pageable memory passes through a buffer of the driver, one copy after the other; both needs pinned")
     if direction not in _OVER_LINK and memory == "pinned":
         raise NotImplementedError(f"{direction} has no memory of the host that a device reads or writes; leave memory out")
-    pairs = _buffers(device, bytes, direction, memory)
-    queue = _both_ways(device, pairs) if len(pairs) > 1 else partial(_copy, *pairs[0])
-    call = queue
-    if blocking and device.type != "cpu":
-        # Between accelerators, and within one, torch never waits.
-        call = partial(_copy, *pairs[0], non_blocking=False) if direction in ("h2d", "d2h") else partial(_and_wait, queue, device)
-    _verify(call, device, pairs)
-    moved = bytes * (2 if direction in ("both", "d2d") else 1)
-    return Work(call=call, report=(lambda _: _link_rate(queue, device, len(pairs))) if direction in _OVER_LINK else None, bytes=moved)
 
 
 @workload(
@@ -89,15 +99,16 @@ def pin(device: torch.device, *, bytes: Size) -> Work:  # noqa: A002  # the same
     if device.type != "cuda":
         raise NotImplementedError(f"page-locking is timed by the runtime of CUDA or ROCm, which a device of kind {device.type} has not")
     refuse_more_than_left(bytes, "what is to be locked takes")
-    pages = torch.ones(bytes, dtype=torch.uint8)
+    pages = torch.ones(bytes, dtype=torch.uint8)  # written to, so that the system has provided all of them
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def observe(clock: Clock) -> Mapping[str, Reported]:
-        once = partial(_lock_and_unlock, runtime, pages, device, clock)
-        warm_up(once, clock)
-        lock_s, unlock_s = zip(*(once() for _ in range(_REPEATS)), strict=True)
-        usual_s = statistics.median(lock_s)
-        return {"lock_s": usual_s, "unlock_s": statistics.median(unlock_s), "lock_bytes_per_s": bytes / usual_s}
+        lock_and_unlock = partial(_lock_and_unlock, runtime, pages, device, clock)
+        warm_up(lock_and_unlock, clock)
+        times = [lock_and_unlock() for _ in range(_REPEATS)]
+        lock_s = statistics.median(locking_s for locking_s, _ in times)
+        unlock_s = statistics.median(unlocking_s for _, unlocking_s in times)
+        return {"lock_s": lock_s, "unlock_s": unlock_s, "lock_bytes_per_s": bytes / lock_s}
 
     return Work(observe=observe)
 
@@ -130,13 +141,13 @@ def _buffers(device: torch.device, size: int, direction: Direction, memory: Host
 
     Raises MemoryError where the host has too little memory left for its buffers.
     """
-    host_buffers = 2 if device.type == "cpu" or direction == "both" else int(direction in _OVER_LINK)
-    refuse_more_than_left(host_buffers * size, "its buffers on the host take")
     if direction == "peer":
         return [(_fill_at_random(_empty(size, device)), _peer_buffer(size, device))]
     host = torch.device("cpu")
     h2d, d2h = (host, device), (device, host)
     routes = {"d2d": [(device, device)], "h2d": [h2d], "d2h": [d2h], "both": [h2d, d2h]}[direction]
+    host_buffers = sum(place.type == "cpu" for route in routes for place in route)
+    refuse_more_than_left(host_buffers * size, "its buffers on the host take")
     return [(_fill_at_random(_empty(size, source, memory)), _empty(size, target, memory).zero_()) for source, target in routes]
 
 
@@ -162,9 +173,9 @@ def _peer_buffer(size: int, device: torch.device) -> Tensor:
     peer = torch.device(device.type, ((device.index or 0) + 1) % count)
     try:
         target = _empty(size, peer).zero_()
-        torch.accelerator.synchronize(peer)
+        torch.accelerator.synchronize(peer)  # so that what fails there is raised here
     except RuntimeError as error:
-        if "out of memory" in str(error).lower():
+        if "out of memory" in str(error).lower():  # of the case, and no lack of the peer
             raise
         raise NotImplementedError(f"the peer {peer} can't be used: {error}") from error
     return target
@@ -177,22 +188,22 @@ def _copy(source: Tensor, target: Tensor, non_blocking: bool = True) -> None:
 def _both_ways(device: torch.device, pairs: list[Pair]) -> Callable[[], None]:
     """Return a call that starts both copies, each on a stream of its own, and lets the current stream wait for them."""
     module = streams_of(device)
-    copies = [(module.Stream(), *pair) for pair in pairs]
+    copies = [(module.Stream(), source, target) for source, target in pairs]
 
     def call() -> None:
         current = module.current_stream()
         for stream, source, target in copies:
-            stream.wait_stream(current)
+            stream.wait_stream(current)  # so that no call begins before the last one has ended
             with module.stream(stream):
                 _copy(source, target)
-        for stream, *_ in copies:
+        for stream, _, _ in copies:
             current.wait_stream(stream)
 
     return call
 
 
-def _and_wait(queue: Callable[[], object], device: torch.device) -> None:
-    queue()
+def _and_wait(start_copies: Callable[[], object], device: torch.device) -> None:
+    start_copies()
     torch.accelerator.synchronize(device)
 
 
@@ -207,36 +218,45 @@ def _verify(call: Callable[[], object], device: torch.device, pairs: list[Pair])
                 raise ValueError("the copy is not what was copied")
 
 
-def _link_rate(queue: Callable[[], object], device: torch.device, directions: int) -> Mapping[str, Reported]:
+def _link_rate(start_copies: Callable[[], object], device: torch.device, directions: int) -> Mapping[str, Reported]:
     """Return the bandwidth of the PCIe link at the generation and width that it has during a copy: an idle link slows down.
 
-    Empty where Linux does not tell them, or this torch not the device's address.
+    ``directions``: 2 where both are used, else 1. Empty where Linux does not tell them, or this torch not the device's address.
     """
-    queue()
-    known = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
-    domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+    start_copies()
+    properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    domain, bus, slot = (getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
     if domain is None or bus is None or slot is None:
         return {}
-    speed, width = (pci_text(f"{domain:04x}:{bus:02x}:{slot:02x}.0", f"current_link_{what}") for what in ("speed", "width"))
+    address = f"{domain:04x}:{bus:02x}:{slot:02x}.0"
+    speed, width = (pci_text(address, f"current_link_{what}") for what in ("speed", "width"))
     rate = link_bytes_per_s_of(speed, width) if speed and width else None
     return {} if rate is None else {"link_bytes_per_s": directions * rate}
 
 
 def _lock_and_unlock(runtime: Any, pages: Tensor, device: torch.device, clock: Clock) -> tuple[float, float]:
-    """Return the seconds to lock and to unlock. Raises what `page_locking` does, with the runtime's reason, where either fails."""
-    start_s = clock.now()
+    """Lock the pages and unlock them again; return the seconds of each.
+
+    Where the runtime refuses either, raises RuntimeError for want of memory, and else NotImplementedError, with the runtime's reason.
+    """
+    begun_s = clock.now()
     error = runtime.cudaHostRegister(pages.data_ptr(), pages.nbytes, 0)
     locked_s = clock.now()
-    if not int(error):
+    if not int(error):  # 0 is success
         error = runtime.cudaHostUnregister(pages.data_ptr())
-    end_s = clock.now()
+    unlocked_s = clock.now()
     if int(error):
-        with suppress(RuntimeError):  # the runtime keeps an error, which torch would raise after the next kernel, in another case
-            torch.ones(1, device=device).neg_()
-            torch.accelerator.synchronize(device)
+        _clear_error(device)
         with page_locking():
             raise RuntimeError(f"page-locking: {runtime.cudaGetErrorString(error)}")
-    return locked_s - start_s, end_s - locked_s
+    return locked_s - begun_s, unlocked_s - locked_s
+
+
+def _clear_error(device: torch.device) -> None:
+    """Launch a kernel that takes the error which the runtime keeps: torch would raise it after the next kernel, in another case."""
+    with suppress(RuntimeError):
+        torch.ones(1, device=device).neg_()
+        torch.accelerator.synchronize(device)
 
 
 @workload(
@@ -266,21 +286,31 @@ def overlap(device: torch.device, *, n: Size = 2048, batches: Size = 16) -> Work
 
 
 class Pipeline:
-    """Two buffers on the host, two on the device, a stream for copies and one for products, and events that hand buffers over."""
+    """Copies of batches to a device and products on them, in turn or at once.
+
+    There are two buffers on the host, two on the device, a stream for copies and one for products, and events that hand buffers over.
+    """
 
     def __init__(self, module: Any, device: torch.device, n: int, batches: int) -> None:
         self._stream = module.stream
         self._host = [page_locked(torch.empty(n, n)).fill_(value) for value in (1.0, 2.0)]
         self._slots = [torch.zeros(n, n, device=device) for _ in range(2)]
         self._product = torch.empty(n, n, device=device)
-        self._right = torch.zeros(batches, dtype=torch.int64, device=device)
+        self._right_numbers = torch.zeros(batches, dtype=torch.int64, device=device)
+        """For each batch how many numbers in its slot were right once its products had been computed."""
         self._copying, self._computing = module.Stream(), module.Stream()
-        self._copied, self._used = ([module.Event() for _ in range(2)] for _ in range(2))
+        self._copied = [module.Event() for _ in range(2)]
+        """For each slot the end of the last copy to it."""
+        self._computed = [module.Event() for _ in range(2)]
+        """For each slot the end of the last products on it."""
         self._batches = range(batches)
-        self._products = 1
+        self._products_of_batch = 1
 
     def observe(self, clock: Clock) -> Mapping[str, Reported]:
-        """Time copies, products, both in turn and both at once. Raises ValueError where a batch was not the one to be computed on."""
+        """Return the medians of copies, of products, of both in turn and of both at once, and how much of the shorter was hidden.
+
+        Raises ValueError where a batch was computed on before its copy had ended, or after that of the next had begun.
+        """
         actions: dict[str, Callable[[], None]] = {
             "copy_s": partial(self._on, self._copying, self._copy),
             "compute_s": partial(self._on, self._computing, self._compute),
@@ -289,20 +319,23 @@ class Pipeline:
         }
         # Timed, so that each has ended before the next begins: they use the same buffers on different streams.
         warm_up(lambda: [seconds_of(action, clock) for action in actions.values()], clock)
-        copy_s, compute_s = (seconds_of(actions[name], clock) for name in ("copy_s", "compute_s"))
-        self._products = max(1, min(_MOST_PRODUCTS, round(copy_s / compute_s)))
+        copy_s = seconds_of(actions["copy_s"], clock)
+        compute_s = seconds_of(actions["compute_s"], clock)
+        # Computing should take as long as copying: then there is most to hide.
+        self._products_of_batch = max(1, min(_MOST_PRODUCTS, round(copy_s / compute_s)))
         times: dict[str, list[float]] = {name: [] for name in actions}
         for _ in range(_REPEATS):
             for name, action in actions.items():
-                self._right.zero_()
+                self._right_numbers.zero_()
                 times[name].append(seconds_of(action, clock))
-                if name in ("serial_s", "overlapped_s"):
+                if name in ("serial_s", "overlapped_s"):  # the others do not compute on what they have copied
                     self._check()
-        medians = {name: statistics.median(each) for name, each in times.items()}
+        medians = {name: statistics.median(seconds) for name, seconds in times.items()}
         most_saved_s = medians["serial_s"] - max(medians["copy_s"], medians["compute_s"])
         if most_saved_s <= 0:  # copies or products take too little time
             return medians
-        return {**medians, "overlap_efficiency": (medians["serial_s"] - medians["overlapped_s"]) / most_saved_s}
+        saved_s = medians["serial_s"] - medians["overlapped_s"]
+        return {**medians, "overlap_efficiency": saved_s / most_saved_s}
 
     def _on(self, stream: Any, *steps: Callable[[int], None]) -> None:
         """Do these steps with one batch after the other, all on one stream."""
@@ -312,16 +345,17 @@ class Pipeline:
                     step(batch)
 
     def _overlapped(self) -> None:
+        """Copy each batch while products are computed on the one before."""
         for batch in self._batches:
-            copied, used = self._copied[batch % 2], self._used[batch % 2]
+            slot = batch % 2
             with self._stream(self._copying):
-                self._copying.wait_event(used)
+                self._copying.wait_event(self._computed[slot])
                 self._copy(batch)
-                copied.record(self._copying)
+                self._copied[slot].record(self._copying)
             with self._stream(self._computing):
-                self._computing.wait_event(copied)
+                self._computing.wait_event(self._copied[slot])
                 self._compute(batch)
-                used.record(self._computing)
+                self._computed[slot].record(self._computing)
 
     def _copy(self, batch: int) -> None:
         self._slots[batch % 2].copy_(self._host[_source(batch)], non_blocking=True)
@@ -329,15 +363,16 @@ class Pipeline:
     def _compute(self, batch: int) -> None:
         """Multiply, and then count the right numbers: last, so that it also notices a next batch that was copied too early."""
         matrix = self._slots[batch % 2]
-        for _ in range(self._products):
+        for _ in range(self._products_of_batch):
             torch.mm(matrix, matrix, out=self._product)
-        torch.sum(matrix == self._host[_source(batch)][0, 0].item(), dim=(0, 1), out=self._right[batch])
+        copied_value = self._host[_source(batch)][0, 0].item()
+        torch.sum(matrix == copied_value, dim=(0, 1), out=self._right_numbers[batch])
 
     def _check(self) -> None:
-        wrong = int((self._right != self._product.numel()).sum())
-        if wrong:
+        wrong_batches = int((self._right_numbers != self._product.numel()).sum())
+        if wrong_batches:
             raise ValueError(
-                f"{wrong} of {len(self._batches)} batches were computed on before their copy was there, or after the next came"
+                f"{wrong_batches} of {len(self._batches)} batches were computed on before their copy was there, or after the next came"
             )
 
 

@@ -75,9 +75,10 @@ def transformer_train_step(
 ) -> Work:
     """Train a transformer by one step on sequences of `seq` tokens: BERT by masked words and the next sentence, GPT-2 by next tokens."""
     transformer = MODELS[model]
-    refuse_sequence(model, seq, transformer.positions, least=2)
+    refuse_sequence(model, seq, transformer.positions, least=2)  # of a single token there is nothing to predict
     take_attention(attention, device, dtype)
-    execution = training_execution(mode, device, dtype, f"{device} {model} {batch} {seq} {dtype} {attention} {implementation}")
+    case = f"{device} {model} {batch} {seq} {dtype} {attention} {implementation}"  # names the compiler's cache
+    execution = training_execution(mode, device, dtype, case)
     network = with_random_weights(on_meta(transformer.make)).to(device=device, dtype=storage(dtype))
     inputs_and_targets = on_device(transformer.draw(batch, seq), device, dtype)
     update = optimizer_of(network, model, OPTIMIZER, implementation, in_graph=mode == "graph")
@@ -100,7 +101,8 @@ def transformer_infer_step(
     transformer = MODELS[model]
     refuse_sequence(model, seq, transformer.positions)
     take_attention(attention, device, dtype)
-    execution = Execution(mode, device, f"{device} {model} {batch} {seq} {dtype} {attention}")
+    case = f"{device} {model} {batch} {seq} {dtype} {attention}"  # names the compiler's cache
+    execution = Execution(mode, device, case)
     network = for_inference(with_random_weights(on_meta(transformer.make))).to(device=device, dtype=storage(dtype))
     training_inputs, _ = transformer.draw(batch, seq)
     inputs = on_device(training_inputs[: transformer.inference_inputs], device, dtype)
@@ -124,17 +126,21 @@ def decode_step(
     """Write one more token of each sequence with GPT-2: it attends to `context` tokens, itself the last, whose keys and values are kept."""
     refuse_sequence("gpt2", context, language_models.GPT2_POSITIONS)
     network = on_meta(partial(language_models.GPT2, layers, width, heads))
-    numbers, cached = sum(each.numel() for each in network.parameters()), 2 * batch * context * width * layers
+    weights = sum(weight.numel() for weight in network.parameters())
+    cached = 2 * batch * context * width * layers  # a key and a value of each token in each layer
+    number_bytes = storage(dtype).itemsize
     if device.type == "cpu":
-        refuse_more_than_left((numbers + cached) * storage(dtype).itemsize, "weights and kept keys and values take")
+        refuse_more_than_left((weights + cached) * number_bytes, "weights and kept keys and values take")
     take_attention(attention, device, dtype)
-    execution = Execution(mode, device, f"{device} {context} {batch} {layers} {width} {heads} {dtype} {attention}")
-    with_random_weights(network).to(device=device, dtype=storage(dtype)).eval()
-    caches = operands(device, *[(2, batch, heads, context, width // heads)] * layers, dtype=dtype)
+    case = f"{device} {context} {batch} {layers} {width} {heads} {dtype} {attention}"  # names the compiler's cache
+    execution = Execution(mode, device, case)
+    with_random_weights(network).to(device=device, dtype=storage(dtype)).eval()  # in place
+    cache_shape = (2, batch, heads, context, width // heads)  # keys and values of a layer
+    caches = operands(device, *[cache_shape] * layers, dtype=dtype)
     ids = torch.randint(language_models.GPT2_VOCABULARY, (batch, 1)).to(device)
-    # Each weight once, but of the table of positions one row; all keys and values once.
-    moved = (numbers - language_models.GPT2_POSITIONS * width + cached) * storage(dtype).itemsize
-    counts = {**forward_counts(network, (ids, caches), dtype), "bytes": moved, "least_bytes": moved}
+    read_weights = weights - language_models.GPT2_POSITIONS * width  # a token reads one row of the table of positions
+    moved_bytes = (read_weights + cached) * number_bytes
+    counts = {**forward_counts(network, (ids, caches), dtype), "bytes": moved_bytes, "least_bytes": moved_bytes}
     return inference_work(execution, network, lambda ids: network(ids, caches), ids, dtype, counts, items=batch)
 
 

@@ -30,28 +30,36 @@ def vectorised(
     multiply: Callable[[], Any]
     inputs: tuple[Tensor, ...] = (a, b)
     if form == "loops":
-        if library != "torch":  # the default
+        if library != "torch":  # another than the default was asked for
             raise NotImplementedError("loops over lists take no library; leave it out")
         if storage(dtype) is not torch.float64:
             raise NotImplementedError("Python's own numbers are fp64")
         multiply = partial(_multiply_by_loops, a.tolist(), b.T.tolist())
         inputs = ()  # a check can't fill lists with other numbers, as it does tensors
+    elif library == "numpy":
+        multiply = _product_in_numpy(a, b, by_rows=form == "rows")
     else:
-        multiply = {"torch": _product_in_torch, "numpy": _product_in_numpy}[library](a, b, by_rows=form == "rows")
-    return Work(call=multiply, inputs=inputs, items=1, flops=2 * n**3, bytes=3 * a.nbytes)
+        multiply = _product_in_torch(a, b, by_rows=form == "rows")
+    return Work(
+        call=multiply,
+        inputs=inputs,
+        items=1,
+        flops=2 * n**3,  # n^2 outputs, each of n multiplies and n adds
+        bytes=3 * a.nbytes,  # read both, write the product
+    )
 
 
 def _multiply_by_loops(rows: Matrix, columns: Matrix) -> list[list[float]]:
-    """Return the n x n products of rows and columns, written as plain loops on purpose."""
+    """Return the product of a matrix given by its rows and one given by its columns, written as plain loops on purpose."""
     product = []
     for row in rows:
-        products = []
+        row_of_product = []
         for column in columns:
             total = 0.0
             for x, y in zip(row, column, strict=True):
                 total += x * y
-            products.append(total)
-        product.append(products)
+            row_of_product.append(total)
+        product.append(row_of_product)
     return product
 
 

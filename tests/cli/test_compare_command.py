@@ -347,12 +347,13 @@ WRONG = [
     "base --by dtype --across-machines",
     "base",
     "base base",
+    "base runs runs",
     "base absent",
 ]
 
 
 def test_what_makes_no_sense_is_2_and_one_sentence(folder: Folder, snapshot: Callable[[str, str], None]) -> None:
-    for name in ("base", "new"):
+    for name in ("base", "new", "runs/one"):
         folder.write(name, timed(ONE), environment=environment(cpu=MACHINE))
     calibrated(folder, path="other.json", machine="other")
     (folder.path / "torn.json").write_text((folder.path / "other.json").read_text()[:50])

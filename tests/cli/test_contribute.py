@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import subprocess
+import sys
 import uuid
 from dataclasses import replace
 
@@ -89,6 +90,17 @@ def test_a_quiet_run_is_copied_without_what_is_private_and_the_copy_can_be_read_
     assert front_door.measurements(tmp_path / "nvidia-h200-quick.jsonl") == front_door.measurements(tmp_path / "run.jsonl")
     tables = [front_door.in_process(tmp_path, "show", name, "--format", "json").out for name in ("run.jsonl", "nvidia-h200-quick.jsonl")]
     assert json.loads(tables[1]) == [{**row, "case.run": "nvidia-h200-quick"} for row in json.loads(tables[0])]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a pipe as a file")
+def test_a_run_that_comes_through_a_pipe_is_read_to_its_end(tmp_path):
+    write(tmp_path, quiet())
+    command = [sys.executable, "-m", "dlbench", "contribute", "/dev/stdin", "-o", "piped.jsonl"]
+    content = (tmp_path / "run.jsonl").read_bytes()
+    done = subprocess.run(command, cwd=tmp_path, env=front_door.environment(), input=content, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"piped.jsonl\n"), done.stderr
+    assert contribute(tmp_path, "-o", "plain.jsonl").code == 0
+    assert (tmp_path / "piped.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
 
 def test_the_last_three_lines_offer_it_when_they_are_typed_in_a_checkout(tmp_path, needs_git):

@@ -164,7 +164,7 @@ def test_the_screen_knows_the_accelerators_that_have_no_row_yet(tmp_path):
     for case in on_cpu:
         screen._answers_due_s = 0.0  # as if answering took no time
         screen.case_ended(measured(case))
-    found = {each.question.topic: each for each in screen._answers.found}
+    found = {each.question.topic: each for each in screen._answers.answers}
     assert found["crossover"].command == "dlbench run crossover"
 
 

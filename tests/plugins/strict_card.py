@@ -475,7 +475,7 @@ def beside_a_teacher(device: torch.device, *, last: Literal["teacher", "student"
 
     def observe(clock: Any) -> dict[str, Any]:
         lane = concurrency.Lane(learn, CARD)
-        concurrency.run_overlapped(clock, teach, lane, [concurrency.usable_cpus()] * 2, 0.02)
+        concurrency.run_overlapped(clock, teach, lane, concurrency.usable_cpus(), concurrency.usable_cpus(), 0.02)
         counted = counts.cpu()[: len(learnt)].tolist()
         return {"answered": answered, "learnt": [now - 2 * at for at, now in enumerate(counted)], "ahead": ahead}
 

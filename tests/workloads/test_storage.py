@@ -112,6 +112,20 @@ def test_a_file_that_is_removed_or_cut_under_the_reader_ends_the_case_with_a_sen
             action()
 
 
+def test_a_read_that_gives_less_than_a_whole_file_has_blames_no_other_process(folder, monkeypatch):
+    """Such as the 2 GiB that Linux reads at once at most."""
+    work, usual = set_up("storage", **{**SMALL, "files": "many"}), os.preadv
+    monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset: usual(descriptor, [buffers[0][:4096]], offset))
+    with pytest.raises(OSError, match=r"^a read of .*0000000 gave 4,096 of 8,192 bytes, and the file has them all; .* reads in parts$"):
+        work.call()
+    monkeypatch.setattr(storage, "MOST_READ_BYTES", 8191)
+    with pytest.raises(NotImplementedError, match=r"^Linux reads 8191 bytes at once at most, and a sample has 8192; see access=mmap$"):
+        set_up("storage", **{**SMALL, "order": "random"})
+    for params in ({"order": "random", "access": "mmap"}, {}):  # in order, reads of one file are smaller than a sample may be
+        monkeypatch.setattr(storage, "SEQUENTIAL_BYTES", 4096)
+        set_up("storage", **{**SMALL, **params}).call()
+
+
 @pytest.mark.parametrize(("model", "size"), [("resnet18", 3 * 224 * 224 * 4), ("odd", 3 * 4 + 2 * 8)])
 def test_samples_of_a_network_are_as_large_as_its_inputs(folder, monkeypatch, model, size):
     def odd():

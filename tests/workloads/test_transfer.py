@@ -130,7 +130,7 @@ def test_overlap_times_four_ways_and_its_efficiency_is_of_them(pipeline, monkeyp
     monkeypatch.setattr(pipeline, "_check", lambda: None)
     values = {"copy_s": 3, "compute_s": 2, "serial_s": 5, "overlapped_s": 4, "overlap_efficiency": 0.5}
     assert pipeline.observe(clock) == values
-    assert pipeline._products == 2
+    assert pipeline._products_of_batch == 2
 
 
 def test_page_locked_memory_that_there_is_not_is_refused_before_anything_is_allocated(monkeypatch):

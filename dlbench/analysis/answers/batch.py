@@ -6,7 +6,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
+from dlbench.analysis.answers.engine.lines import MOST_DEVIATION, Line, fit
 from dlbench.analysis.answers.engine.pairs import foremost, median_cases
 from dlbench.analysis.answers.engine.question import RATIO_TAGS, Question, Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, Figure, figure, place
@@ -170,8 +170,9 @@ class MemoryDemand(NamedTuple):
     @property
     def line(self) -> Line | None:
         """Line through the peaks of three batches or more; None if they don't rise, or are too far off it."""
-        rising = len({peak for _, peak in self.peaks}) > 1
-        return line if rising and (line := fit(self.peaks)) and line.off(self.peaks) < MOST_OFF else None
+        is_rising = len({peak for _, peak in self.peaks}) > 1
+        line = fit(self.peaks) if is_rising else None
+        return line if line and line.deviation(self.peaks) < MOST_DEVIATION else None
 
     @property
     def sample_bytes(self) -> float | None:
@@ -181,7 +182,11 @@ class MemoryDemand(NamedTuple):
     @property
     def fixed_bytes(self) -> float | None:
         """Memory without any sample; None if it is too small to show."""
-        return self.line.fixed if self.line and self.line.shows_fixed(self.peaks[0][0], self.line.off(self.peaks)) else None
+        line = self.line
+        if line is None:
+            return None
+        smallest_batch, _ = self.peaks[0]
+        return line.fixed if line.shows_fixed(smallest_batch, line.deviation(self.peaks)) else None
 
 
 def _sweep(rows: Sequence[Row]) -> Iterator[BatchSweep]:
@@ -204,20 +209,20 @@ def sweeps(results: Results) -> list[BatchSweep]:
 
 
 def memory_demands(results: Results) -> list[MemoryDemand]:
-    """Return the searches for the largest batch, then the sweeps whose peaks follow a line.
+    """Return the memory demand of each search for the largest batch, then of each sweep of batches whose peaks lie on a line.
 
-    Published files have no tries, so their searches have no line.
+    A search counts if the file has any of its tries, or its result. Published files have the result alone, so there is no line of peaks.
     """
-    tries = grouped((row for row in results.tries if row.batch), _search_key)
+    tries_by_search = grouped((row for row in results.tries if row.batch), _search_key)
     searches = []
     for row in filter(_is_search, results.rows):
-        tried = sorted(tries.get(_search_key(row), ()), key=lambda each: each.batch or 0)
-        if tried or row.case.found:
-            fits = [each for each in tried if each.is_ok]
-            searches.append(MemoryDemand(row, fits, tried, row.declared.parameter("limit")))
-    searches.sort(key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
+        tries = sorted(tries_by_search.get(_search_key(row), ()), key=lambda each: each.batch or 0)
+        if tries or row.case.found:
+            fitting = [each for each in tries if each.is_ok]
+            searches.append(MemoryDemand(row, fitting, tries, row.declared.parameter("limit")))
+    accelerators_and_largest_first = sorted(searches, key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
     swept = (MemoryDemand(sweep.sides[0], sweep.sides) for sweep in sweeps(results))
-    return [*searches, *(each for each in swept if each.line)]
+    return [*accelerators_and_largest_first, *(each for each in swept if each.line)]
 
 
 def _is_search(row: Row) -> bool:
@@ -233,9 +238,9 @@ def _search_key(row: Row) -> Hashable:
     return row.file, row.differing_from(_FREE | {DTYPE, MODE})
 
 
-def _figures(found: Sequence[BatchSweep]) -> Iterator[Figure]:
+def _figures(sweeps: Sequence[BatchSweep]) -> Iterator[Figure]:
     """Yield three figures for each workload: throughput, latency and memory by batch size, with a line for each sweep."""
-    rows = list(chain.from_iterable(sweep.sides for sweep in found))
+    rows = list(chain.from_iterable(sweep.sides for sweep in sweeps))
     about = "One line a network or shape; further right is a larger batch. The vertical lines are 95 % intervals over rounds."
     sweep = detail("batch.sweep", "text", "work", "the parameters that stay the same while the batch grows", _sweep_name)
     batch = detail(str(BATCH), "count", "batch", "items of one call", attrgetter("batch"))
@@ -244,7 +249,7 @@ def _figures(found: Sequence[BatchSweep]) -> Iterator[Figure]:
         for column in (THROUGHPUT.headed("throughput"), TIME.headed("latency"), memory.headed("memory")):
             measured = [row for row in alike if column.value(row) is not None]
             title = f"{column.heading.capitalize()} by batch size: {workload}"
-            yield figure(title, about, "line", measured, batch, column, sweep, place(rows), log="xy")
+            yield figure(title, about, "line", measured, x=batch, y=column, series=sweep, place=place(rows), log="xy")
 
 
 def _sweep_name(row: Row) -> str:

@@ -31,23 +31,22 @@ class Costs(NamedTuple):
     money: Sequence[Cost]
     plans: Sequence[Estimate]
     """Estimates whose devices can be rented or bought."""
-    forward: Sequence[Estimate]
+    inference: Sequence[Estimate]
 
 
 def _read(results: Results) -> Costs:
-    """Return all costs: of trainings with the user's own networks first, then familiar ones; of inference by the rate that is paid for."""
-    trainings = list(training_estimates(results))
-    trainings.sort(key=lambda each: (each.model in PARAMETERS, familiarity(each.model)))
-    forward = sorted(inference_estimates(results), key=lambda each: -each.row.paid_rate)
-    with_both = [each for each in trainings if each.hour.rent is not None and each.hour.price is not None]
+    """Return all costs: of trainings, with the user's own networks first and then familiar ones; and of inference, highest rate first."""
+    trainings = sorted(training_estimates(results), key=lambda each: (each.model in PARAMETERS, familiarity(each.model)))
+    inference = sorted(inference_estimates(results), key=lambda each: -each.row.paid_rate)
+    with_rent_and_price = [each for each in trainings if each.hour.rent is not None and each.hour.price is not None]
     # Two networks on the same devices have one plan, unless their power differs and with it the costs of an hour.
-    by_plan = grouped(with_both, lambda each: (each.row.case.run, devices_of(each.row), each.hour))
+    by_plan = grouped(with_rent_and_price, lambda each: (each.row.case.run, devices_of(each.row), each.hour))
     return Costs(
-        wanted=[each for each in trainings if not each.schedule.source],
+        wanted=[each for each in trainings if not each.schedule.source],  # only a published schedule has a source
         published=[each for each in trainings if each.schedule.source],
-        money=[cost for each in (*trainings, *forward) for cost in each.costs],
+        money=[cost for each in (*trainings, *inference) for cost in each.costs],
         plans=[alike[0] for alike in by_plan.values()],
-        forward=forward,
+        inference=inference,
     )
 
 
@@ -56,7 +55,7 @@ def _cautions(results: Results) -> Iterator[str]:
     found = _read(results)
     trainings = [*found.wanted, *found.published]
     yield from (_LEFT_OUT, CONVERGENCE) if trainings else ("no training step of a published network was measured: dlbench run cnn",)
-    estimates = trainings or found.forward
+    estimates = trainings or found.inference
     if all(each.joules is None for each in estimates):
         reasons = (_why_unmetered(each) for each in estimates if sustained(each.row))
         yield f"energy is open: {next(reasons, _UNMETERED)}"
@@ -118,7 +117,7 @@ def _label(found: Sequence[Estimate]) -> str:
 def _training_section(field: str) -> Section[Estimate]:
     """Return the section of the trainings in one field of `Costs`: ``wanted`` or ``published``."""
     # `making` fills in the names in braces, from columns and properties of an estimate.
-    text, short = "{model:15} trains at {rate}: {what} in {seconds}{span}", "{seconds}{span} for {what}, {model}"
+    long, short = "{model:15} trains at {rate}: {what} in {seconds}{span}", "{seconds}{span} for {what}, {model}"
     return Section(
         records=field,
         title=lambda found: f"Time to train on {found[0].what}: an estimate",
@@ -134,17 +133,22 @@ def _training_section(field: str) -> Section[Estimate]:
         ],
         notes=_sources,
         foremost=_foremost,
-        by=lambda each: "paid" if each.paid else "",  # "" if neither money nor energy is known
+        by=lambda each: "paid" if each.paid else "unpaid",  # unpaid: neither money nor energy is known
         headline={
-            "paid": (f"{text}, {{paid}}{{more}}", f"{short}, {{paid}}", "{seconds}{span}, {paid} for {what}"),
-            "": (f"{text}{{more}}", short),
+            "paid": (long + ", {paid}{more}", short + ", {paid}", "{seconds}{span}, {paid} for {what}"),
+            "unpaid": (long + "{more}", short),
         },
-        more=dict.fromkeys(("paid", ""), "; {seconds} {where_else}"),
+        more=dict.fromkeys(("paid", "unpaid"), "; {seconds} {where_else}"),
         label=_label,
-        lines=lambda found: int(found[0].is_wanted or _label(found) == CPU_ONLY),
+        lines=_line_count,
         qualifier=("{model} {at}{where}", "{at}{where}"),
         tags={Tag.ESTIMATE: lambda _: True},
     )
+
+
+def _line_count(found: Sequence[Estimate]) -> int:
+    """Return how many estimates have a line on a screen: one if somebody asked for it, or if there is no accelerator to tell of."""
+    return 1 if found[0].is_wanted or _label(found) == CPU_ONLY else 0
 
 
 def _sources(found: Sequence[Estimate]) -> Iterator[str]:
@@ -208,7 +212,7 @@ QUESTION = Question(
             columns=[place, detail("buy.devices", "count", "devices", "how many"), *(each.on(attrgetter("hour")) for each in _PLAN)],
         ),
         Section(
-            records="forward",
+            records="inference",
             title="Inference on 1000 samples",
             columns=[
                 _MODEL,

@@ -102,13 +102,15 @@ def _points(work: Sequence[Row]) -> Iterator[Match]:
     """
     by_device = grouped(work, lambda row: (one_device(row), _operands(row))).values()
     cpus = [rows for rows in by_device if rows[0].is_on_cpu]
-    resident = {_operands(rows[0]) for rows in cpus}
-    accelerators = sorted((rows for rows in by_device if not rows[0].is_on_cpu), key=lambda rows: _operands(rows[0]) not in resident)
-    for sides in product(cpus, accelerators):
-        base, other = ({_size(row): row for row in side} for side in sides)
-        sizes = sorted(base.keys() & other.keys())
+    uncopied = {_operands(rows[0]) for rows in cpus}  # operands of a CPU are where it computes already
+    accelerators = sorted((rows for rows in by_device if not rows[0].is_on_cpu), key=lambda rows: _operands(rows[0]) not in uncopied)
+    size_and_copies = _names(work[0])  # the sides of a pair share the size, and may differ in copies
+    for on_cpu, on_accelerator in product(cpus, accelerators):
+        bases = {_size(row): row for row in on_cpu}
+        others = {_size(row): row for row in on_accelerator}
+        sizes = sorted(bases.keys() & others.keys())
         if len(sizes) > 1:
-            yield from (match(base[size], other[size], DEVICE, *_names(work[0])) for size in sizes)
+            yield from (match(bases[size], others[size], DEVICE, *size_and_copies) for size in sizes)
 
 
 def _names(row: Row) -> tuple[str, ...]:
@@ -144,22 +146,27 @@ def _foremost(found: Sequence[Race]) -> list[Race]:
     return [first, *others] if first.size is not None and not first.copied else [first]
 
 
-def _figures(found: Sequence[Race]) -> Iterator[Figure]:
+def _figures(records: Sequence[Race]) -> Iterator[Figure]:
     """Yield a figure of the speed-up by size for each work, with a line for each device and kind of copies of its operands."""
     about = "Above 1 the accelerator is faster than the CPU; the vertical lines are 95 % intervals over rounds."
-    for case, alike in grouped(found, lambda race: race.case).items():
+    for case, alike in grouped(records, lambda race: race.case).items():
         yield figure(
             f"Speed-up by size: {short(case)}",
             about,
             "line",
             list(chain.from_iterable(race.points for race in alike)),
-            detail("crossover.at", "count", alike[0].parameter, "the size", lambda point: _size(point.other)),
-            RATIO.headed("times as fast as the CPU"),
-            detail("crossover.line", "text", "operands", "the line of a figure", lambda point: _operands(point.other) or noun(point.other)),
-            place(alike),
+            x=detail("crossover.at", "count", alike[0].parameter, "the size", lambda point: _size(point.other)),
+            y=RATIO.headed("times as fast as the CPU"),
+            series=detail("crossover.line", "text", "operands", "the line of a figure", _line_name),
+            place=place(alike),
             log="xy",
             reference=1.0,
         )
+
+
+def _line_name(point: Match) -> str:
+    """Return the name of the line of a pair: how operands get to the accelerator, or without such a parameter what it is: ``GPU``."""
+    return _operands(point.other) or noun(point.other)
 
 
 ORDER = 20

@@ -20,14 +20,15 @@ from dlbench.core.declarations import ValueRole
 from dlbench.core.model import kind_of
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.rows.row import Row
+from dlbench.core.stats import known
 from dlbench.core.units import one_line, percent, ratio
 
 
-def _sustained_figures(found: Sequence[Sustained]) -> Iterator[Figure]:
+def _sustained_figures(records: Sequence[Sustained]) -> Iterator[Figure]:
     """Yield the figure of throughput and clock over the window of each step, relative to their first values."""
     roles: Sequence[ValueRole] = ("pace", "clock")
     points = list[CurvePoint]()
-    for each, role in product(found, roles):
+    for each, role in product(records, roles):
         values = series(each.row, role)
         name = brief(each.row.key) + (": clock" if role == "clock" else "")
         points += curve(each.row, name, [value / values[0] for value in values])
@@ -36,10 +37,10 @@ def _sustained_figures(found: Sequence[Sustained]) -> Iterator[Figure]:
         "Throughput and the device's clock over their first values, in the course of the window.",
         "line",
         points,
-        detail("sustained.at", "fraction", "of the window", "of the window that had passed", attrgetter("share")),
-        detail("sustained.share", "ratio", "over its beginning", "over the first value", attrgetter("value")),
-        detail("sustained.line", "text", "what", "which step, and of it what", attrgetter("name")),
-        place(found),
+        x=detail("sustained.at", "fraction", "of the window", "of the window that had passed", attrgetter("share")),
+        y=detail("sustained.share", "ratio", "over its beginning", "over the first value", attrgetter("value")),
+        series=detail("sustained.line", "text", "what", "which step, and of it what", attrgetter("name")),
+        place=place(records),
         reference=1.0,
     )
 
@@ -100,49 +101,53 @@ class SameCase(NamedTuple):
 
 
 def match_references(results: Results) -> tuple[list[SameCase], list[Row]]:
-    """Match the cases of each device with those of reference runs on a device of the same name.
+    """Return the cases that are in reference runs on a device of the same name, too, and the first row of each device that has none.
 
-    Return the matched cases, and the first row of each device without any.
+    Nothing is returned for a fleet of more than `_MOST_MACHINES`, which is compared with itself alone, or if references are not wanted.
     """
     if len(results.environments) > _MOST_MACHINES or not results.references:
         return [], []
-    # A run is not compared with its own machine.
+    # The files may be reference runs themselves, known by their origin: no machine is compared with itself.
     own_origins = {origin(environment) for environment in results.files.environments.values()} - {None}
     own_machines = {run.machine for run in reference_runs() if origin(run.environment) in own_origins}
     other_runs = [run for run in reference_runs() if run.machine not in own_machines]
-    matched, alone = list[SameCase](), list[Row]()
+    matched, first_unmatched = list[SameCase](), list[Row]()
     for device, rows in by_device(results.rows).items():
         timed = [row for row in rows if row.has_times]
-        found = _match_device(device, timed, other_runs, results) if timed else []
-        matched += found
-        if not found:
-            alone += timed[:1]
-    return matched, alone
+        if not timed:
+            continue
+        matched_here = _match_device(device, timed, other_runs, results)
+        matched += matched_here
+        if not matched_here:
+            first_unmatched.append(timed[0])
+    return matched, first_unmatched
 
 
 def _match_device(device: str, here: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> list[SameCase]:
-    """Match the rows of one device with the first reference machine that has the device and any of their cases."""
+    """Return the cases of one device, each with that of the first reference machine that has the same device and any of them."""
     kind = kind_of(here[0].case.device)
     environment = results.environments[here[0].case.run]
     threads = max(row.case.threads or 1 for row in here)
     workloads = frozenset(row.case.workload for row in here)
     candidates = [run for run in runs if run.has_any(workloads) and _has_same_device(run, here[0], threads, environment)]
-    for machine in grouped(candidates, lambda run: run.machine).values():
-        timed = [row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind]
-        there = {row.key: row for row in timed}  # of several rows of a case the last
-        both = [(row, other) for row in here if (other := there.get(row.key)) and other.case.found == row.case.found]
-        if both:
-            name = machine[0].name_of(kind) or ""
-            about = _notes(f"{name}, {plural(threads, 'thread')}" if kind == "cpu" else name, machine, environment)
-            return [SameCase(device, row, other, about, match(other, row, RUN).ratio) for row, other in both]
+    for runs_there in grouped(candidates, lambda run: run.machine).values():
+        timed_there = [row for row in rows_of(tuple(runs_there)).rows if row.has_times and kind_of(row.case.device) == kind]
+        there_by_key = {row.key: row for row in timed_there}  # of several rows of a case the last
+        pairs = [(row, there_by_key[row.key]) for row in here if row.key in there_by_key]
+        same = [(row, there) for row, there in pairs if row.case.found == there.case.found]  # searches that found the same
+        if same:
+            name = runs_there[0].name_of(kind) or ""
+            about = _notes(f"{name}, {plural(threads, 'thread')}" if kind == "cpu" else name, runs_there, environment)
+            return [SameCase(device, row, there, about, match(there, row, RUN).ratio) for row, there in same]
     return []
 
 
 def _has_same_device(run: ReferenceRun, here: Row, threads: int, environment: object) -> bool:
     """Whether a reference was measured on a device of the same name; on a CPU with as many threads and the same units, too."""
     name = run.name_of(kind_of(here.case.device))
-    is_cpu_like = not here.is_on_cpu or ((run.threads or 1) == threads and part(run.environment, *_ISA) == part(environment, *_ISA))
-    return name is not None and is_cpu_like and name_words(name) == name_words(here.case.device_name or "")
+    if name is None or name_words(name) != name_words(here.case.device_name or ""):
+        return False
+    return not here.is_on_cpu or ((run.threads or 1) == threads and part(run.environment, *_ISA) == part(environment, *_ISA))
 
 
 def _notes(device: str, machine: Sequence[ReferenceRun], environment: object) -> list[str]:
@@ -231,26 +236,29 @@ class Health(NamedTuple):
 
 
 def _read(results: Results) -> Health:
-    """Return the health of the machines of these results; the first trouble has the verdict."""
+    """Return the health of the machines of these results; the first sign of trouble has the verdict, which rests on all the rest."""
     tried = _tried(results)
     if not tried:
         return Health()
-    by_sign = {sign: list(filter(shows, tried)) for sign, shows in _SIGNS.items()}
-    trouble = [Trouble(sign, rows, tried) for sign, rows in by_sign.items() if rows] or [Trouble("no trouble", (), tried)]
+    rows_by_sign = {sign: [row for row in tried if shows(row)] for sign, shows in _SIGNS.items()}
+    trouble = [Trouble(sign, rows, tried) for sign, rows in rows_by_sign.items() if rows] or [Trouble("no trouble", (), tried)]
     with_peak = [row for row in tried if not (row.is_set_aside or row.flag.implausible) and row.rate.peak_fraction is not None]
+    highest_shares = [max(rows, key=_share) for rows in by_device(with_peak).values()]
+    bursts = known(sustained(row) for row in results.rows if row.is_sound)
     same, alone = match_references(results)
-    found = Health(
+    health = Health(
         trouble,
-        peaks=sorted((max(rows, key=_share) for rows in by_device(with_peak).values()), key=_share),
-        bursts=sorted(filter(None, (sustained(row) for row in results.rows if row.is_sound)), key=lambda each: each.kept),
+        peaks=sorted(highest_shares, key=_share),
+        bursts=sorted(bursts, key=lambda each: each.kept),
         same=same,
         alone=alone,
         kinds=kinds(results.files) if len(results.files.environments) > 1 else (),
     )
-    return found._replace(trouble=[_judge(found, results), *trouble[1:]])
+    return health._replace(trouble=[_judge(health, results), *trouble[1:]])
 
 
 def _share(row: Row) -> float:
+    """Return the share of its published peak that a row reaches; zero if no peak is known."""
     return row.rate.peak_fraction or 0.0
 
 
@@ -260,54 +268,66 @@ def usability(results: Results) -> str:
     counts = {sign: sum(bool(shows(row)) for row in tried) for sign, shows in _SIGNS.items()}
     measured = plural(len(tried), "case")
     if unusable := counts["not usable"]:
-        sign = max(("disturbed", "throttled"), key=counts.__getitem__)
-        is_whole = all(row.flag.not_usable for row in tried)
-        return f"not usable: {unusable} of {f'{len(tried)} {sign}' if is_whole else measured}"
+        commonest = max(("disturbed", "throttled"), key=counts.__getitem__)
+        is_every_run_unusable = all(row.flag.not_usable for row in tried)
+        if is_every_run_unusable:
+            return f"not usable: {unusable} of {len(tried)} {commonest}"
+        return f"not usable: {unusable} of {measured}"
     if len(tried) == counts["failed"]:
         return "nothing measured"
-    sign = max(_MINOR, key=counts.__getitem__)
-    if not counts[sign]:
+    commonest = max(_MINOR, key=counts.__getitem__)
+    count = counts[commonest]
+    if not count:
         return "usable"
-    return f"usable{';' if 2 * counts[sign] <= len(tried) else ', but'} {counts[sign]} of {measured} {sign}"
+    is_reserved = 2 * count > len(tried)
+    return f"usable{', but' if is_reserved else ';'} {count} of {measured} {commonest}"
 
 
 def _tried(results: Results) -> list[Row]:
+    """Return the rows of all cases that a device was tried on, also of those that are not usable."""
     return [row for row in (*results.rows, *results.set_aside) if row.is_ok or row.is_failure]
 
 
-def _judge(found: Health, results: Results) -> Trouble:
-    """Return the first trouble with the gravest verdict on the machine."""
-    by_sign = {each.sign: each.rows for each in found.trouble}
-    first = found.trouble[0]
-    tried = first.tried
-    measured = plural(len(tried), "case")
-    if unusable := by_sign.get("not usable"):
-        is_whole = all(row.flag.not_usable for row in tried)
-        about = _peak_or_reference(found) if is_whole else few(dict.fromkeys(row.file for row in unusable), 1)
+def _judge(health: Health, results: Results) -> Trouble:
+    """Return the first sign of trouble, completed by the gravest verdict on the machine and what that is about.
+
+    From grave to light: not usable, a grave sign, slower than the same hardware elsewhere, slower than others of its kind, usable.
+    """
+    rows_by_sign = {each.sign: each.rows for each in health.trouble}
+    first = health.trouble[0]
+    measured = plural(len(first.tried), "case")
+    if unusable := rows_by_sign.get("not usable"):
+        is_every_run_unusable = all(row.flag.not_usable for row in first.tried)
+        about = _peak_or_reference(health) if is_every_run_unusable else few(dict.fromkeys(row.file for row in unusable), 1)
         return first._replace(verdict=usability(results), about=about, is_usability=True)
-    if sign := next(filter(by_sign.get, _GRAVE), None):
-        worst = by_sign[sign][0]
-        reason = f": {worst.case.reason}" if worst.is_failure and worst.case.reason else ""
-        return first._replace(verdict=f"{len(by_sign[sign])} of {measured} {sign}", about=f"{brief(worst.key)}{reason}")
-    slowest = min((each for each in found.same if each.is_off), key=speedup_of, default=None)
+    for sign in _GRAVE:
+        if rows := rows_by_sign.get(sign):
+            return first._replace(verdict=f"{len(rows)} of {measured} {sign}", about=_case_and_reason(rows[0]))
+    slowest = min((each for each in health.same if each.is_off), key=speedup_of, default=None)
     if slowest and slowest.ratio.speedup < 1:
         return first._replace(verdict=f"{slowest.ratio.brief} as fast as this hardware elsewhere", about=brief(slowest.row.key))
-    outliers = chain.from_iterable(kind.outliers for kind in found.kinds)
-    if slow := next((each for each in outliers if each.change > 0), None):
-        times = ratio(1 + slow.change).replace(" ", "")
-        return first._replace(verdict=f"{times} the time of others of its kind", about=slow.row.case.run)
+    for outlier in chain.from_iterable(kind.outliers for kind in health.kinds):
+        if outlier.change > 0:  # it takes more time
+            times = ratio(1 + outlier.change).replace(" ", "")
+            return first._replace(verdict=f"{times} the time of others of its kind", about=outlier.row.case.run)
     verdict = usability(results)
     if verdict == "usable":
         verdict = f"usable; no trouble in {measured}"
-    return first._replace(verdict=verdict, about=_peak_or_reference(found), is_usability=True)
+    return first._replace(verdict=verdict, about=_peak_or_reference(health), is_usability=True)
 
 
-def _peak_or_reference(found: Health) -> str:
+def _case_and_reason(row: Row) -> str:
+    """Return the short name of a case, and why it failed if it did."""
+    reason = f": {row.case.reason}" if row.is_failure and row.case.reason else ""
+    return f"{brief(row.key)}{reason}"
+
+
+def _peak_or_reference(health: Health) -> str:
     """Return the lowest share of a published peak, or else the kind of work that is slowest against a reference run, as text."""
-    if found.peaks:
-        where = f"{found.peaks[0].case.device}: " if len(found.peaks) > 1 else ""
-        return f"{where}{percent(_share(found.peaks[0]))} of the published peak"
-    medians = {kind: median_by_ratio(cases).ratio for kind, cases in by_kind(found.same).items()}
+    if health.peaks:
+        where = f"{health.peaks[0].case.device}: " if len(health.peaks) > 1 else ""
+        return f"{where}{percent(_share(health.peaks[0]))} of the published peak"
+    medians = {kind: median_by_ratio(cases).ratio for kind, cases in by_kind(health.same).items()}
     if not medians:
         return ""
     kind = min(medians, key=lambda kind: medians[kind].speedup)

@@ -125,37 +125,40 @@ class FormatCount(NamedTuple):
         return min(len(_outcomes(row, row)) for row in self.sides)
 
 
-def count_formats(found: Sequence[FormatTraining]) -> FormatCount:
-    """Count the formats of a device that converge, and those that are not clear."""
-    by_format = grouped((each for each in found if each.base), lambda each: each.name)
-    # A format may converge in one training, and not in another.
-    outcomes = [{each.converges for each in alike} for alike in by_format.values()]
-    converging = outcomes.count({_YES})
-    failing = sum(_NO in each for each in outcomes)
+def count_formats(trainings: Sequence[FormatTraining]) -> FormatCount:
+    """Return how many formats converge, and for how many that is open; ``trainings`` are all trainings on one device.
+
+    A format converges if it does in all its trainings. It is not open if it fails in any of them.
+    """
+    others = [each for each in trainings if each.base]  # the plain format has no base
+    by_format = grouped(others, lambda each: each.name)
+    outcomes_by_format = [{each.converges for each in alike} for alike in by_format.values()]
+    converging = sum(outcomes == {_YES} for outcomes in outcomes_by_format)
+    failing = sum(_NO in outcomes for outcomes in outcomes_by_format)
     return FormatCount(
-        found[0].row,
-        [each.row for each in found],
-        plain=next(each.name for each in found if each.base is None),
-        formats=len(outcomes),
+        trainings[0].row,
+        [each.row for each in trainings],
+        plain=next(each.name for each in trainings if each.base is None),
+        formats=len(outcomes_by_format),
         like=converging,
-        open=len(outcomes) - converging - failing,
-        few=not any(each.converges for each in found),
+        open=len(outcomes_by_format) - converging - failing,
+        few=not any(each.converges for each in trainings),  # None for too few seeds
     )
 
 
-def _loss_figures(found: Sequence[FormatTraining]) -> Iterator[Figure]:
+def _loss_figures(trainings: Sequence[FormatTraining]) -> Iterator[Figure]:
     """Yield a figure of the loss for each training, with a line for each format."""
-    for case, alike in grouped(found, lambda each: each.case).items():
+    for case, alike in grouped(trainings, lambda each: each.case).items():
         curves = (curve(each.row, each.name, series(each.row, "loss_curve")) for each in alike)
         yield figure(
             f"Loss by format: {short(case)}",
             "One line a format; further right is later in the training.",
             "line",
             list(chain.from_iterable(curves)),
-            detail("curve.share", "fraction", "of the training", "how much of the training had passed"),
-            detail("curve.loss", "number", "loss", "of the training, over all seeds", attrgetter("value")),
-            NAME,
-            place(alike),
+            x=detail("curve.share", "fraction", "of the training", "how much of the training had passed"),
+            y=detail("curve.loss", "number", "loss", "of the training, over all seeds", attrgetter("value")),
+            series=NAME,
+            place=place(alike),
             log="y",  # losses that diverge differ by powers of ten
         )
 

@@ -104,20 +104,21 @@ class MeasuredStep(NamedTuple):
         return OnCard(self, card, dtype, batch, guess.low, guess.high, at_most=guess.at_most) if guess else None
 
     def _scaled(self, here: DevicePeak, card: DevicePeak) -> "OnCard | None":
-        """Return the same case on another card: the measured rate, times the ratio of the estimates for both cards.
+        """Return the same case on another card: its rate measured here, times the ratio of the estimates for both cards.
 
-        Figures of others are no help: at another batch and on other software one made an H200 1.73 times an H100, measured as 0.99.
+        Published figures are no help: at another batch and on other software they made an H200 1.73 times an H100, measured as 0.99.
         """
-        row, counts, factor = self.row, self.counts, fitted().factor
+        row, counts = self.row, self.counts
         if not counts:
             return None
-        dtype = row.case.dtype or ""
-        guess_there, guess_here = (fitted().guess(each, dtype, counts, row.batch or 1) for each in (card, here))
-        if not (guess_there and guess_here):
+        model, dtype, batch = fitted(), row.case.dtype or "", row.batch or 1
+        guess_here, guess_there = model.guess(here, dtype, counts, batch), model.guess(card, dtype, counts, batch)
+        if not (guess_here and guess_there):
             return None
         rate = row.throughput * guess_there.middle / guess_here.middle
+        low, high = rate / model.factor, rate * model.factor  # nine of ten estimates are within that factor
         is_launch_bound = guess_there.at_most or bool(launch_bound(row))
-        return OnCard(self, card, dtype, row.batch, rate / factor, rate * factor, at_most=is_launch_bound, from_card=True)
+        return OnCard(self, card, dtype, row.batch, low, high, at_most=is_launch_bound, from_card=True)
 
     def _batch(self, card: DevicePeak) -> int:
         """Return the batch of an estimate: `_USUAL_BATCH`, halved until it fits by the memory that the step took here."""

@@ -23,7 +23,8 @@ FEWEST = 2
 """Least occasions for an estimate, and least cases for one of what they have in common."""
 _LEVEL = 0.05  # of a comparison, as `judge.LEVEL`, whose module imports this one
 _NODES = 128
-"""Of the integral over the common part, at equal angles: its p is within 0.003 then, also where nothing else varies."""
+"""Points of the integral over the common part in `Drift.p`, at equal angles: with so many p is within 0.003, even where nothing else
+varies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,51 +37,58 @@ class Drift:
     sd: float
     """Part of one case alone."""
     freedom: int
-    """Degrees of freedom that the estimate has."""
+    """Degrees of freedom of the estimate of ``sd``."""
     common: float = 0.0
     """Part that all cases of a comparison have in common: one shift, however many they are."""
     common_freedom: int = 1
+    """Degrees of freedom of the estimate of ``common``."""
 
     def half_width(self, confidence: float, rounds_half_width: float = 0.0) -> float:
-        """Return half the width of the interval of a difference between two occasions, at a confidence.
+        """Return half the width of the interval of a difference between two occasions, drift included.
 
-        ``rounds_half_width`` is that of the rounds' own interval at that confidence. A confidence of 1 - 0.05 / n is that of each of n
-        tests that are wrong in 5 % together. The part of each case alone then counts for n cases. The common part, which is the same for
-        all of them, counts once, at 95 %. Both parts are added as Zou and Donner do (Construction of Confidence Limits about Effect
-        Measures, Statistics in Medicine 27, 2008): where the largest of n cases usually lies, plus the root of the squares of what it may
-        exceed that by and of the common part.
+        ``rounds_half_width`` is half the width of the interval that the rounds alone have at the same confidence.
+
+        A confidence of 1 - 0.05 / n is that of one of n tests that share a level of 5 %. The part of each case alone then has to cover the
+        largest of n cases. The common part is one shift of all n cases, so 95 % are enough for it. The two are combined by the rule of Zou
+        and Donner (Construction of Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008): what the largest usually is,
+        plus the root of the summed squares of what it may exceed that by and of the common part.
         """
+        # n, which need not be whole
         tests = max(1.0, _LEVEL / (1 - confidence))
-        usual_confidence = 1 - 1 / tests  # the largest of n lies near the value that one in n exceeds
-        usual_rounds = rounds_half_width * normal_quantile(usual_confidence) / normal_quantile(confidence)
-        usual = self._alone(usual_confidence, usual_rounds) if tests > 1 else 0.0
-        beyond = self._alone(confidence, rounds_half_width) - usual
-        return usual + math.hypot(beyond, student_quantile(min(confidence, 1 - _LEVEL), self.common_freedom) * self.common)
+        # One in n cases exceeds its interval of this confidence, so the largest of n usually lies near the end of that interval.
+        usual_confidence = 1 - 1 / tests
+        # The estimate of the rounds is taken as normal.
+        usual_rounds_half_width = rounds_half_width * normal_quantile(usual_confidence) / normal_quantile(confidence)
+        usual_largest = self._half_width_alone(usual_confidence, usual_rounds_half_width) if tests > 1 else 0.0
+        excess = self._half_width_alone(confidence, rounds_half_width) - usual_largest
+        common_half_width = student_quantile(min(confidence, 1 - _LEVEL), self.common_freedom) * self.common
+        return usual_largest + math.hypot(excess, common_half_width)
 
-    def _alone(self, confidence: float, rounds_half_width: float) -> float:
-        """Return half the width of the interval without the common part."""
+    def _half_width_alone(self, confidence: float, rounds_half_width: float) -> float:
+        """Return half the width of the interval without the common part: independent variations add as squares."""
         return math.hypot(student_quantile(confidence, self.freedom) * self.sd, rounds_half_width)
 
-    def p(self, shift: float, rounds_sd: float, rounds_freedom: int, many: float) -> float:
-        """Return the chance that identical code differs by at least ``shift`` in one of ``many`` cases on two occasions.
+    def p(self, shift: float, rounds_sd: float, rounds_freedom: int, cases: float) -> float:
+        """Return the chance that identical code differs by at least ``shift`` between two occasions in one of so many cases.
 
-        ``rounds_sd`` is the standard deviation of the rounds' own estimate, with ``rounds_freedom`` degrees of freedom. If the common part
-        of the shift were known, p would be that of Student's t of the rest, times ``many`` and at most 1. The result is the mean of that
-        over all common parts, weighted by how likely each is, so that the common part counts once and not for each case.
+        ``rounds_sd`` is the standard deviation of the rounds' own estimate, with ``rounds_freedom`` degrees of freedom. For a known common
+        part, p is that of Student's t of what remains of the shift, times the number of cases. The result is the mean of that p over all
+        common parts, weighted by their likelihood. So the common part counts once, and not for each case.
         """
         variance = self.sd**2 + rounds_sd**2
         # Degrees of freedom of a sum of variances: Satterthwaite, An Approximate Distribution of Estimates of Variance Components, 1946.
-        share = self.sd**2 / variance if variance else 0.0
-        inverse = share**2 / self.freedom + ((1 - share) ** 2 / rounds_freedom if rounds_freedom else 0.0)
-        freedom = max(1, int(1 / inverse)) if inverse else 1
+        drift_share = self.sd**2 / variance if variance else 0.0
+        inverse_freedom = drift_share**2 / self.freedom + ((1 - drift_share) ** 2 / rounds_freedom if rounds_freedom else 0.0)
+        freedom = max(1, int(1 / inverse_freedom)) if inverse_freedom else 1
 
         def p_given(common: float) -> float:
-            ends = abs(shift) - common, abs(shift) + common
-            return min(1.0, many * sum(_tail(end, math.sqrt(variance), freedom) for end in ends))
+            remainders = abs(shift) - common, abs(shift) + common  # the common part may go the way of the shift, or against it
+            return min(1.0, cases * sum(_tail(remainder, math.sqrt(variance), freedom) for remainder in remainders))
 
         if not self.common:
             return p_given(0.0)
-        # With t = sqrt(n) tan(angle) the density of Student's t is the (n - 1)-th power of the cosine: equal steps reach far out.
+        # The mean is an integral over the common part, which is Student's t with n degrees of freedom, times its scale. With
+        # t = sqrt(n) tan(angle) the density is the (n - 1)-th power of the cosine, so equal steps of the angle reach far into the tail.
         angles = [(number + 0.5) / _NODES * math.pi / 2 for number in range(_NODES)]
         likelihoods = [math.cos(angle) ** (self.common_freedom - 1) for angle in angles]
         scale = math.sqrt(self.common_freedom) * self.common
@@ -89,11 +97,11 @@ class Drift:
 
 
 def _tail(end: float, sd: float, freedom: int) -> float:
-    """Return the chance that Student's t, times ``sd``, lies beyond ``end``."""
-    if not sd:
+    """Return the chance that Student's t, times ``sd``, lies above ``end``."""
+    if not sd:  # all of it lies at zero
         return float(end < 0) + (end == 0) / 2
-    half = student_p(end / sd, freedom) / 2
-    return half if end >= 0 else 1 - half
+    smaller_tail = student_p(end / sd, freedom) / 2  # of the two-sided p
+    return smaller_tail if end >= 0 else 1 - smaller_tail
 
 
 @cache
@@ -143,7 +151,7 @@ class Calibration:
     """Of the file."""
 
     def drifts(self, case: str) -> dict[str, Drift]:
-        """Return the variation to allow for in each statistic of a case, by statistic.
+        """Return the variation to allow for in each statistic of a case, by the name of the statistic.
 
         The part of the case alone is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may
         do. Its degrees of freedom are the most that either has.
@@ -154,13 +162,15 @@ class Calibration:
         common_freedom = 1
         if common:
             common_freedom = common.occasions - 1
+            # The pooled noise is estimated from the residuals of a table of occasions and cases, which have as many degrees of freedom.
             freedom = max(freedom, common_freedom * (common.cases - 1))
-        found = {}
-        for name in STATISTICS:
-            alone = max(getattr(own, name), getattr(self.pooled, name))
-            shared = getattr(common, name) if common else 0.0
-            found[name] = Drift(math.sqrt(2) * alone, freedom, math.sqrt(2) * shared, common_freedom)
-        return found
+        drifts = {}
+        for statistic in STATISTICS:
+            alone = max(getattr(own, statistic), getattr(self.pooled, statistic))
+            shared = getattr(common, statistic) if common else 0.0
+            # The difference between two occasions has twice the variance of one.
+            drifts[statistic] = Drift(math.sqrt(2) * alone, freedom, math.sqrt(2) * shared, common_freedom)
+        return drifts
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for the file."""
@@ -180,29 +190,33 @@ def load(path: Path) -> Calibration:
 def estimate(machine_key: str, results: Results) -> Calibration | None:
     """Estimate the noise between occasions, each result file being one; None if no case was measured on two.
 
-    Of cases that were measured on the same occasions, the common part and the part of each case alone are estimated separately. The noise
-    of any other case is estimated as a whole.
+    Cases that were measured on the same occasions are matched: only of these the common part is separated from the part of each case
+    alone. The noise of any other case is estimated as a whole.
     """
-    often = {case: occasions for case, occasions in _occasions(results).items() if len(occasions) >= FEWEST}
-    if not often:
+    repeated = {case: rows for case, rows in _rows_by_case(results).items() if len(rows) >= FEWEST}
+    if not repeated:
         return None
-    together = _measured_together(often)
-    deviations = [_deviations(often, together, statistic) for statistic in STATISTICS]
-    times = sorted(filter(None, map(began, results.environments.values()))) or [""]
-    occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
+    matched = _matched_cases(repeated)
+    deviations = [_deviations(repeated, matched, statistic) for statistic in STATISTICS]
+    start_times = sorted(filter(None, map(began, results.environments.values()))) or [""]
+    # All matched cases have as many occasions. Without them it is the median number of all cases.
+    occasions = len(repeated[matched[0]]) if matched else statistics.median_low(map(len, repeated.values()))
     return Calibration(
         machine_key,
-        first=times[0],
-        last=times[-1],
+        first=start_times[0],
+        last=start_times[-1],
         pooled=Noise(occasions, *[each.pooled for each in deviations]),
-        cases={case: Noise(len(rows), *[each.alone[case] for each in deviations]) for case, rows in often.items()},
-        common=Common(occasions, *[each.common for each in deviations], cases=len(together)) if together else None,
+        cases={case: Noise(len(rows), *[each.alone[case] for each in deviations]) for case, rows in repeated.items()},
+        common=Common(occasions, *[each.common for each in deviations], cases=len(matched)) if matched else None,
     )
 
 
-def _measured_together(often: Mapping[str, Sequence[Row]]) -> list[str]:
-    """Return the cases of the largest group that was measured on the same occasions; empty if none has two cases."""
-    cases_by_runs = grouped(often, lambda case: tuple(sorted(row.case.run for row in often[case])))
+def _matched_cases(repeated: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Return the cases of the largest group that was measured on the same occasions; empty if none has two cases.
+
+    The largest is that with the most degrees of freedom of its residuals: (occasions - 1) (cases - 1).
+    """
+    cases_by_runs = grouped(repeated, lambda case: tuple(sorted(row.case.run for row in repeated[case])))
     largest = max(cases_by_runs, key=lambda runs: (len(runs) - 1) * (len(cases_by_runs[runs]) - 1))
     return cases_by_runs[largest] if len(cases_by_runs[largest]) >= FEWEST else []
 
@@ -211,34 +225,39 @@ class _Deviations(NamedTuple):
     """Standard deviations between occasions of the logarithms of a statistic."""
 
     common: float
+    """Of what the matched cases have in common; zero without any."""
     pooled: float
+    """Of one case alone, over all matched cases, or over all cases if none are matched."""
     alone: Mapping[str, float]
     """Of each case, beyond what is common."""
 
 
-def _deviations(often: Mapping[str, Sequence[Row]], together: Sequence[str], statistic: str) -> _Deviations:
-    """Return the deviations of a statistic; only the cases that were measured ``together`` have a common part.
+def _deviations(repeated: Mapping[str, Sequence[Row]], matched: Sequence[str], statistic: str) -> _Deviations:
+    """Return the standard deviations of a statistic between occasions: the common one, the pooled one and that of each case.
 
-    ``often`` has the rows of each case, one an occasion. The pooled variance is the mean over cases before negative ones are cut to zero,
-    so that low and high estimates have equal weight.
+    ``repeated`` has the rows of each case, one an occasion. Only the ``matched`` cases have a common part.
     """
-    logs = {case: [list(map(math.log, getattr(each.rounds, f"{statistic}_s"))) for each in rows] for case, rows in often.items()}
-    variances = {case: variance_between(each) for case, each in logs.items() if case not in together}
+    logs = {case: [list(map(math.log, getattr(row.rounds, f"{statistic}_s"))) for row in rows] for case, rows in repeated.items()}
+    variances = {case: variance_between(occasions) for case, occasions in logs.items() if case not in matched}
     common = 0.0
-    if together:
-        medians = [[statistics.median(rounds) for rounds in logs[case]] for case in together]
-        common, between_occasions = two_way_variances([*zip(*medians, strict=True)])
-        for case, variance in zip(together, between_occasions, strict=True):
-            variances[case] = variance - statistics.fmean(map(median_variance, logs[case]))  # which each median has by itself
-    pooled = statistics.fmean(variances[case] for case in together or often)
+    if matched:
+        medians = [[statistics.median(rounds) for rounds in logs[case]] for case in matched]
+        # A row of the table is an occasion, a column a case.
+        common, case_variances = two_way_variances([*zip(*medians, strict=True)])
+        for case, variance in zip(matched, case_variances, strict=True):
+            # Even without noise between occasions their medians differ, as each is of a few rounds.
+            variances[case] = variance - statistics.fmean(map(median_variance, logs[case]))
+    # The mean is taken before negative estimates are cut to zero, so that too low and too high ones have equal weight.
+    pooled = statistics.fmean(variances[case] for case in matched or repeated)
     return _Deviations(_root(common), _root(pooled), {case: _root(variance) for case, variance in variances.items()})
 
 
 def _root(variance: float) -> float:
+    """Return the standard deviation; zero if the estimate of the variance is negative."""
     return math.sqrt(max(0.0, variance))
 
 
-def _occasions(results: Results) -> dict[str, list[Row]]:
+def _rows_by_case(results: Results) -> dict[str, list[Row]]:
     """Return the rows of each case, one an occasion, that are ok and have times above zero."""
     # What a search found may differ from one occasion to another.
     timed = (row for row in results.rows if row.is_ok and not row.case.found and min(row.rounds.p10_s, default=0.0) > 0)
@@ -267,13 +286,12 @@ def median_variance(values: Sequence[float]) -> float:
 
 
 def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
-    """Return the variance of the rows' effects, negative if chance explains more, and the variance of each column beyond these effects.
+    """Return the variance of what each row adds to all columns alike, and the variance of each column beyond that.
 
-    ``table`` has a value for each row and column, two of each at least. A value is the sum of one of its column, an effect of its row on
-    all columns alike, and an effect of its own: the two-way model with random effects (Searle, Casella and McCulloch, Variance
-    Components, 1992, section 4.3). The variance of a column comes from its residuals, as in Grubbs, On Estimating Precision of Measuring
-    Instruments and Product Variability, Journal of the American Statistical Association 43, 1948. The residuals of two columns mirror
-    each other, so both have the mean.
+    ``table`` has at least two rows and two columns. The model is two-way with random effects: a value is the mean of its column, plus the
+    effect of its row, plus a deviation of its own (Searle, Casella and McCulloch, Variance Components, 1992, section 4.3). The variance of
+    each column is estimated as in Grubbs, On Estimating Precision of Measuring Instruments and Product Variability, Journal of the
+    American Statistical Association 43, 1948. An estimate is negative where chance explains more.
     """
     columns = [*zip(*table, strict=True)]
     count = len(columns)
@@ -283,9 +301,11 @@ def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[flo
     for column in columns:
         column_mean = statistics.fmean(column)
         residuals = [value - column_mean - (row_mean - mean) for value, row_mean in zip(column, row_means, strict=True)]
-        mean_squares.append(math.fsum(each * each for each in residuals) / (len(table) - 1))
+        mean_squares.append(math.fsum(residual * residual for residual in residuals) / (len(table) - 1))
     pooled = math.fsum(mean_squares) / (count - 1)
+    # The mean of a row has its effect, and the mean of ``count`` deviations.
     row_variance = statistics.variance(row_means) - pooled / count
-    if count == 2:
+    if count == 2:  # the residuals of two columns mirror each other, so nothing tells which column they come from
         return row_variance, [pooled, pooled]
+    # A residual lacks the part of its own deviation that is in the mean of its row, and has the parts of all others there.
     return row_variance, [(square - pooled / count) / (1 - 2 / count) for square in mean_squares]

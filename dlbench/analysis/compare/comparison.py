@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from dlbench.analysis.compare import power
 from dlbench.analysis.compare.calibration import Calibration
-from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, by_side, disagreement, judge_family, rank_tests, together
+from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, by_side, combined_verdict, disagreement, judge_family, rank_tests
 from dlbench.analysis.compare.values import ValueChange, judge_values
 from dlbench.analysis.compare.verdict import (
-    IN_TURN,
+    MEASURE_ALTERNATELY,
     CaseVerdict,
     Comparison,
     attention,
@@ -53,13 +53,13 @@ class TestFamily(NamedTuple):
     cases: int = 0
     """Number of cases that have any."""
 
-    def tests(self, found: CaseVerdict, base: CaseRounds, new: CaseRounds) -> Tests:
+    def tests(self, case: CaseVerdict, base: CaseRounds, new: CaseRounds) -> Tests:
         """Return the tests of a case's times, in all of its rounds or in some of them."""
-        return rank_tests(base, new, found.threshold, self.calibration.drifts(found.case) if self.calibration else {}, self.paired)
+        return rank_tests(base, new, case.threshold, self.calibration.drifts(case.case) if self.calibration else {}, self.paired)
 
     def verdict(self, tests: Tests) -> Verdict:
-        """Return the verdict of other tests of a case than the family's, corrected as in the first step of Holm's correction."""
-        return together({name: test._replace(p_holm=test.p_among(self.weight / test.weight)) for name, test in tests.items()})
+        """Return the verdict of a case by other tests than those of the family, corrected as in the first step of Holm's correction."""
+        return combined_verdict({name: test._replace(p_holm=test.p_among(self.weight / test.weight)) for name, test in tests.items()})
 
 
 def compare_cases(
@@ -74,13 +74,13 @@ def compare_cases(
     budgets = [budget for side in family.sides for budget in side.budgets.values()]
     no_power = powerless(cases, budgets)
     concluded = [*settled, *(_conclude(case, family) for case in cases)]
-    found = sorted((_with_loss(case, family.sides) for case in concluded), key=attention)
-    return Comparison(title, tuple(found), no_power, sum_up_unseen(found, budgets), family.report_only, unmatched)
+    worst_first = sorted((_with_loss(case, family.sides) for case in concluded), key=attention)
+    return Comparison(title, tuple(worst_first), no_power, sum_up_unseen(worst_first, budgets), family.report_only, unmatched)
 
 
-def _why_untimed(found: CaseVerdict) -> str:
+def _why_untimed(case: CaseVerdict) -> str:
     """Say why the times of a case can't be tested; an empty text if they can."""
-    for side, row in by_side(*found.sides):
+    for side, row in by_side(*case.sides):
         if not row.rounds.median_s:
             return f"{side} has values, not times"
         if min(row.rounds.p10_s) <= 0:
@@ -90,30 +90,31 @@ def _why_untimed(found: CaseVerdict) -> str:
 
 def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdict:
     """Return a case with a note for each side whose damaged lines may have held rounds of it, or all of them."""
-    for (side, row), each in zip(by_side(case.base, case.new), results, strict=True):
-        lost = next(iter(each.lost.values()), None)
+    for (side, row), side_results in zip(by_side(case.base, case.new), results, strict=True):
+        lost = next(iter(side_results.lost.values()), None)  # of the one run of the side
         if lost is not None and (row.case.id in lost if row else case.verdict in (Verdict.MISSING, Verdict.NEW)):
             case = case.because(f"damaged lines of {side} may have had rounds of it")._replace(lost=True)
     return case
 
 
-def _conclude(found: CaseVerdict, family: TestFamily) -> CaseVerdict:
+def _conclude(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
     """Return a case with its verdict and reasons: by its times, or why these say nothing, then by its memory and its values."""
-    concluded = _judge_times(found, family) if found.tests else _judge_untimed(found)
+    concluded = _judge_times(case, family) if case.tests else _judge_untimed(case)
     not_excluded: list[str] = []
     rounds_to_see = [concluded.rounds_to_see]
-    for change in _changes_to_exclude(found):
+    for change in _changes_to_exclude(case):
         why, rounds = worsening(change)
         rounds_to_see.append(rounds)
         if why:
             not_excluded.append(why)
     if not_excluded:
-        concluded = concluded._replace(unseen="; ".join(filter(None, (concluded.unseen, *not_excluded))), what="worsening")
-    regressed = [each.column.name for each in found.values if each.verdict is Verdict.SLOWER]
-    notes = [str(each) for each in found.values if each.matters or not (found.tests or each.is_memory)]
-    if found.tests and regressed:
+        concluded = concluded._replace(unseen="; ".join(filter(None, (concluded.unseen, *not_excluded))), unseen_kind="worsening")
+    regressed = [change.column.name for change in case.values if change.verdict is Verdict.SLOWER]
+    # Without times each value is shown, even if it did not change. All else, and memory anyway, is shown only if it matters.
+    notes = [str(change) for change in case.values if change.matters or not (case.tests or change.is_memory)]
+    if case.tests and regressed:  # the verdict is then that of a value or of memory, so the times have to be named
         notes.append(f"by time {concluded.verdict}")
-    if found.tests and concluded.verdict is Verdict.SLOWER:
+    if case.tests and concluded.verdict is Verdict.SLOWER:
         regressed.insert(0, "time")
     return concluded.because(*notes)._replace(
         verdict=Verdict.SLOWER if regressed else concluded.verdict,
@@ -122,80 +123,89 @@ def _conclude(found: CaseVerdict, family: TestFamily) -> CaseVerdict:
     )
 
 
-def _changes_to_exclude(found: CaseVerdict) -> list[ValueChange]:
+def _changes_to_exclude(case: CaseVerdict) -> list[ValueChange]:
     """Return the changes of memory and values that have to be called or excluded if they are for the worse."""
-    if not found.detect:
+    if not case.detect:
         return []
-    if not any(each.test and each.test.paired for each in found.values):
-        return list(found.values)
+    if not any(change.test and change.test.paired for change in case.values):
+        return list(case.values)
     # Seeds repeat exactly, so another round would be the same: what a single round reports besides them need not be excluded.
-    return [each for each in found.values if each.test and (each.test.paired or each.test.rounds > 1)]
+    return [change for change in case.values if change.test and (change.test.paired or change.test.rounds > 1)]
 
 
-def _judge_untimed(found: CaseVerdict) -> CaseVerdict:
+def _judge_untimed(case: CaseVerdict) -> CaseVerdict:
     """Return a case whose times can't be tested: with the worst verdict of its values, or the reason why there is none."""
-    untimed = _why_untimed(found)
-    if found.detect and all(row.rounds.median_s for row in found.sides):
-        return found.because(untimed)._replace(unseen=untimed)
-    verdicts = [each.verdict for each in found.values if each.verdict and not each.is_memory]
-    return found._replace(verdict=min(verdicts, key=_BY_VALUES.index)) if verdicts else found.because(untimed)
+    untimed = _why_untimed(case)
+    if case.detect and all(row.rounds.median_s for row in case.sides):  # it has times, and a slowdown in them can't be seen
+        return case.because(untimed)._replace(unseen=untimed)
+    verdicts = [change.verdict for change in case.values if change.verdict and not change.is_memory]
+    return case._replace(verdict=min(verdicts, key=_BY_VALUES.index)) if verdicts else case.because(untimed)
 
 
-def _judge_times(found: CaseVerdict, family: TestFamily) -> CaseVerdict:
-    """Return a case with the verdict of its times, the reasons for it, and what hides a change that must be detected.
+def _judge_times(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
+    """Return a case with the verdict of its times, the reasons for it, and why a change that must be detected is unseen, if it is.
 
-    The verdict is that of the tests, unless something such as unsteady rounds rules it out. A change that must be detected is hidden if
-    the case is not called slower and the change is not excluded either.
+    The verdict is that of the tests, unless something such as unsteady rounds rules it out. The change is unseen if the case is not called
+    slower and the change is not excluded either.
     """
-    tests, detect, clocks = found.tests, found.detect, found.clocks
-    verdict = together(tests)
+    tests, detect, clocks = case.tests, case.detect, case.clocks
+    verdict = combined_verdict(tests)
     possible = power.possible(tests)
     rounds_planned = 0.0
     if detect:
+        # Enough to call the change if it is there, and to exclude it if it is not.
         to_call = power.rounds_to_call(tests, family.weight, detect)
         rounds_planned = max(to_call, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
     rounds_to_see = power.more_rounds(tests, rounds_planned)
-    disturbed = disturbances(found.sides)
-    found = found._replace(verdict=verdict, detectable=power.detectable(tests, family.weight), rounds_to_see=rounds_to_see)
-    clean = _is_clean(found, family)
+    disturbed = disturbances(case.sides)
+    case = case._replace(verdict=verdict, detectable=power.detectable(tests, family.weight), rounds_to_see=rounds_to_see)
+    same_without_spoiled = _same_without_spoiled(case, family)
+    # Different clocks may explain any verdict but a change that would be called whatever they did.
     clocks_explain = clocks is not None and not (verdict.is_change and _holds_for_clocks(tests, clocks, family))
-    if barred := _why_barred(found, clean, clocks_explain, family):
-        return _barred(found, barred, disturbed, clocks_explain, family.report_only)
-    found = found._replace(possible=possible).because(
+    if why := _why_ruled_out(case, same_without_spoiled, clocks_explain, family):
+        return _ruled_out(case, why, disturbed, clocks_explain, family.report_only)
+    case = case._replace(possible=possible).because(
         disagreement(tests) if verdict is not Verdict.SAME else "",
-        "the same without its rounds that were unsteady, throttled or short of CPU time" if clean else "",
+        "the same without its rounds that were unsteady, throttled or short of CPU time" if same_without_spoiled else "",
         f"{clocks.sentence}, which explains {percent(clocks.share)} at most" if clocks else "",
         exclusion(possible, detect) if verdict is Verdict.INCONCLUSIVE else "",
         disturbed if verdict is not Verdict.SAME else "",
     )
     if verdict is Verdict.SLOWER or detect is None or (possible is not None and possible < detect):
-        return found
-    why, remedy = why_unseen(possible, rounds_planned, bool(rounds_to_see), found.sides)
-    return found._replace(unseen=why, remedy=remedy)
+        return case  # the change is called, need not be detected, or is excluded
+    why, remedy = why_unseen(possible, rounds_planned, bool(rounds_to_see), case.sides)
+    return case._replace(unseen=why, remedy=remedy)
 
 
-def _barred(found: CaseVerdict, why: str, disturbed: str, clocks_explain: bool, report_only: bool) -> CaseVerdict:
-    """Return a case as inconclusive, with the remedy for what rules out the verdict of its times."""
-    if any(row.flag.implausible for row in found.sides):
+def _ruled_out(case: CaseVerdict, why: str, disturbed: str, clocks_explain: bool, report_only: bool) -> CaseVerdict:
+    """Return a case as inconclusive, with the remedy for what rules out the verdict of its times.
+
+    A case that its times alone would call slower must not pass: its change is unseen, whether one had to be detected or not. Between
+    different machines (``report_only``) that rule does not hold.
+    """
+    if any(row.flag.implausible for row in case.sides):
         remedy = "dlbench show says why"
     else:
-        remedy = IN_TURN if clocks_explain else "measure again on a quieter machine"
-    is_slower = found.verdict is Verdict.SLOWER
-    alone = "" if found.verdict is Verdict.INCONCLUSIVE else f"its times alone would say {found.verdict}"
-    barred = found.because(why, alone, remedy, disturbed)._replace(verdict=Verdict.INCONCLUSIVE)
-    if not (found.detect or (is_slower and not report_only)):
-        return barred
-    unseen = "; ".join(filter(None, (why, alone if is_slower else "", disturbed)))
-    return barred._replace(unseen=unseen, remedy=remedy, asked=found.asked or is_slower, detect=found.detect or found.threshold)
+        remedy = MEASURE_ALTERNATELY if clocks_explain else "measure again on a quieter machine"
+    is_slower = case.verdict is Verdict.SLOWER
+    by_times_alone = "" if case.verdict is Verdict.INCONCLUSIVE else f"its times alone would say {case.verdict}"
+    inconclusive = case.because(why, by_times_alone, remedy, disturbed)._replace(verdict=Verdict.INCONCLUSIVE)
+    if not (case.detect or (is_slower and not report_only)):
+        return inconclusive
+    unseen = "; ".join(filter(None, (why, by_times_alone if is_slower else "", disturbed)))
+    return inconclusive._replace(
+        unseen=unseen, remedy=remedy, must_detect=case.must_detect or is_slower, detect=case.detect or case.threshold
+    )
 
 
-def _is_clean(found: CaseVerdict, family: TestFamily) -> bool:
-    """Whether few rounds were unsteady or throttled, and the verdict is the same without them."""
-    rounds = [row.rounds for row in found.sides]
-    if not 0 < max(statistics.fmean(each.spoiled) for each in rounds) <= _FEW:
+def _same_without_spoiled(case: CaseVerdict, family: TestFamily) -> bool:
+    """Whether few rounds were unsteady or throttled, at least one of them, and the verdict is the same without them."""
+    rounds = [row.rounds for row in case.sides]
+    # The mean of these flags is the share of rounds that are spoiled.
+    if not 0 < max(statistics.fmean(side.spoiled) for side in rounds) <= _FEW:
         return False
-    sound = [each.times_at([at for at, spoiled in enumerate(each.spoiled) if not spoiled]) for each in rounds]
-    return family.verdict(family.tests(found, *sound)) is found.verdict
+    sound = [side.times_at([index for index, spoiled in enumerate(side.spoiled) if not spoiled]) for side in rounds]
+    return family.verdict(family.tests(case, *sound)) is case.verdict
 
 
 def _holds_for_clocks(tests: Tests, clocks: ClockDifference, family: TestFamily) -> bool:
@@ -205,50 +215,53 @@ def _holds_for_clocks(tests: Tests, clocks: ClockDifference, family: TestFamily)
     """
 
     def verdict_without(shift: float) -> Verdict:
-        shifted = {name: test._replace(new=tuple(each - shift for each in test.new)).ranked() for name, test in tests.items()}
+        shifted = {name: test._replace(new=tuple(time - shift for time in test.new)).ranked() for name, test in tests.items()}
         return family.verdict(shifted)
 
-    return {verdict_without(math.log(clocks.slower)), verdict_without(math.log(clocks.faster))} == {together(tests)}
+    return {verdict_without(math.log(clocks.slower)), verdict_without(math.log(clocks.faster))} == {combined_verdict(tests)}
 
 
-def _why_barred(found: CaseVerdict, clean: bool, clocks_explain: bool, family: TestFamily) -> str:
-    """Return what rules out a verdict: ``unsteady in the new file``; an empty text if nothing does.
+def _why_ruled_out(case: CaseVerdict, same_without_spoiled: bool, clocks_explain: bool, family: TestFamily) -> str:
+    """Return what rules out the verdict of a case's times: ``unsteady in the new file``; an empty text if nothing does.
 
-    ``clean``: the verdict is the same without its few spoiled rounds. ``clocks_explain``: different clocks may be why the times differ.
+    ``same_without_spoiled``: the verdict is the same without its few spoiled rounds. ``clocks_explain``: different clocks may be why the
+    times differ.
     """
     sides_of: dict[str, list[str]] = {}
-    for side, row in by_side(*found.sides):
+    for side, row in by_side(*case.sides):
         for mark in row.marks:
-            if clean and any(row.rounds.spoiled) and mark != "implausible":
+            # Spoiled rounds are why the row has its marks, and they don't matter. What is implausible is so in any round.
+            if same_without_spoiled and any(row.rounds.spoiled) and mark != "implausible":
                 continue
             # In balanced order others take CPUs from both sides alike, so that may hide a change and not make one.
-            if mark == "CPUs taken" and family.balanced and found.verdict.is_change:
+            if mark == "CPUs taken" and family.balanced and case.verdict.is_change:
                 continue
             sides_of.setdefault(mark, []).append(side)
     places = {mark: "on both sides" if len(sides) > 1 else f"in {sides[0]}" for mark, sides in sides_of.items()}
     reasons = [f"{mark} {places[mark]}" for mark in MARKS if mark in places]
-    if found.clocks and clocks_explain:
-        reasons.append(found.clocks.sentence)
-    if found.verdict is Verdict.SAME:
-        reasons.append(_difference_in_left_out_blocks(found, family))
+    if case.clocks and clocks_explain:
+        reasons.append(case.clocks.sentence)
+    if case.verdict is Verdict.SAME:  # only this verdict can hide what waiting costs in blocks that do not count
+        reasons.append(_difference_in_left_out_blocks(case, family))
     return ", ".join(filter(None, reasons))
 
 
-def _difference_in_left_out_blocks(found: CaseVerdict, family: TestFamily) -> str:
-    """Say which share of its blocks each side left out, if these differ and other processes can't be why; else an empty text.
+def _difference_in_left_out_blocks(case: CaseVerdict, family: TestFamily) -> str:
+    """Say which share of its blocks each side left out, if the shares differ because of the program; else an empty text.
 
-    A block is left out if threads waited for a CPU in it. If it was not for other processes, threads of the program wait for each other,
-    and what that costs is in no block that counts. Other processes disturb both sides alike in balanced order; else they can't be why if
-    they took hardly any CPU time.
+    A block is left out if threads waited for a CPU in it. Either other processes had the CPU, or threads of the program wait for each
+    other. What the program's own waiting costs is then in no block that counts. Other processes can't be why the shares differ in balanced
+    order, which they disturb alike on both sides, nor if they took hardly any CPU time.
     """
-    rounds = [row.rounds for row in found.sides]
-    others = {**family.sides[0].others, **family.sides[1].others}
-    quiet = all(others.get(row.case.run, math.inf) <= BUSY * (row.case.threads or 1) for row in found.sides)
-    if not (any(each.left_out for each in rounds) and (family.balanced or quiet)):
+    rounds = [row.rounds for row in case.sides]
+    other_cpus = {**family.sides[0].others, **family.sides[1].others}
+    others_idle = all(other_cpus.get(row.case.run, math.inf) <= BUSY * (row.case.threads or 1) for row in case.sides)
+    if not (any(side.left_out for side in rounds) and (family.balanced or others_idle)):
         return ""
     base_shares, new_shares = map(_shares_left_out, rounds)
     base, new = statistics.fmean(base_shares), statistics.fmean(new_shares)
     p = rank_test(base_shares, new_shares, ())[0]
+    # Without balance a difference up to `BUSY` may still come from the little CPU time that the others took.
     if p >= LEVEL or (not family.balanced and abs(new - base) <= BUSY):
         return ""
     text = f"threads waited for a CPU in {percent(new)} of its blocks and in {percent(base)} of those of the base, which are left out"
@@ -257,5 +270,5 @@ def _difference_in_left_out_blocks(found: CaseVerdict, family: TestFamily) -> st
 
 def _shares_left_out(rounds: CaseRounds) -> list[float]:
     """Return the share of blocks that each round left out."""
-    left_out = rounds.left_out or [0] * len(rounds.blocks)
-    return [out / (out + len(blocks)) for out, blocks in zip(left_out, rounds.blocks, strict=True)]
+    counts = rounds.left_out or [0] * len(rounds.blocks)
+    return [count / (count + len(blocks)) for count, blocks in zip(counts, rounds.blocks, strict=True)]

@@ -1,8 +1,8 @@
 """Judgement of one case on two sides: slower, faster, the same, or inconclusive.
 
-Of times one value a round for three statistics of its blocks: an exact rank test on their logarithms, a correction for being many, and
-a threshold below which a change does not matter. Memory, energy and declared values have the same test in their own unit.
-docs/compare.md gives the reasons.
+Times are tested by three statistics of the blocks of each round. Each statistic has an exact rank test on logarithms, a correction for
+the number of tests, and a threshold below which a change does not matter. Memory, energy and declared values have the same test in their
+own unit. docs/compare.md gives the reasons.
 """
 
 import math
@@ -36,22 +36,22 @@ EQUIVALENCE = 1 - 2 * LEVEL
 _EITHER_EQUIVALENCE = 1 - LEVEL
 """The same where either of two intervals may show it, at half the level each."""
 CONSTANT = Interval(0.0, 0.0, 1.0)
-"""Of a value that is the same number in all rounds of both sides, in however few rounds."""
+"""Interval of the shift of a value that is the same number in all rounds of both sides, in however few rounds."""
 _ROUNDING = 1 + 1e-9
-"""By which floats may miss a margin: 0.62 - 0.61 is more than 0.01."""
+"""Factor by which floats may miss a margin: 0.62 - 0.61 is more than 0.01."""
 PAIRED = "paired"
-"""The name of the test by pairs of rounds, among those of the statistics ``median``, ``p10`` and `MEAN`."""
+"""Name of the test by pairs of rounds; the other tests have the names of their statistics, ``median``, ``p10`` and `MEAN`."""
 MEAN = "mean"
-"""The name of the test of all calls, slow ones included. It can call slower, and need not see what must be detected."""
+"""Name of the test of all calls, slow ones included. It can call slower but not faster, and no change has to be detected by it."""
 _P10_BLOCKS = 10
 """Fewest blocks that have a 10th percentile; of fewer it is little else than the fastest."""
 _P10_ROUNDS = 0.8
-"""Fewest rounds that have to have so many blocks, as a share of a side's."""
+"""Least share of a side's rounds that have to have so many blocks."""
 T = TypeVar("T")
 
 
 def by_side(base: T, new: T) -> Iterator[tuple[str, T]]:
-    """Yield what each side has, with what a sentence calls the side."""
+    """Yield both values, each after the words that sentences use for its side."""
     return zip(("the base", "the new file"), (base, new), strict=True)
 
 
@@ -75,61 +75,62 @@ class Verdict(StrEnum):
 
 
 class RankTest(NamedTuple):
-    """Test of one quantity, a value a round on two sides, and what it comes to."""
+    """Rank test of one quantity that has a value for each round of two sides; `ranked` computes its results."""
 
     base: tuple[float, ...]
-    """Times as natural logarithms: a shift of 0.0953 is 10 % more time."""
+    """A value a round. Times are natural logarithms: a shift of 0.0953 is 10 % more time."""
     new: tuple[float, ...]
     linear: bool = False
     """Whether these are in the unit of a value, which may be zero or negative, and not logarithms."""
-    higher: bool = False
-    """Whether more is better, so that a shift below zero is a change for the worse."""
-    equivalent: float = EQUIVALENCE
+    higher_is_better: bool = False
+    """Whether a shift below zero is a change for the worse."""
+    equivalence_confidence: float = EQUIVALENCE
     """Confidence of `equivalence`: 95 % where pairs are tested, too."""
     drift: Drift | None = None
-    """Variation of identical code between occasions; `p` and both intervals allow for it. None where the sides were measured in turn, or
-    it is unknown."""
+    """Variation of identical code between occasions; `p` and both intervals allow for it. None where it is unknown, or the sides were
+    measured alternately."""
     paired: bool = False
     """Whether the n-th values of both sides belong together, and are compared with each other."""
     weight: float = 1.0
-    """Its shares of the level, as the other tests have theirs."""
+    """Share of the level that this test has, relative to the weights of the other tests."""
     only_slower: bool = False
     """Whether it can't call faster."""
     shift: float = 0.0
-    """Hodges-Lehmann estimate, new over base."""
+    """Hodges-Lehmann estimate of new minus base."""
     rank_p: float = 1.0
-    """Exact and two-sided, of the rounds of this test alone, whatever occasions do: Mann-Whitney's, or of pairs Wilcoxon's."""
+    """Exact two-sided p of this test alone, by Mann-Whitney, or Wilcoxon for pairs; it allows for no drift."""
     round_intervals: tuple[Interval | None, Interval | None] = (None, None)
-    """`interval` and `equivalence`, whatever occasions do."""
+    """`interval` and `equivalence`, without an allowance for drift."""
     margin: float = 0.0
     """Shift from which on a change matters."""
     p_holm: float = 1.0
-    """`p`, once a family is judged corrected for all of its tests."""
+    """`p`, corrected for all tests of the family once that is judged."""
 
     def ranked(self) -> Self:
-        """Return it with what its values come to."""
-        p, shift, (interval, equivalence) = _ranked(self.base, self.new, (0.95, self.equivalent), self.paired)
+        """Return it with its results: shift, p and both intervals."""
+        p, shift, (interval, equivalence) = _ranked(self.base, self.new, (0.95, self.equivalence_confidence), self.paired)
+        # A value that never varies needs no rounds to be known; a time that does so was only read too coarsely.
         if self.linear and (self.base == self.new if self.paired else len({*self.base, *self.new}) == 1):
             interval = equivalence = CONSTANT
         return self._replace(shift=shift, rank_p=p, round_intervals=(interval, equivalence), p_holm=p)
 
     @property
     def interval(self) -> Interval | None:
-        """Of 95 %, of the shift; None where the rounds are too few for it."""
+        """The 95 % interval of the shift; None where the rounds are too few for it."""
         return self._widened(self.round_intervals[0])
 
     @property
     def equivalence(self) -> Interval | None:
-        """The change is immaterial where this lies inside the margin."""
+        """The interval of the shift that shows the sides to be the same if it lies inside the margin; None as for `interval`."""
         return self._widened(self.round_intervals[1])
 
     def _widened(self, interval: Interval | None) -> Interval | None:
-        """Return the interval of the shift to which a drift of unknown size was added, at the same confidence: see `Drift.half_width`."""
+        """Return an interval of the rounds, widened by what the drift may have added to the shift, at the same confidence."""
         if interval is None or self.drift is None:
             return interval
-        ends = self.shift - interval.low, interval.high - self.shift
-        low, high = (self.drift.half_width(interval.confidence, end) for end in ends)
-        return Interval(self.shift - low, self.shift + high, interval.confidence)
+        widths = self.shift - interval.low, interval.high - self.shift  # the estimate need not lie in the middle
+        below, above = (self.drift.half_width(interval.confidence, width) for width in widths)
+        return Interval(self.shift - below, self.shift + above, interval.confidence)
 
     @property
     def rounds(self) -> int:
@@ -143,16 +144,16 @@ class RankTest(NamedTuple):
 
     @property
     def p(self) -> float:
-        """`p_among` one: of this test alone, with a drift at least that of `Drift.p`."""
+        """The p of this test alone, drift included, before any correction."""
         return self.p_among(1.0)
 
-    def p_among(self, many: float) -> float:
-        """Return p, corrected for so many tests of this weight: what occasions do to all cases alike counts once, all else for each."""
-        rank_p, interval = self.rank_p * many, self.round_intervals[0]
+    def p_among(self, tests: float) -> float:
+        """Return p, corrected for so many tests of this weight; with a drift it is the larger of the p of the rounds and of `Drift.p`."""
+        rank_p, interval = self.rank_p * tests, self.round_intervals[0]
         if self.drift is None or rank_p >= 1:
             return rank_p
         rounds_sd = interval.half_width / normal_quantile(interval.confidence) if interval else 0.0
-        return max(rank_p, self.drift.p(self.shift, rounds_sd, len(self.base) + len(self.new) - 2, many))
+        return max(rank_p, self.drift.p(self.shift, rounds_sd, len(self.base) + len(self.new) - 2, tests))
 
     def reach(self, confidence: float) -> float | None:
         """Return half the width of the interval of that confidence, drift included; None where the rounds are too few for it."""
@@ -165,49 +166,49 @@ class RankTest(NamedTuple):
     @property
     def is_worse(self) -> bool:
         """Whether the shift is one for the worse."""
-        return (self.shift > 0) is not self.higher
+        return (self.shift > 0) is not self.higher_is_better
 
     @property
-    def beyond(self) -> bool:
-        """Whether the change, significant or not, is beyond the margin."""
+    def exceeds_margin(self) -> bool:
+        """Whether the change is large enough to matter, be it significant or not."""
         return abs(self.shift) > self.margin * _ROUNDING
 
     @property
     def verdict(self) -> Verdict:
-        """Slower (of a value worse) or faster if the change is significant and beyond the margin, the same if surely within."""
-        if self.p_holm < LEVEL and self.beyond and (self.is_worse or not self.only_slower):
+        """Slower (of a value worse) or faster if the change is significant and beyond the margin; the same if it is surely within."""
+        if self.p_holm < LEVEL and self.exceeds_margin and (self.is_worse or not self.only_slower):
             return Verdict.SLOWER if self.is_worse else Verdict.FASTER
         ends = self.equivalence
         return Verdict.SAME if ends and max(-ends.low, ends.high) <= self.margin * _ROUNDING else Verdict.INCONCLUSIVE
 
     @property
     def worst(self) -> float | None:
-        """The largest shift for the worse that is not excluded; None where the rounds are too few to exclude any."""
+        """The largest worsening that is not excluded, below zero if it is surely better; None if the rounds are too few to exclude any."""
         ends = self.equivalence
-        return ends and (-ends.low if self.higher else ends.high)
+        return ends and (-ends.low if self.higher_is_better else ends.high)
 
     @property
     def change(self) -> float:
-        """The estimate for a time as a fraction of base: 0.1 is 10 % more."""
+        """The shift of a time as a fraction of base: 0.1 is 10 % more."""
         return fraction(self.shift)
 
     @property
     def change_interval(self) -> Interval | None:
-        """The interval of that."""
-        found = self.interval
-        return found and Interval(fraction(found.low), fraction(found.high), found.confidence)
+        """The 95 % interval of `change`."""
+        ends = self.interval
+        return ends and Interval(fraction(ends.low), fraction(ends.high), ends.confidence)
 
     @property
     def medians_s(self) -> tuple[float, float]:
-        """What was compared, seconds a call: the medians over the rounds of base and new."""
+        """Seconds a call of base and new: the median over the rounds of the statistic that was tested."""
         return math.exp(statistics.median(self.base)), math.exp(statistics.median(self.new))
 
 
 Tests = Mapping[str, RankTest]
-"""Those of a case: of ``median`` and `MEAN`, and where there are rounds for them of ``p10`` and `PAIRED`; empty without times."""
+"""Tests of a case by name: ``median`` and `MEAN`, and where the rounds allow it ``p10`` and `PAIRED`; empty without times."""
 
 
-@lru_cache(16)  # the change that can be seen and the rounds that see it ask the same of the tests of a case
+@lru_cache(16)  # `power` computes several figures of the same tests of a case
 def _ranked(
     base: tuple[float, ...], new: tuple[float, ...], confidences: tuple[float, ...], paired: bool
 ) -> tuple[float, float, list[Interval | None]]:
@@ -226,38 +227,39 @@ def rank_tests(
     ``threshold`` is the smallest change that matters, a fraction. ``drifts`` widen the intervals of each statistic. ``paired``: the sides
     were measured alternately, so the p10, or without it the median, is tested once more by pairs of rounds.
 
-    The p10 is computed from as many blocks on both sides, as it is lower with more blocks (docs/compare.md has figures). It has no test
-    if more than a fifth of a side's rounds have fewer than ten blocks. docs/validation.md explains the weights.
+    The p10 has no test if more than a fifth of a side's rounds have fewer than ten blocks. docs/validation.md explains the weights.
     """
-    times: dict[str, Sequence[Sequence[float]]] = {"median": (base.median_s, new.median_s)}
+    times_s: dict[str, Sequence[Sequence[float]]] = {"median": (base.median_s, new.median_s)}
+    # The weights of a case always have the same sum: without a test of the p10 the median has its weight, too.
     weights = {"median": MEDIAN_WEIGHT + P10_WEIGHT, MEAN: MEAN_WEIGHT}
-    steadiest, sides = "median", (base, new)
-    base_with_p10, new_with_p10 = map(_with_p10, sides)
+    # Pairs are made of the statistic that varies least.
+    paired_statistic, paired_sides = "median", (base, new)
+    base_with_p10, new_with_p10 = map(_with_p10, paired_sides)
     if base_with_p10 and new_with_p10:
-        steadiest, sides = "p10", (base_with_p10, new_with_p10)
-        times["p10"] = _p10s(*sides)
+        paired_statistic, paired_sides = "p10", (base_with_p10, new_with_p10)
+        times_s["p10"] = _p10s(*paired_sides)
         weights |= {"median": MEDIAN_WEIGHT, "p10": P10_WEIGHT}
     if paired:
-        pairs = _by_pairs(sides, times[steadiest])
+        pairs = _by_pairs(paired_sides, times_s[paired_statistic])
         if pairs[0]:
-            times[PAIRED] = pairs
-            weights |= {"median": weights["median"] - PAIRS_WEIGHT, PAIRED: PAIRS_WEIGHT}
-    tested_twice = (steadiest, PAIRED) if PAIRED in times else ()
-    times[MEAN] = _means(base, new)
+            times_s[PAIRED] = pairs
+            weights["median"] -= PAIRS_WEIGHT
+            weights[PAIRED] = PAIRS_WEIGHT
+    # Either of two tests may show a statistic to be the same, so each has half the level for that.
+    tested_twice = (paired_statistic, PAIRED) if PAIRED in times_s else ()
+    times_s[MEAN] = _means(base, new)
     tests = {}
-    for name, sides_s in times.items():
-        base_logs, new_logs = (tuple(map(math.log, side_s)) for side_s in sides_s)
-        test = RankTest(
-            base_logs,
-            new_logs,
-            equivalent=_EITHER_EQUIVALENCE if name in tested_twice else EQUIVALENCE,
+    for name, (base_s, new_s) in times_s.items():
+        tests[name] = RankTest(
+            tuple(map(math.log, base_s)),
+            tuple(map(math.log, new_s)),
+            equivalence_confidence=_EITHER_EQUIVALENCE if name in tested_twice else EQUIVALENCE,
             drift=drifts.get(name),
             paired=name == PAIRED,
             weight=weights[name],
             only_slower=name == MEAN,
             margin=math.log1p(threshold),
-        )
-        tests[name] = test.ranked()
+        ).ranked()
     return tests
 
 
@@ -267,14 +269,17 @@ def _with_p10(rounds: CaseRounds) -> CaseRounds | None:
     Slow rounds have fewer blocks. With identical code both sides lose as many rounds, and equally slow ones. Slower code loses more, so if
     many were left out, the p10 would understate the change.
     """
-    having = [at for at, blocks in enumerate(rounds.blocks) if len(blocks) >= _P10_BLOCKS]
-    if len(having) == len(rounds.blocks):
+    with_enough = [index for index, blocks in enumerate(rounds.blocks) if len(blocks) >= _P10_BLOCKS]
+    if len(with_enough) == len(rounds.blocks):
         return rounds
-    return rounds.times_at(having) if len(having) >= _P10_ROUNDS * len(rounds.blocks) else None
+    return rounds.times_at(with_enough) if len(with_enough) >= _P10_ROUNDS * len(rounds.blocks) else None
 
 
 def _p10s(base: CaseRounds, new: CaseRounds) -> list[Sequence[float]]:
-    """Return the p10 of each round of both sides, from as many blocks as the round with fewest has."""
+    """Return the p10 of each round of both sides, from as many blocks as the round with fewest has.
+
+    With more blocks the p10 of identical code is lower; docs/compare.md has figures.
+    """
     fewest = min(map(len, (*base.blocks, *new.blocks)))
     return [
         side.p10_s if max(map(len, side.blocks)) == fewest else [quantile(sorted(blocks[:fewest]), 0.1) for blocks in side.blocks]
@@ -283,10 +288,10 @@ def _p10s(base: CaseRounds, new: CaseRounds) -> list[Sequence[float]]:
 
 
 def _by_pairs(sides: Sequence[CaseRounds], times: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the times of both sides in the rounds that both have."""
-    base, new = (dict(zip(rounds.numbers, each, strict=True)) for rounds, each in zip(sides, times, strict=True))
+    """Return the times of both sides in the rounds that both have; ``times`` has one for each round of each side."""
+    base, new = (dict(zip(rounds.numbers, side_times, strict=True)) for rounds, side_times in zip(sides, times, strict=True))
     shared = [number for number in base if number in new]
-    return [[side[number] for number in shared] for side in (base, new)]
+    return [[time_of[number] for number in shared] for time_of in (base, new)]
 
 
 def _means(base: CaseRounds, new: CaseRounds) -> list[Sequence[float]]:
@@ -306,22 +311,23 @@ def _means(base: CaseRounds, new: CaseRounds) -> list[Sequence[float]]:
 def judge_family(cases: Sequence[Tests]) -> list[Tests]:
     """Judge all tests of a family, with Holm's correction for their number."""
     tests = [test for case in cases for test in case.values()]
-    p_values = iter(holm([test.p for test in tests], [test.weight for test in tests], lambda at, many: tests[at].p_among(many)))
+    p_values = iter(holm([test.p for test in tests], [test.weight for test in tests], lambda index, count: tests[index].p_among(count)))
     return [{name: test._replace(p_holm=next(p_values)) for name, test in case.items()} for case in cases]
 
 
-def together(tests: Tests) -> Verdict:
-    """Return the verdict of several tests: one is enough for slower or faster, and opposite ones are inconclusive.
+def combined_verdict(tests: Tests) -> Verdict:
+    """Return the verdict of several tests of a case: one is enough for slower or faster, and opposite ones are inconclusive.
 
     For "the same" both the median and the p10 have to be the same by one of their tests, and the mean must not be beyond the threshold:
     the mean varies too much for its own interval to lie within it.
     """
-    if called := {each.verdict for each in tests.values() if each.verdict.is_change}:
-        return called.pop() if len(called) == 1 else Verdict.INCONCLUSIVE
-    return Verdict.SAME if _same_but_for_mean(tests) and not tests[MEAN].beyond else Verdict.INCONCLUSIVE
+    if changes := {each.verdict for each in tests.values() if each.verdict.is_change}:
+        return changes.pop() if len(changes) == 1 else Verdict.INCONCLUSIVE
+    return Verdict.SAME if _same_but_for_mean(tests) and not tests[MEAN].exceeds_margin else Verdict.INCONCLUSIVE
 
 
 def _same_but_for_mean(tests: Tests) -> bool:
+    """Whether each statistic but the mean is the same by one of its tests."""
     same = {statistic_of(name, tests) for name, each in tests.items() if each.verdict is Verdict.SAME}
     return {statistic_of(name, tests) for name in tests} - {MEAN} <= same
 

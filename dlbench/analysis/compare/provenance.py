@@ -17,7 +17,7 @@ from dlbench.core.machine import differences
 from dlbench.core.units import one_line, seconds
 
 _ONE_OCCASION_S = 3600
-"""Between two files, up to which they count as one occasion: machines drift within it, too, but what lasts for hours is the same."""
+"""Longest gap between two files of one occasion: machines drift within an hour, too, but what lasts for hours is the same."""
 
 
 def compare_machines(results: Results, base: str, others: Sequence[str], across_machines: bool) -> tuple[set[str], list[str]]:
@@ -27,39 +27,40 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
     """
     environments = results.environments
     on_other_machine = set[str]()
-    one = environments[base]
+    base_environment = environments[base]
     notes = [
         f"{name} does not say which machine it is of"
         for name in (base, *others)
         if not (environments[name].get("machine_key") or environments[name].get(pyperf.TOOL))
     ]
     for name in others:
-        other = environments[name]
-        if _differ(one, other, "machine_key"):
-            machine = "; ".join(differences(one, other, ("identity",))) or "their machine_key"
+        environment = environments[name]
+        if _differ(base_environment, environment, "machine_key"):
+            machine = "; ".join(differences(base_environment, environment, ("identity",))) or "their machine_key"
             sentence = one_line(f"{base} and {name} are of different machines, which differ in {machine}")
             if not across_machines:
                 raise UsageError(f"{sentence}; compare runs of one machine, or have a report without a gate: --across-machines")
             on_other_machine.add(name)
             notes.append(f"{sentence}; slower does not fail here")
-        if software := _software_differences(one, other):
+        if software := _software_differences(base_environment, environment):
             notes.append(f"the software differs, {base} against {name}: {'; '.join(software)}")
-        limits, other_limits = results.thresholds[base], results.thresholds[name]
-        suites = [suite for suite in {**limits, **other_limits} if limits.get(suite) != other_limits.get(suite)]
+        base_limits, limits = results.thresholds[base], results.thresholds[name]
+        suites = [suite for suite in {**base_limits, **limits} if base_limits.get(suite) != limits.get(suite)]
         if suites:
             notes.append(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold")
-        if _differ(one, other, pyperf.TOOL) and (metadata := differences(one, other, (pyperf.TOOL,))):
+        # A file of pyperf has no keys of machine and software, only metadata, which may differ for either reason.
+        if _differ(base_environment, environment, pyperf.TOOL) and (metadata := differences(base_environment, environment, (pyperf.TOOL,))):
             notes.append(f"{base} and {name} are of different machines or software: {'; '.join(metadata)}")
     return on_other_machine, [*map(one_line, notes)]
 
 
 def _software_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return how the software of two environments differs, dlbench included: another version may warm up, or count, differently."""
-    version, other_version = (part(each, "provenance", "dlbench") for each in (one, other))
-    found = [f"dlbench {version} against {other_version}"] if version and other_version and version != other_version else []
+    version, other_version = (part(environment, "provenance", "dlbench") for environment in (one, other))
+    texts = [f"dlbench {version} against {other_version}"] if version and other_version and version != other_version else []
     if _differ(one, other, "stack_key"):
-        found += differences(one, other, ("stack",)) or ["their stack_key"]
-    return found
+        texts += differences(one, other, ("stack",)) or ["their stack_key"]
+    return texts
 
 
 OTHER_OCCASION = "measured more than an hour from the base, and no calibration tells how far sessions differ"
@@ -105,20 +106,21 @@ def side_notes(results: Results) -> list[str]:
 def find_calibration(results: Results, base: str, folder: Path, path: Path | None) -> tuple[calibration.Calibration | None, Path | None]:
     """Return the calibration of the base's machine and its file; None twice if there is none.
 
-    It is read from ``path``, or else from the file in ``folder`` that is named after the machine. Raises ResultFileError for a damaged
-    file, UsageError for one of another machine.
+    It is read from ``path``, or if that is None from the file in ``folder`` that is named after the machine. Raises ResultFileError for a
+    damaged file, UsageError for one of another machine.
     """
-    machine = results.environments[base].get("machine_key")
+    machine_key = results.environments[base].get("machine_key")
     if path is None:
-        path = folder / f"{machine}.json"
-        if not (machine and path.parent == folder and path.is_file()):  # a key out of a file may hold anything
+        path = folder / f"{machine_key}.json"
+        # The key stands in a result file, so it may be any text, and must not lead to a file outside of the folder.
+        if not (machine_key and path.parent == folder and path.is_file()):
             return None, None
-    found = calibration.load(path)
-    if machine and found.machine_key != machine:
+    noise = calibration.load(path)
+    if machine_key and noise.machine_key != machine_key:
         raise UsageError(f"{path} is the calibration of another machine than {base} was measured on; calibrate here: dlbench calibrate")
-    return found, path
+    return noise, path
 
 
 def _differ(one: Mapping[str, Any], other: Mapping[str, Any], key: str) -> bool:
-    """Whether both have an entry, and not the same."""
+    """Whether both environments have an entry under the key, and not the same."""
     return bool(one.get(key) and other.get(key) and one[key] != other[key])

@@ -36,86 +36,94 @@ def compare(
     paired: bool = False,
     insist: bool = False,
 ) -> Comparison:
-    """Compare the cases of one file with those of another; cases are matched by their whole identity.
+    """Compare the cases of one run with those of another; each side is one run, and cases are matched by their whole identity.
 
     - ``thresholds`` apply if the suite that base was run with sets none; ``given`` ones take precedence over either.
     - ``across_machines``: the sides are known to be of different machines; the device's name and threads may then differ.
     - ``calibration``: this machine's variation from one occasion to another, which every verdict then allows for.
     - ``paired``: both sides were measured alternately, round by round. What an interpreter or an environment may set, such as threads, is
       then part of what is compared.
-    - ``insist``: the comparison is undecided if any case hides the change that must be detected, whether anybody set one or not. The same
-      holds if ``run --gate`` measured a side.
+    - ``insist``: the comparison is undecided if any case hides the change that must be detected, even if nobody set one. The same holds
+      if ``run --gate`` measured a side.
 
     Raises UsageError if a change that must be detected is below the threshold of a case.
     """
     budget_spent = bool(new.budgets) or all(row.is_unmeasured for row in new.rows)
     base_rows = {row.case.id: row for row in base.rows}
     new_rows = {row.case.id: row for row in new.rows}
-    # What identifies a case besides its id, and so has to be equal.
+    # Besides its id these settings identify a case, so they have to be equal.
     settings = [*WORK, *(Setting("param", name) for name in base.parameters if name in new.parameters)]
     if not paired:
         settings += [MATH] if across_machines else [DEVICE_NAME, THREADS, MATH]
-    # Each side is one run, by whose name it has these.
+    # Results have these by the name of the run, of which each side has one.
     base_readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
     base_protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     protocol_differences = _differences(base_protocol, new_protocol)
-    for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
+    measured_for_gate = not across_machines and any("gate" in header for side in (base, new) for header in side.environments.values())
     to_test = list[CaseVerdict]()
     settled = list[CaseVerdict]()
-    for case in {**base_rows, **new_rows}:
-        base_row, new_row = base_rows.get(case), new_rows.get(case)
+    for case_id in {**base_rows, **new_rows}:
+        base_row, new_row = base_rows.get(case_id), new_rows.get(case_id)
+        # Without a row in base nothing is tested, so any thresholds do.
         limits, detect = (
             _case_thresholds(base, base_row, thresholds, given, not across_machines) if base_row else (thresholds, DETECT_BY_DEFAULT)
         )
-        asked = insist or for_a_gate or limits.detect is not None
-        if found := _verdict_without_test(base_row, new_row, settings, protocol_differences, budget_spent):
-            settled.append(_settled_case(case, base_row, new_row, *found, detect, asked))
-        elif base_row and new_row:
+        must_detect = insist or measured_for_gate or limits.detect is not None
+        if verdict_and_reason := _verdict_without_test(base_row, new_row, settings, protocol_differences, budget_spent):
+            settled.append(_settled_case(case_id, base_row, new_row, *verdict_and_reason, detect, must_detect))
+        elif base_row and new_row:  # always so here: a case that one side lacks needs no test
             clocks = None if across_machines else clock_difference(base_readings, new_readings, base_row.case.device)
-            to_test.append(_case_to_test(base_row, new_row, limits, detect, asked)._replace(clocks=clocks))
-    if sum(each.unseen is not None for each in settled) > len(to_test):
-        # A comparison that says nothing of most of its cases must not pass, whether anybody asked for the change or not.
-        settled = [each._replace(asked=True) for each in settled]
+            to_test.append(_case_to_test(base_row, new_row, limits, detect, must_detect)._replace(clocks=clocks))
+    if sum(case.unseen is not None for case in settled) > len(to_test):
+        # A comparison that says nothing of most of its cases must not pass, even if nobody set a change to detect.
+        settled = [case._replace(must_detect=True) for case in settled]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    family = TestFamily((base, new), calibration, paired, paired and base_protocol.get("order") == BALANCED, across_machines)
-    compared = compare_cases(title, to_test, settled, family)
+    balanced = paired and base_protocol.get("order") == BALANCED
+    compared = compare_cases(title, to_test, settled, TestFamily((base, new), calibration, paired, balanced, across_machines))
     return replace(compared, powerless=_NOTHING_IN_COMMON) if compared.nothing_in_common else compared
 
 
 def _settled_case(
-    case: str, base: Row | None, new: Row | None, verdict: Verdict, note: str, detect: float | None, asked: bool
+    case_id: str, base: Row | None, new: Row | None, verdict: Verdict, note: str, detect: float | None, must_detect: bool
 ) -> CaseVerdict:
-    """Return a case that needs no test; a change in it is unseen if it was measured, or planned, and could not be compared."""
+    """Return a case that needs no test.
+
+    A change that must be detected is unseen in it if a budget left the case out, or if it went well on both sides and is incomparable.
+    """
     left_out = incomparable = False
     if base and new:
         left_out = verdict is Verdict.NOT_MEASURED and new.case.status is Status.SKIPPED and new.has_device
         incomparable = verdict is Verdict.INCOMPARABLE and base.is_ok and new.is_ok
     unseen = note if detect and (left_out or incomparable) else None
     detect = detect if unseen else None
-    return CaseVerdict(case, verdict, (note,), base=base, new=new, lost=left_out, unseen=unseen, detect=detect, asked=asked)
+    return CaseVerdict(case_id, verdict, (note,), base=base, new=new, lost=left_out, unseen=unseen, detect=detect, must_detect=must_detect)
 
 
-def _case_to_test(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> CaseVerdict:
+def _case_to_test(base: Row, new: Row, limits: Thresholds, detect: float | None, must_detect: bool) -> CaseVerdict:
     """Return a case with the changes of its values, still without a verdict."""
     values = tuple(compare_values(base, new, limits, detect or DETECT_BY_DEFAULT))
-    return CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, base=base, new=new, values=values, thresholds=limits, detect=detect, asked=asked)
+    return CaseVerdict(
+        new.case.id, Verdict.INCONCLUSIVE, base=base, new=new, values=values, thresholds=limits, detect=detect, must_detect=must_detect
+    )
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
-    """Compare the rows of a file that differ in one setting, as `match_rows` matches them; thresholds are as in `compare`.
+    """Compare the rows of a file that differ in the setting ``by``, as `match_rows` matches them; thresholds are as in `compare`.
 
-    A change has to be detected only if ``given`` says so, whatever the suite asks for. Raises UsageError for an unknown setting, and as
-    `compare` does.
+    A change has to be detected only if ``given`` says so, whatever the suite asks for. Raises UsageError for an unknown setting, and for a
+    change that must be detected and is below the threshold of a case.
     """
-    found = match_rows(results, by)
+    matches = match_rows(results, by)
     to_test = []
-    for pair in found.rows:
+    for pair in matches.rows:
         limits, detect = _case_thresholds(results, pair.base, WITHIN_A_RUN, given)
-        to_test.append(_case_to_test(pair.base, pair.other, limits, detect, asked=True))
+        # ``detect`` is set only if it was given, so it was asked for.
+        to_test.append(_case_to_test(pair.base, pair.other, limits, detect, must_detect=True))
+    # A failed row stands in no pair, and is a case of its own.
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
-    unmatched = tuple(each for each in found.unmatched if each.case not in failed)
-    title = f"{', '.join(results.environments)}: each {found.by.name if found.by else by} against {found.base_value}"
+    unmatched = tuple(row for row in matches.unmatched if row.case not in failed)
+    title = f"{', '.join(results.environments)}: each {matches.by.name if matches.by else by} against {matches.base_value}"
     return compare_cases(title, to_test, settled, TestFamily((results, results)), unmatched)
 
 
@@ -132,23 +140,24 @@ def any_sides(results: Results) -> bool:
 def compare_sides(results: Results, given: ThresholdSettings = MappingProxyType({})) -> Comparison:
     """Compare side b of an A/B with side a, case by case, as two files are compared; ``given`` are thresholds as in `compare`.
 
-    Rounds are also compared pair by pair, as both sides of a case were measured next to each other, and every case has to be able to
-    show the change that must be detected. The rounds of a second measurement alone decide a case, corrected for the number of cases that
-    were measured again; only if they could not have decided anything, the first verdict remains. `are_sides` must hold.
+    Rounds are also compared pair by pair, as both sides of a case were measured next to each other. Every case has to be able to show the
+    change that must be detected. If ``--confirm`` measured a case again, those rounds alone decide it: the first verdict remains only if
+    they could not have called anything. `are_sides` must hold.
     """
     sides = _first_sides(results)
-    confirming = [side + CONFIRMING for side in sides]
+    confirming_sides = [side + CONFIRMING for side in sides]
     first = _compare_runs(results, sides, given)
-    if not results.environments.keys() >= {*confirming}:
+    if not results.environments.keys() >= {*confirming_sides}:  # nothing was measured again
         return first
-    second = _compare_runs(results, confirming, given)
-    second_cases = {case.case: case for case in second.cases}
-    decided = [_confirmed(case, second_cases[case.case], second.powerless) if case.case in second_cases else case for case in first.cases]
-    cases = tuple(sorted(decided, key=attention))
-    return replace(first, cases=cases, unseen=sum_up_unseen(cases, results.budgets.values()))
+    second = _compare_runs(results, confirming_sides, given)
+    measured_again = {case.case: case for case in second.cases}
+    cases = [_confirmed(case, measured_again[case.case], second.powerless) if case.case in measured_again else case for case in first.cases]
+    cases.sort(key=attention)
+    return replace(first, cases=tuple(cases), unseen=sum_up_unseen(cases, results.budgets.values()))
 
 
 def _compare_runs(results: Results, sides: Sequence[str], given: ThresholdSettings) -> Comparison:
+    """Compare the second of these sides with the first, as an A/B."""
     base, new = map(results.of_run, sides)
     return compare(base, new, WITHIN_A_RUN, given=given, paired=True, insist=True)
 
@@ -167,26 +176,27 @@ def _confirmed(first: CaseVerdict, second: CaseVerdict, powerless: str | None) -
 
 
 def _case_thresholds(
-    base: Results, row: Row, thresholds: Thresholds, given: ThresholdSettings, has_gate: bool = False
+    base: Results, row: Row, thresholds: Thresholds, given: ThresholdSettings, always_detect: bool = False
 ) -> tuple[Thresholds, float | None]:
-    """Return the thresholds of a case, and the change that must be detected, if any.
+    """Return the thresholds of a case, and the slowdown that must be detected in it, as a fraction; None if none has to be.
 
-    The thresholds are those of base's suite, so that a new file can't loosen its own gate, and over these the ``given`` ones. With a gate
-    the change is what either sets, or the usual one; otherwise only what is ``given``. A change as small as the threshold is called in
-    one of two comparisons, however many rounds there are, so then twice the threshold must be detected.
+    ``row`` is a row of ``base``. Thresholds are those of its suite, so that a new file can't loosen its own gate; ``given`` ones replace
+    these. With ``always_detect`` the slowdown is the one that ``given`` or the suite sets, or else `DETECT_BY_DEFAULT`; without, only a
+    ``given`` one counts. Raises UsageError if a ``given`` one is below the threshold.
     """
     suite_thresholds = base.thresholds.get(row.case.run, {}).get(row.case.suite, {})
     limits = thresholds.for_workload(row.case.workload, suite_thresholds)
-    if not has_gate:
+    if not always_detect:
         limits = replace(limits, detect=None)
     limits = limits.with_metrics(given)
     if DETECT in given:
         try:
-            limits.require_sight()
+            limits.require_sight()  # the change has to be above the threshold
         except ValueError as error:
             raise UsageError(f"--detect {given[DETECT]}: of {row.case.id} {error}") from error
-    detect = limits.detect or (DETECT_BY_DEFAULT if has_gate else None)
+    detect = limits.detect or (DETECT_BY_DEFAULT if always_detect else None)
     if detect and detect <= limits.time:
+        # A change of the size of the threshold is called in one of two comparisons, however many rounds there are.
         detect = MARGINS_TO_SEE * limits.time
     return limits, detect
 
@@ -194,10 +204,11 @@ def _case_thresholds(
 def _verdict_without_test(
     base: Row | None, new: Row | None, settings: Sequence[Setting], protocol_differences: Sequence[str], budget_spent: bool
 ) -> tuple[Verdict, str] | None:
-    """Return the verdict and its reason of a case that needs no test or can have none; None if tests decide it.
+    """Return the verdict of a case that needs no test or can have none, and its reason; None if tests decide it.
 
     ``budget_spent``: whether a budget ended the new run, or nothing was measured in it.
     """
+    # One side lacks the case.
     if new is None:
         if base is None or base.is_ok:
             return Verdict.MISSING, "not in the new file"
@@ -207,23 +218,28 @@ def _verdict_without_test(
         if new.is_failure:
             return Verdict.FAILED, new.ending
         return (Verdict.NOT_MEASURED, new.ending) if new.is_unmeasured else (Verdict.NEW, "not in the base")
-    old_status, status = base.case.status, new.case.status
+    # The new run did not measure it, and that is no failure.
+    base_status, new_status = base.case.status, new.case.status
     if base.is_unmeasured and new.is_unmeasured:
         return Verdict.NOT_MEASURED, f"measured on neither side; {new.ending}"
-    if status is Status.SKIPPED and new.has_device and budget_spent:
-        return Verdict.NOT_MEASURED, f"{new.ending}; in the base it was {old_status}"
-    if status in (Status.OK, Status.OOM) and (limits := _memory_limits_differ(base, new)):
+    if new_status is Status.SKIPPED and new.has_device and budget_spent:
+        return Verdict.NOT_MEASURED, f"{new.ending}; in the base it was {base_status}"
+    # Before failures: a search that could take less memory may end in oom for that reason alone.
+    if new_status in (Status.OK, Status.OOM) and (limits := _memory_limits_differ(base, new)):
         return Verdict.INCOMPARABLE, limits
     if new.is_failure or (base.is_ok and not new.is_ok):
-        return Verdict.FAILED, f"{new.ending}{'' if base.is_ok else f'; in the base it was {old_status}'}"
+        return Verdict.FAILED, f"{new.ending}{'' if base.is_ok else f'; in the base it was {base_status}'}"
+    # It did not fail, but differs in something else than the code.
     if different := _identity_differences(base, new, settings):
         return Verdict.INCOMPARABLE, "; ".join(different)
-    if old_status is status is not Status.OK:
+    if base_status is new_status and not new.is_ok:
         return Verdict.SAME, f"on both sides {new.ending}"
     if not base.is_ok:
-        return Verdict.INCOMPARABLE, f"case.status: {old_status} against {status}; in the base {base.ending}"
+        return Verdict.INCOMPARABLE, f"case.status: {base_status} against {new_status}; in the base {base.ending}"
+    # It is ok on both sides from here on.
     if protocol_differences:
         return Verdict.INCOMPARABLE, "; ".join([*protocol_differences, "measure both alike"])
+    # Of pyperf alone: dlbench plans the rounds of its own files, and its tests say if these are too few.
     few = [f"{count} in {side}" for side, row in by_side(base, new) if (count := len(row.rounds.median_s)) < SESSIONS_FOR_A_VERDICT]
     if few and TOOL in (base.case.suite, new.case.suite):
         return Verdict.INCOMPARABLE, f"too few rounds of {TOOL}, {' and '.join(few)}: a verdict takes {SESSIONS_FOR_A_VERDICT} a side"
@@ -232,9 +248,9 @@ def _verdict_without_test(
 
 def _memory_limits_differ(base: Row, new: Row) -> str:
     """Say how much memory two searches could use if that differs by more than their resolution; else, or if unknown, an empty text."""
-    limits = [each.memory.limit_bytes or 0 for each in (base, new)]
-    searched = base.case.found or new.case.found  # one in which nothing fits finds nothing
-    if not searched or not all(limits) or max(limits) <= min(limits) * (1 + SEARCH_RESOLUTION):
+    limits = [row.memory.limit_bytes or 0 for row in (base, new)]
+    is_search = base.case.found or new.case.found  # either is enough, as a search in which nothing fits finds nothing
+    if not is_search or not all(limits) or max(limits) <= min(limits) * (1 + SEARCH_RESOLUTION):
         return ""
     sizes = " against ".join(map(byte_count, limits))
     return f"the searches could take other memory, {sizes}; give both the same limit"
@@ -243,13 +259,13 @@ def _memory_limits_differ(base: Row, new: Row) -> str:
 def _identity_differences(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:
     """Return how the identities of two rows differ: in settings, torch's flags, and the settings that a search for the fastest found."""
 
-    def known(row: Row) -> dict[str, object]:
+    def identity(row: Row) -> dict[str, object]:
         flags = row.case.math if MATH in settings else {}
         found = {f"found.{name}": value for name, value in row.case.found.items()} if row.rounds.median_s else {}
         texts = {name: value_text(value) for name, value in {**flags, **found}.items()}
         return {str(each): each.value_in(row) for each in settings if each != MATH} | texts
 
-    return _differences(known(base), known(new))
+    return _differences(identity(base), identity(new))
 
 
 def _differences(base: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

@@ -20,15 +20,15 @@ from dlbench.core.thresholds import Thresholds
 from dlbench.core.units import Column, Unit
 
 _HOST_FLOOR = 1 << 20
-"""Bytes; what a process takes for itself varies by some pages."""
+"""Smallest change on the host that matters, in bytes: what a process takes for itself varies by some pages."""
 _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
 _MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower", heading="memory")
 _ENERGY = plain(of_row(lambda row: row.energy.joules_per_item, "energy"))
-_VALUE, _REPEATED_VALUE = 0.1, 0.01
-"""Least share of base by which a value changes that matters, and the same of one that is one number in all rounds of each side."""
+_VALUE_SHARE, _CONSTANT_VALUE_SHARE = 0.1, 0.01
+"""Smallest change of a value that matters, as a share of base; the second is for a value that is one number in all rounds of each side."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
-"""Verdicts of values, as a reader calls them."""
+"""What a verdict on a value means, as it shares the verdicts of times: ``slower`` stands for worse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,21 @@ class ValueChange:
     base: Reported | None
     new: Reported | None
     """Median over the rounds, or over the seeds of a value that has them; of another series each point."""
-    alone: Verdict | None = None
-    """Its verdict where no test decides."""
+    untested_verdict: Verdict | None = None
+    """Its verdict where no test decides; None where it has a test, or is only shown."""
     test: RankTest | None = None
     """In its own unit; of seeds by pairs of them. None where it is only shown, or no test decides."""
     limit: float = 0.0
     """Shift for the worse that must be called or excluded."""
     family: int = 1
-    """Tests that share the level with it, itself included."""
+    """Number of tests that share the level, this one included."""
     remark: str = ""
-    """Why it can't be judged, or what else there is to know."""
+    """Why it can't be judged, or only by a resolution; may be empty."""
 
     @property
     def verdict(self) -> Verdict | None:
         """slower: worse; faster: better; same; inconclusive. None where it is only shown."""
-        return self.test.verdict if self.test else self.alone
+        return self.test.verdict if self.test else self.untested_verdict
 
     @property
     def name(self) -> str:
@@ -67,10 +67,10 @@ class ValueChange:
 
     @property
     def is_judged(self) -> bool:
-        """Whether rounds or enough seeds decide it, or of a value what it is: beyond a search's resolution, or not."""
+        """Whether a test decides it, of pairs only if they are enough, or the resolution of a search; of memory only a test counts."""
         if self.test:
             return not self.test.paired or self.possible is not None
-        return self.alone not in (None, Verdict.INCONCLUSIVE) and not self.is_memory
+        return self.untested_verdict not in (None, Verdict.INCONCLUSIVE) and not self.is_memory
 
     @property
     def change(self) -> float | None:
@@ -87,7 +87,7 @@ class ValueChange:
     @property
     def matters(self) -> bool:
         """Whether to show it of a case that has times as well."""
-        doubtful = self.verdict is Verdict.INCONCLUSIVE and self.test and self.test.beyond and self.test.is_worse
+        doubtful = self.verdict is Verdict.INCONCLUSIVE and self.test and self.test.exceeds_margin and self.test.is_worse
         return bool(self.remark or self.verdict in WORDS or doubtful)
 
     def __str__(self) -> str:
@@ -116,9 +116,9 @@ def _test_value(
 ) -> ValueChange:
     """Return the change of a quantity with its test, which `judge_values` judges.
 
-    ``margin`` is the smallest change that matters, in the quantity's unit; `MARGINS_TO_SEE` times as much has to be called or excluded.
-    Without it, a change of ``share`` of base matters, and one of ``detect`` of base has to be called or excluded (see `_share_to_see`),
-    but none below ``least_margin`` and ``least_limit``.
+    A change matters from a margin on, and a worsening from a limit on has to be called or excluded. With ``margin``, in the quantity's
+    unit, the limit is `MARGINS_TO_SEE` times that. Without it, the margin is ``share`` of base, but at least ``least_margin``. The limit is
+    then the larger of that margin, ``least_limit`` and the share of base that `_share_to_see` returns for ``detect``.
     """
     base, new = map(statistics.median, sides)
     if margin is None:
@@ -130,12 +130,12 @@ def _test_value(
         tuple(sides[0]),
         tuple(sides[1]),
         linear=True,
-        higher=column.better == "higher",
-        equivalent=1 - LEVEL if paired else EQUIVALENCE,
+        higher_is_better=column.better == "higher",
+        equivalence_confidence=1 - LEVEL if paired else EQUIVALENCE,
         paired=paired,
         margin=margin,
     ).ranked()
-    if margin or test.equivalence == CONSTANT:
+    if margin or test.equivalence == CONSTANT:  # one number on both sides is the same without a margin
         return ValueChange(column, base, new, test=test, limit=limit)
     advice = "" if column == _ENERGY else "; declare one in the value's own unit, Value(…, margin=…)"
     return ValueChange(column, base, new, Verdict.INCONCLUSIVE, remark=f"not judged, as a share of zero is no margin{advice}")
@@ -159,49 +159,51 @@ def memory_change(base: Row, new: Row, threshold: float, detect: float) -> Value
     """
     if _are_searches(base, new):
         return None
-    device = [each.rounds.peak_bytes for each in (base, new)]
-    host = [each.rounds.host_peak_bytes for each in (base, new)]
-    if all(device):
-        before, after = (statistics.median(peaks) for peaks in device)
+    device_peaks = [row.rounds.peak_bytes for row in (base, new)]
+    host_peaks = [row.rounds.host_peak_bytes for row in (base, new)]
+    if all(device_peaks):
+        before, after = (statistics.median(peaks) for peaks in device_peaks)
+        # SLOWER stands for worse. There is no other verdict: memory that shrank, or grew by less, is only shown.
         return ValueChange(_MEMORY, before, after, Verdict.SLOWER if after > before * (1 + threshold) else None)
-    if any(device) or not all(host):
+    if any(device_peaks) or not all(host_peaks):
         return None
-    return _test_value(_MEMORY, host, detect, threshold, least_margin=_HOST_FLOOR, least_limit=_HOST_SLACK)
+    return _test_value(_MEMORY, host_peaks, detect, threshold, least_margin=_HOST_FLOOR, least_limit=_HOST_SLACK)
 
 
 def _energy_change(base: Row, new: Row, threshold: float, detect: float) -> ValueChange | None:
-    """Compare the energy of an item; None if a side has rounds without."""
-    sides = [each.rounds.joules_per_item for each in (base, new)]
-    meters = [each.energy.source for each in (base, new)]
+    """Compare the energy of an item; None if a side has rounds without it. It is judged only if the same meter read both sides."""
+    sides = [row.rounds.joules_per_item for row in (base, new)]
+    base_meter, new_meter = (row.energy.source for row in (base, new))
     if not all(sides):
         return None
-    if meters[0] == meters[1]:
+    if base_meter == new_meter:
         return _test_value(_ENERGY, sides, detect, threshold)
     before, after = map(statistics.median, sides)
-    return ValueChange(_ENERGY, before, after, remark=f"not judged, as {meters[0]} metered it and now {meters[1]}")
+    return ValueChange(_ENERGY, before, after, remark=f"not judged, as {base_meter} metered it and now {new_meter}")
 
 
 def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, threshold: float | None, detect: float) -> ValueChange:
-    """Compare a value, which each side declares by a column.
+    """Compare a value that both sides report; each side declares it by a column.
 
     A value without a direction, or with another declaration on each side, is only shown. The margin is that of base, if it declares one:
-    a new file can't loosen its own gate. ``threshold`` is None if nobody set one.
+    a new file can't loosen its own gate. ``threshold`` is a share of base, and None if nobody set one.
     """
+    # A file may have a value that its workload did not declare; then the other side's declaration is used.
     column = base_column if base_column.declared and not new_column.declared else new_column
     name = value_name(column)
     is_unlike = len({(each.unit, each.better, each.series) for each in (base_column, new_column) if each.declared}) > 1
     remark = "not judged, as its unit, direction or kind is declared otherwise on each side" if is_unlike else ""
     shown = ValueChange(column, base.values.get(name), new.values.get(name), remark=remark)
     if column.series and not is_unlike:
-        return _compare_seeds(shown, [each for row in (base, new) for each in row.described if each.name == name], detect)
-    sides = [each.rounds.values.get(name, ()) for each in (base, new)]
+        return _compare_seeds(shown, [value for row in (base, new) for value in row.described if value.name == name], detect)
+    sides = [row.rounds.values.get(name, ()) for row in (base, new)]
     if is_unlike or column.better is None or not all(sides):
         return shown
     if _are_searches(base, new):
-        lower = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0)
-        return _judge_by_resolution(column, sides, threshold or _VALUE, detect, lower.in_role("failing_rate"))
-    repeats = all(len(side) > 1 and len({*side}) == 1 for side in sides)
-    share = threshold or (_REPEATED_VALUE if repeats else _VALUE)
+        lower = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0)  # the worse side of a search for a rate
+        return _judge_by_resolution(column, sides, threshold or _VALUE_SHARE, detect, lower.in_role("failing_rate"))
+    is_constant = all(len(side) > 1 and len({*side}) == 1 for side in sides)
+    share = threshold or (_CONSTANT_VALUE_SHARE if is_constant else _VALUE_SHARE)
     return _test_value(column, sides, detect, share, new_column.margin if base_column.margin is None else base_column.margin)
 
 
@@ -210,51 +212,56 @@ def _compare_seeds(shown: ValueChange, described: Sequence[Value], detect: float
 
     ``described`` are the declarations of both sides.
     """
-    margin = next((each.margin for each in described if each.paired), None)
+    margin = next((value.margin for value in described if value.paired), None)
     before = shown.base
     after = shown.new
     if margin is None or not isinstance(before, Sequence) or not isinstance(after, Sequence):
         return shown
-    if len(before) != len(after) or not before or len({each.points for each in described}) > 1:
-        sides = " against ".join(few(each.points, 2) for each in described)
-        return replace(shown, alone=Verdict.INCONCLUSIVE, remark=f"not judged, as its seeds are others: {sides}")
+    if len(before) != len(after) or not before or len({value.points for value in described}) > 1:
+        sides = " against ".join(few(value.points, 2) for value in described)
+        return replace(shown, untested_verdict=Verdict.INCONCLUSIVE, remark=f"not judged, as its seeds are others: {sides}")
     return _test_value(shown.column, (before, after), detect, margin=margin, paired=True)
 
 
 def _are_searches(base: Row, new: Row) -> bool:
     """Whether both are results of a search for something without a time, such as the largest batch."""
-    return all(each.case.found and not each.rounds.median_s for each in (base, new))
+    return all(row.case.found and not row.rounds.median_s for row in (base, new))
 
 
 def _judge_by_resolution(
-    column: Column, sides: Sequence[Sequence[float]], threshold: float, detect: float, failed: float | None = None
+    column: Column, sides: Sequence[Sequence[float]], threshold: float, detect: float, failing_rate: float | None = None
 ) -> ValueChange:
-    """Return the change of what a search found, judged by a margin alone, as a run finds it once and no test applies.
+    """Return the change of what a search found, judged without a test, as a run finds it only once.
 
-    Each side may be off by one step of the search, so a change of up to two steps is none. ``failed`` is the lowest rate that failed in
-    the worse run of a search for rates; its step reaches up to it. The verdict is inconclusive if two steps hide a change that must be
-    detected.
+    A change is called if it exceeds both ``threshold``, a share of the larger value, and what the steps of the searches leave uncertain.
+    ``failing_rate`` is the lowest rate that failed in the worse run, if the search was for a rate. The verdict is inconclusive if that
+    uncertainty hides a change that must be detected.
     """
     base, new = map(statistics.median, sides)
     larger = max(abs(base), abs(new))
     worsening = base - new if column.better == "higher" else new - base
-    uncertainty = failed - min(base, new) if failed else 2 * max(1.0, SEARCH_RESOLUTION * larger)
+    # The worse run may sustain any rate below the one that failed. In any other search either side may be off by one step.
+    uncertainty = failing_rate - min(base, new) if failing_rate else 2 * max(1.0, SEARCH_RESOLUTION * larger)
     if abs(worsening) > max(threshold * larger, uncertainty):
         return ValueChange(column, base, new, Verdict.SLOWER if worsening > 0 else Verdict.FASTER)
+    # Of a base of zero there is no share that would have to be detected.
     if worsening >= _share_to_see(detect, column) * abs(base) > 0:
         return ValueChange(column, base, new, Verdict.INCONCLUSIVE, remark="within two steps of its search")
     return ValueChange(column, base, new, Verdict.SAME)
 
 
 def _share_to_see(detect: float, column: Column) -> float:
-    """Return the share of base that must be detected: ``detect``, or of a value that is better higher the fall by a factor 1 + detect."""
+    """Return the worsening that must be detected, as a share of base: ``detect`` is the share of more time.
+
+    A value that is better higher, such as a rate, falls by the factor 1 + ``detect`` where a time grows by it.
+    """
     return detect / (1 + detect) if column.better == "higher" else detect
 
 
 def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChange, ...]]:
     """Judge the changes of all cases that rounds decide as one family; seeds, which repeat exactly, are judged alone."""
     tests = [{"test": each.test} for each in chain.from_iterable(cases) if each.test and not each.test.paired]
-    judged = iter(judge_family(tests))
+    judged = iter(judge_family(tests))  # in the order of the changes
 
     def judge(change: ValueChange) -> ValueChange:
         if change.test is None or change.test.paired:

@@ -39,23 +39,22 @@ class CaseVerdict(NamedTuple):
     """Its smallest relevant changes; None where nothing was compared."""
     detect: float | None = None
     """Slowdown that must be called or excluded, as a fraction; None where nothing was compared, or none has to be."""
-    asked: bool = False
-    """Whether the comparison decides nothing where it was not: somebody set it, or the times alone would say slower."""
+    must_detect: bool = False
+    """Whether the whole comparison is undecided if ``unseen``: somebody set ``detect``, or the times alone would say slower."""
     unseen: str | None = None
-    """Why it is neither called nor excluded; None where it is, or none has to be."""
-    what: str = "slowdown"
-    """Name of the unseen change; a worsening where it is one of memory or a value as well."""
+    """Why a slowdown of ``detect`` is neither called nor excluded; None where it is, or none has to be."""
+    unseen_kind: str = "slowdown"
+    """Name of the unseen change: ``worsening`` if memory or a value may have got worse as well."""
     remedy: str = ""
     """Remedy for what is unseen, other than more rounds; empty where more rounds are all there is to do."""
     rounds_to_see: int | None = None
-    """The rounds a side in which it probably would be seen, whatever the verdict is; None where these are enough, or none are."""
+    """Rounds a side in which ``detect`` would probably be called or excluded; None where it has as many, or no number is enough."""
     detectable: float | None = None
     """The smallest change that would be called in four of five comparisons; None where nothing was tested, or none would."""
     possible: float | None = None
     """The largest slowdown that is not excluded, as a fraction; None where nothing was tested, or nothing is excluded."""
     lost: bool = False
     """Whether damaged lines may have had rounds of it, or a budget left it out, so that whoever is strict takes it for undecided."""
-
     clocks: ClockDifference | None = None
     """How the clocks of its device differ between the sides, if they do."""
 
@@ -77,8 +76,8 @@ class CaseVerdict(NamedTuple):
     @property
     def statistic(self) -> str:
         """Name of the test whose change is shown: the median, unless only another test calls slower or faster."""
-        changed = self.tests if self.verdict.is_change else {}
-        return next((name for name, each in changed.items() if each.verdict is self.verdict), "median")
+        candidates = self.tests if self.verdict.is_change else {}
+        return next((name for name, test in candidates.items() if test.verdict is self.verdict), "median")
 
     @property
     def shown(self) -> RankTest | None:
@@ -138,11 +137,11 @@ class Comparison:
 
 def attention(case: CaseVerdict) -> tuple[int, float]:
     """Return a sort key of cases: the worst verdict first, and among changes the largest first."""
-    changed = case.shown if case.verdict.is_change else None
-    return [*Verdict].index(case.verdict), -abs(changed.change) if changed else 0.0
+    test = case.shown if case.verdict.is_change else None
+    return [*Verdict].index(case.verdict), -abs(test.change) if test else 0.0
 
 
-IN_TURN = "measure both sides alternately, with dlbench ab"
+MEASURE_ALTERNATELY = "measure both sides alternately, with dlbench ab"
 """Remedy where sessions differ."""
 
 
@@ -150,47 +149,49 @@ def worsening(change: ValueChange) -> tuple[str, int | None]:
     """Return why a worsening that must be detected is not excluded, and the rounds a side that would probably exclude it.
 
     The reason is like ``p99 may be up to 0.4 s worse``; it is empty if the worsening is excluded or the change is called. The rounds are
-    None if there are as many already, and for seeds, which would be the same again.
+    None if there are as many already, and where rounds decide nothing.
     """
     test = change.test
-    if test is None:
+    if test is None:  # a search or its declaration decides it
         why = f"{change.name} is {change.remark}" if change.verdict is Verdict.INCONCLUSIVE else ""
         return why, None
     worst, limit = test.worst, change.limit
     rounds = None
-    if not test.paired:
+    if not test.paired:  # pairs are of seeds, which would give the same again in further rounds
         tests = {"": test}
         rounds = more_rounds(tests, max(least_rounds(tests, change.family), rounds_to_exclude(tests, limit, change.family)))
-    if change.verdict in WORDS:
+    if change.verdict in WORDS:  # it is called
         return "", rounds
     if worst is None:
         return f"{change.name} has too few {'seeds' if test.paired else 'rounds'}", rounds
+    # The limit itself has to be excluded, also where rounding has put ``worst`` a little below it.
     excluded = worst <= 0 or (worst < limit and not math.isclose(worst, limit))
     return "" if excluded else f"{change.name} may be up to {amount(worst, change.column.unit)} worse", rounds
 
 
-def exclusion(left: float | None, detect: float | None) -> str:
-    """Say which slowdowns are excluded; ``left`` is the largest one that is not, from `power.possible`."""
-    if left is None:
+def exclusion(possible: float | None, detect: float | None) -> str:
+    """Say which slowdowns are excluded; ``possible`` is the largest one that is not, from `power.possible`."""
+    if possible is None:
         return "too few rounds to exclude any slowdown"
-    if detect is not None and left < detect:
+    if detect is not None and possible < detect:
         return f"a slowdown of {percent(detect)} or more is excluded"
-    return "any slowdown is excluded" if left <= 0 else f"up to {relative_change(left)} is possible"
+    return "any slowdown is excluded" if possible <= 0 else f"up to {relative_change(possible)} is possible"
 
 
-def why_unseen(left: float | None, planned: float, more: bool, sides: Sequence[Row]) -> tuple[str, str]:
+def why_unseen(possible: float | None, planned: float, more_help: bool, sides: Sequence[Row]) -> tuple[str, str]:
     """Return why a slowdown is neither called nor excluded in a case that was tested, and a remedy other than more rounds.
 
-    ``left`` is as in `exclusion`; ``planned`` is the number of rounds that would exclude it, and ``more`` whether there are fewer.
+    ``possible`` is as in `exclusion`. ``planned`` is the number of rounds that would exclude it; ``more_help``: the case has fewer, and
+    `sum_up_unseen` asks for them.
     """
-    why = exclusion(left, None)
+    why = exclusion(possible, None)
     if planned == math.inf:
-        return f"{why}; sessions alone differ by as much", IN_TURN
+        return f"{why}; sessions alone differ by as much", MEASURE_ALTERNATELY
     if disturbed := disturbances(sides):
         return f"{why}; {disturbed}", "stop the other processes, as top shows them"
-    if left is not None:
-        why += f"; its rounds differ by {percent(max(each.time.sd_between or 0.0 for each in sides))}"
-    return why, "" if more else "measure again, in more rounds"
+    if possible is not None:
+        why += f"; its rounds differ by {percent(max(row.time.sd_between or 0.0 for row in sides))}"
+    return why, "" if more_help else "measure again, in more rounds"
 
 
 def disturbances(sides: Sequence[Row]) -> str:
@@ -202,22 +203,22 @@ def disturbances(sides: Sequence[Row]) -> str:
 
 
 def sum_up_unseen(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:
-    """Sum up the unseen cases, in which a change that must be detected is neither called nor excluded; None if there are none.
+    """Sum up the cases in which a change that must be detected is neither called nor excluded; None if there are none.
 
-    They are decisive if a case of them was asked for that change (`CaseVerdict.asked`), or if all compared cases are unseen. ``budgets``
-    are those that ended a run before its planned rounds.
+    They make the comparison undecidable if one of them must detect the change, or if all compared cases are unseen. ``budgets`` are those
+    that ended a run before its planned rounds.
     """
     compared = [case for case in cases if case.tests or case.unseen or any(value.verdict for value in case.values)]
     unseen = [case for case in compared if case.unseen]
     if not unseen:
         return None
-    decisive = any(case.asked for case in unseen) or len(unseen) == len(compared)
+    decisive = any(case.must_detect for case in unseen) or len(unseen) == len(compared)
     remedies = [*dict.fromkeys(case.remedy for case in unseen if case.remedy)]
     if rounds := max(case.rounds_to_see or 0 for case in unseen):
         remedies.append(_more_rounds(rounds, budgets))
     if not decisive:
         remedies.append(f"with --detect {100 * (unseen[0].detect or 0):.3g}% that would end with 4")
-    kinds = " or ".join(dict.fromkeys(case.what for case in unseen))
+    kinds = " or ".join(dict.fromkeys(case.unseen_kind for case in unseen))
     sizes = " or ".join(dict.fromkeys(percent(case.detect or 0) for case in unseen))
     share = f"{len(unseen):,} of {len(compared):,} case{'' if len(compared) == 1 else 's'}"
     extent = f"a {kinds} of {sizes} or more is not excluded in {share}"
@@ -234,19 +235,19 @@ def _more_rounds(rounds: int, budgets: Iterable[SpentBudget]) -> str:
 def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> str | None:
     """Say why no case could have been called slower, however slow; None if one could.
 
-    A test has too few rounds if it is not significant after Holm's correction even at the smallest p that its rounds can give. All tests
-    of times must have too few, or without any those of values and memory. Memory alone is no comparison. What seeds or a search decide
-    needs no rounds.
+    A test has too few rounds if it is not significant after Holm's correction even at the smallest p that its rounds can give. The tests
+    of times count; only if no case has times, those of values and memory do. Memory alone is no comparison.
     """
     times = [test for case in cases for test in case.tests.values()]
     values = [value for case in cases for value in case.values if value.is_judged]
     if not times and all(value.is_memory for value in values):
         return "no case has times that can be compared, so nothing could have been called slower"
     tests = times or [value.test for value in values if value.test and not value.test.paired]
-    decided_otherwise = not times and len(tests) < len(values)
-    if decided_otherwise or min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
+    needs_no_rounds = not times and len(tests) < len(values)  # seeds or a search decide a value
+    if needs_no_rounds or min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
         return None
-    last = max(tests, key=lambda test: (test.paired, test.weight))
-    rounds = rounds_for_gate(sum(test.weight for test in tests) / last.weight, paired=last.paired)
+    # Pairs need the most rounds. Without pairs the test of most weight is the first that can be significant.
+    planned_for = max(tests, key=lambda test: (test.paired, test.weight))
+    rounds = rounds_for_gate(sum(test.weight for test in tests) / planned_for.weight, paired=planned_for.paired)
     none = f"too few rounds: in {len(tests)} tests none could have been called {'slower' if times else 'worse'}"
     return f"{none}; {rounds} rounds a side would do: {option_for(rounds, budgets)}"

@@ -1,7 +1,7 @@
 """Fitness of a run to be a reference, and the commands that offer it to the project."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dlbench.analysis.contribute.public import unpublishable_names
@@ -22,41 +22,57 @@ TOLERATED = 0.25
 
 
 def objections(run: RunFile, results: Results) -> list[str]:
-    """Return a sentence for each reason why a run can't be a reference; ``results``: its rows."""
+    """Return a sentence for each reason why a run can't be a reference, with what to do; ``results`` has its rows."""
+    names = unpublishable_names([*run.measurements, *run.discarded])
+    return [one_line(each) for each in (*_of_file(run, results), *_of_cases(run, results), *_of_machine(results), *names)]
+
+
+def _of_file(run: RunFile, results: Results) -> Iterator[str]:
+    """Yield the objections to a file as a whole: it is incomplete, or others could not measure the like."""
+    for note in header.incomplete(run, len(results.rows)):
+        yield note.removeprefix(f"{run.path}: ")
+    if run.header.get("sides") or any(each.side for each in run.measurements):
+        yield "it is an A/B, whose sides differ on purpose; measure one alone: dlbench run"
+    if run.header.get("machines"):
+        yield "it was measured on several machines; measure one alone: dlbench run"
+    if run.header.get("plugins"):
+        yield "it has workloads of a plugin, which others do not have; measure built-in suites alone"
+
+
+def _of_cases(run: RunFile, results: Results) -> Iterator[str]:
+    """Yield the objections to cases that failed, lost a round, have too few, or are implausible; one sentence for all of a kind."""
     ok = [row for row in results.rows if row.is_ok]
     failed = [row for row in results.rows if row.is_failure]
-    lost = [row for row in results.rows if row.case.id in results.lost.get(row.case.run, ())]
+    short_of_rounds = [row for row in results.rows if row.case.id in results.lost.get(row.case.run, ())]
     timed = [row for row in ok if not row.case.found or row.time.median_s is not None]  # the result of a search may have no time
     few_rounds = [row for row in timed if (row.time.rounds or 0) < LEAST_ROUNDS]
     implausible = [row for row in ok if row.flag.implausible]
-    restless = [row for row in ok if _is_restless(row)]
-    unusable = not_usable(results)
     resume = f"dlbench run --resume {shlex.quote(str(run.path))}"
-    spent = header.spent_budget(run, results.rows)
-    more = spent.option(spent.enough) if spent else f"--rounds {header.ENOUGH_ROUNDS}"
-    found = [note.removeprefix(f"{run.path}: ") for note in header.incomplete(run, len(results.rows))]
-    if run.header.get("sides") or any(each.side for each in run.measurements):
-        found.append("it is an A/B, whose sides differ on purpose; measure one alone: dlbench run")
-    if run.header.get("machines"):
-        found.append("it was measured on several machines; measure one alone: dlbench run")
-    if run.header.get("plugins"):
-        found.append("it has workloads of a plugin, which others do not have; measure built-in suites alone")
     if not ok:
-        found.append("none of its cases went well")
-    if lost:
-        found.append(f"{_cases(lost)} may have lost a round with a damaged line; measure it again: {resume}")
+        yield "none of its cases went well"
+    if short_of_rounds:
+        yield f"{_cases(short_of_rounds)} may have lost a round with a damaged line; measure it again: {resume}"
     if failed:
-        found.append(f"{_cases(failed)} failed or crashed; find out why, and measure again")
+        yield f"{_cases(failed)} failed or crashed; find out why, and measure again"
     if few_rounds:
-        found.append(f"{_cases(few_rounds)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} {more}")
+        budget = header.spent_budget(run, results.rows)
+        option = budget.option(budget.enough) if budget else f"--rounds {header.ENOUGH_ROUNDS}"  # a larger budget, or more rounds
+        yield f"{_cases(few_rounds)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} {option}"
     if implausible:
-        found.append(f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason")
-    found += [f"it is {line}" for line in unusable]
-    if not unusable and len(restless) > TOLERATED * len(ok):
+        yield f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason"
+
+
+def _of_machine(results: Results) -> Iterator[str]:
+    """Yield the objections to a machine that was not at rest: the run is not usable, or else too many of its cases are restless."""
+    if unusable := not_usable(results):
+        yield from (f"it is {line}" for line in unusable)
+        return
+    ok = [row for row in results.rows if row.is_ok]
+    restless = [row for row in ok if _is_restless(row)]
+    if len(restless) > TOLERATED * len(ok):
         how = f"throttled, disturbed, or noisy, with an interval wider than a factor of {WIDE:g}"
         share = f"{len(restless)} of {plural(len(ok), 'case')}"
-        found.append(f"{share} are {how}; quieten the machine (dlbench doctor), and measure again")
-    return [one_line(each) for each in (*found, *unpublishable_names([*run.measurements, *run.discarded]))]
+        yield f"{share} are {how}; quieten the machine (dlbench doctor), and measure again"
 
 
 def _is_restless(row: Row) -> bool:

@@ -161,28 +161,37 @@ _FORMS: Mapping[str, re.Pattern[str]] = {
 def public_records(run: RunFile) -> Iterator[Record]:
     """Yield the publishable part of each line of the file: header, measurements with all their numbers, states of rounds, footer.
 
-    Declarations of workloads lose their sentences. Tries of searches are left out: their result is a measurement, and nothing reads the
-    tries of a reference run.
+    Suites and devices of the header are those that were measured. Tries of searches are left out: their result is a measurement, and
+    nothing reads the tries of a reference run.
     """
     device_names: dict[str, str | None] = {}
-    workloads: dict[str, dict[str, None]] = {}
+    workloads_by_suite: dict[str, dict[str, None]] = {}  # a dictionary keeps the order of workloads, and each once
     for each in run.measurements:
-        workloads.setdefault(each.case.suite, {})[each.case.workload] = None
+        workloads_by_suite.setdefault(each.case.suite, {})[each.case.workload] = None
         device_names[each.case.device] = device_names.get(each.case.device) or each.device_name
-    recorded = {each["id"]: each for each in run.header.get("devices", ())}
-    devices = [{**recorded.get(device, {}), "id": device, "name": name, "kind": kind_of(device)} for device, name in device_names.items()]
-    suites = [{"name": suite, "bench": [{"workload": each} for each in found]} for suite, found in sorted(workloads.items())]
     measured = [*(("measurement", each) for each in run.measurements), *(("discarded", each) for each in run.discarded)]
-    makers = {name for name in device_names.values() if name}
+    makers_names = {name for name in device_names.values() if name}
     ids = {*device_names, *(each.case.id for _, each in measured)}
-    fit_texts = {"id": ids, "name": makers, "device_name": makers}
-    for record in (
-        {**run.header, "kind": "header", "suites": suites, "devices": devices},
+    allowed_texts = {"id": ids, "name": makers_names, "device_name": makers_names}
+    records = (
+        {**run.header, "kind": "header", "suites": _suites(workloads_by_suite), "devices": _devices(run, device_names)},
         *(measurement_to_json(_without_words(each), kind) for kind, each in measured),
         *(state.to_json() for state in run.states),
         {**(run.footer or {}), "kind": "footer"},
-    ):
-        yield _publishable(record, "", fit_texts)
+    )
+    for record in records:
+        yield _publishable(record, "", allowed_texts)
+
+
+def _suites(workloads_by_suite: Mapping[str, Iterable[str]]) -> list[Record]:
+    """Return the suites of a header, with no more than the names of the workloads that were measured."""
+    return [{"name": suite, "bench": [{"workload": each} for each in names]} for suite, names in sorted(workloads_by_suite.items())]
+
+
+def _devices(run: RunFile, device_names: Mapping[str, str | None]) -> list[Record]:
+    """Return the devices of a header that were measured, with the names that measurements have of them."""
+    recorded = {each["id"]: each for each in run.header.get("devices", ())}
+    return [{**recorded.get(device, {}), "id": device, "name": name, "kind": kind_of(device)} for device, name in device_names.items()]
 
 
 def _without_words(measurement: Measurement) -> Measurement:
@@ -192,38 +201,46 @@ def _without_words(measurement: Measurement) -> Measurement:
     return replace(measurement, reason=ENDINGS.get(measurement.status), profile=known)
 
 
-def _publishable(value: Any, name: str, fit_texts: Mapping[str, Collection[str]]) -> Any:
-    """Return the publishable part of a field's value, None for nothing.
+def _publishable(value: Any, name: str, allowed_texts: Mapping[str, Collection[str]]) -> Any:
+    """Return the publishable part of a field's value; None if nothing of it is.
 
-    ``name``: that of the field, empty for an object without one. ``fit_texts``: texts that may be published whatever their form, by field.
+    ``name`` is that of the field, empty for an object without one. ``allowed_texts`` has, by field, the texts that pass in any form.
     """
     if isinstance(value, str):
-        if value in fit_texts.get(name, ()):
+        if value in allowed_texts.get(name, ()):
             return value
         match = _FORMS[name].match(value) if name in _FORMS else None
-        return match and match[0]
+        return match[0] if match else None  # what follows the form stays behind
     if isinstance(value, Mapping):
-        return _publishable_fields(value, name, fit_texts)
+        return _publishable_fields(value, name, allowed_texts)
     if isinstance(value, list | tuple):
-        parts = (_publishable(each, "" if isinstance(each, Mapping) else name, fit_texts) for each in value)
+        # A text in a list has the form of the list's field; an object in it has no field of its own.
+        parts = (_publishable(each, "" if isinstance(each, Mapping) else name, allowed_texts) for each in value)
         return [each for each in parts if each is not None]
-    return value if isinstance(value, int | float) and -MOST <= value <= MOST else None  # a finite number, or a flag
+    is_finite_number_or_flag = isinstance(value, int | float) and -MOST <= value <= MOST
+    return value if is_finite_number_or_flag else None
 
 
-def _publishable_fields(value: Mapping[str, Any], name: str, fit_texts: Mapping[str, Collection[str]]) -> dict[str, Any]:
-    """Return the publishable fields of an object that is the value of the field ``name``, without those of which nothing is left."""
-    found = {}
+def _publishable_fields(value: Mapping[str, Any], name: str, allowed_texts: Mapping[str, Collection[str]]) -> dict[str, Any]:
+    """Return the publishable fields of an object that is the value of the field ``name``, without those of which nothing is left.
+
+    Fields of objects in `_NAMED_FREELY` may have any plain word as their name; a text in them has the form of the object's own field.
+    """
+    publishable = {}
     for key, each in value.items():
         if name in _NAMED_FREELY:
-            is_listed = bool(re.fullmatch(r"\w{1,80}(:\d{1,4})?", key, re.ASCII))
+            may_pass = bool(re.fullmatch(r"\w{1,80}(:\d{1,4})?", key, re.ASCII))
             field = "" if isinstance(each, Mapping) else name
         else:
-            is_listed = key in _FIELDS
+            may_pass = key in _FIELDS
             field = key
-        part = _publishable(each, field, fit_texts) if is_listed else None
-        if part not in (None, {}) or (is_listed and each in (None, {})):
-            found[key] = part
-    return found
+        if not may_pass:
+            continue
+        part = _publishable(each, field, allowed_texts)
+        was_empty = each in (None, {})  # that says something, too
+        if was_empty or part not in (None, {}):
+            publishable[key] = part
+    return publishable
 
 
 def machine_name(devices: Iterable[Mapping[str, Any]]) -> str:

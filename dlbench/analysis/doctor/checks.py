@@ -17,6 +17,7 @@ from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
 from dlbench.core.conditions import BUSY, Throttling
 from dlbench.core.machine import Finding, Fitness
 from dlbench.core.rank_test import PAIRED_SHARES
+from dlbench.core.stats import known
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ACROSS_RUNS, WITHIN_A_RUN
 from dlbench.core.units import Column, Unit, percent
@@ -46,43 +47,48 @@ def load(run: RunFile, threads: int) -> list[Finding]:
 
 def _judge_load(check: str, who: str, cpus: Sequence[float | None], threads: int, advice: str) -> Finding:
     """Return the finding on the CPUs that others took in each round: unfit where it mattered in more than half of the rounds."""
-    known = [each for each in cpus if each is not None]
-    if not known:
+    counted = known(cpus)
+    if not counted:
         return Finding(check, "cpu", Fitness.UNKNOWN, "the operating system does not count it", "look yourself: top")
-    matters = [each for each in known if each / threads > BUSY]
-    median, most = statistics.median(known), max(known)
+    matters = [each for each in counted if each / threads > BUSY]
+    median, most = statistics.median(counted), max(counted)
     found = f"{who} took {median:.2f} CPUs' time on average, and {most:.2f} at most, next to the {threads} that dlbench computes with"
     values = {"cpus": median, "cpus_most": most}
     if not matters:
         return Finding(check, "cpu", Fitness.FIT, found, values=values)
-    usually = 2 * len(matters) > len(known)
-    found += "" if usually else f"; that mattered in {len(matters)} of {len(known)} rounds"
+    usually = 2 * len(matters) > len(counted)
+    found += "" if usually else f"; that mattered in {len(matters)} of {len(counted)} rounds"
     return Finding(check, "cpu", Fitness.UNFIT if usually else Fitness.NOTE, found, advice, values)
 
 
 def throttling(run: RunFile) -> Iterator[Finding]:
     """Yield a finding for each device: whether its measurements were throttled, or were discarded for that and made again."""
     for device in dict.fromkeys(each.case.device for each in run.measurements):
-        kept = [each.throttling for each in run.measurements if each.case.device == device]
-        again = [each.throttling for each in run.discarded if each.case.device == device]
-        yield _judge_throttling(device, [each for each in kept if each], [each for each in again if each and each.throttled])
+        kept = known(each.throttling for each in run.measurements if each.case.device == device)
+        discarded = known(each.throttling for each in run.discarded if each.case.device == device)
+        yield _judge_throttling(device, kept, [each for each in discarded if each.throttled])
 
 
-def _judge_throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttling]) -> Finding:
-    """Return the finding on one device from its measurements that were kept, and from those that were throttled and made again."""
-    held = [each for each in kept if each.throttled]
+def _judge_throttling(device: str, kept: Sequence[Throttling], retried: Sequence[Throttling]) -> Finding:
+    """Return the finding on one device: unfit if measurements that count were throttled, a note if throttled ones were made again.
+
+    ``kept`` is what each measurement that counts says of throttling, ``retried`` what each one says that was throttled and made again.
+    """
+    throttled = [each for each in kept if each.throttled]
     advice = "cool it, or have a larger CPU quota granted" if device == "cpu" else "cool it better: nvidia-smi -q -d PERFORMANCE"
-    if held:
-        found = f"{len(held)} of {len(kept)} measurements were held back, and pauses did not help: {held[-1].causes()}"
+    if throttled:
+        found = f"{len(throttled)} of {len(kept)} measurements were held back, and pauses did not help: {throttled[-1].causes()}"
         return Finding("throttling", device, Fitness.UNFIT, found, advice)
-    if again:
-        was = "was" if len(again) == 1 else "were"
-        found = f"{plural(len(again), 'measurement')} {was} held back and made again: {again[-1].causes()}"
+    if retried:
+        was = "was" if len(retried) == 1 else "were"
+        found = f"{plural(len(retried), 'measurement')} {was} held back and made again: {retried[-1].causes()}"
         return Finding("throttling", device, Fitness.NOTE, found, advice)
     sources = {"thermal": "heat", "reasons": "the driver's reasons", "quota": "the CPU quota"}
-    if counted := [what for name, what in sources.items() if any(getattr(each, name) is not None for each in kept)]:
-        return Finding("throttling", device, Fitness.FIT, f"none while measuring, by {' or '.join(counted)}; nothing else is counted here")
-    return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")
+    read = [words for field, words in sources.items() if any(getattr(each, field) is not None for each in kept)]
+    if not read:
+        return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")
+    found = f"none while measuring, by {' or '.join(read)}; nothing else is counted here"
+    return Finding("throttling", device, Fitness.FIT, found)
 
 
 _ROUNDS = (7, 10)
@@ -90,25 +96,26 @@ _ROUNDS = (7, 10)
 
 
 def same_code(one: Results, other: Results) -> Iterator[Finding]:
-    """Yield a finding for each case of two sides that ran the same code alternately: which change would be seen, and if one was called."""
+    """Yield a finding for each case of two sides that ran the same code alternately: the smallest change to be seen, and a false alarm."""
     comparison = compare(one, other, WITHIN_A_RUN, paired=True)
+    # All tests of all cases share the level of a verdict: the more there are, the larger a change has to be.
     weight_of_all_tests = PAIRED_SHARES * sum(bool(case.tests) for case in comparison.cases)
     for case in comparison.cases:
         if case.shown is None:
             yield _finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise")
             continue
         detectable_changes = {}
-        for name, test in case.tests.items():
+        for statistic, test in case.tests.items():
             # Without a threshold here, as `_with_rounds` applies it after converting to other numbers of rounds.
-            smallest = detectable({name: test._replace(margin=0.0)}, weight_of_all_tests)
+            smallest = detectable({statistic: test._replace(margin=0.0)}, weight_of_all_tests)
             if smallest is not None:
-                detectable_changes[name] = smallest
+                detectable_changes[statistic] = smallest
         rounds = min(test.rounds for test in case.tests.values())
         yield _judge_same_code(case, detectable_changes, rounds)
 
 
 def _judge_same_code(case: CaseVerdict, detectable_changes: Mapping[str, float], rounds: int) -> Finding:
-    """Return the finding on one case, by the statistic that shows the smallest change.
+    """Return the finding on one case, by the statistic that shows the smallest change; unfit if the same code was called different.
 
     ``detectable_changes`` has the smallest change that each statistic would show with these rounds a side, without a threshold.
     """
@@ -116,21 +123,22 @@ def _judge_same_code(case: CaseVerdict, detectable_changes: Mapping[str, float],
         found = f"{plural(rounds, 'round')} a side are too few to say how much the same code differs"
         return _finding(case, Fitness.UNKNOWN, found, "leave --rounds out")
     statistic = min(detectable_changes, key=detectable_changes.__getitem__)
-    change = case.tests[statistic]
-    interval = change.change_interval
+    smallest_by_rounds = {k: _with_rounds(detectable_changes[statistic], rounds, k) for k in _ROUNDS}
+    test = case.tests[statistic]
+    interval = test.change_interval
     low, high = (interval.low, interval.high) if interval else (0.0, 0.0)  # there is one where a change can be seen
-    by_rounds = {k: _with_rounds(detectable_changes[statistic], rounds, k) for k in _ROUNDS}
+    seen = " or ".join(f"{percent(share)} with {k} rounds a side" for k, share in smallest_by_rounds.items())
     found = (
-        f"twice the same code differs by {100 * change.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "
-        f"by its {statistic_name(statistic)}); "
-        f"to be seen a change takes {' or '.join(f'{percent(share)} with {k} rounds a side' for k, share in by_rounds.items())}"
+        f"twice the same code differs by {100 * test.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "
+        f"by its {statistic_name(statistic)}); to be seen a change takes {seen}"
     )
-    values = {"change": change.change, "ci_low": low, "ci_high": high, "p_holm": change.p_holm}
-    values |= {f"detectable_{k}": share for k, share in by_rounds.items()}
-    fitness, advice = _fitness_for(by_rounds[_ROUNDS[-1]])
+    values = {"change": test.change, "ci_low": low, "ci_high": high, "p_holm": test.p_holm}
+    values |= {f"detectable_{k}": share for k, share in smallest_by_rounds.items()}
     if case.verdict.is_change:
-        found, fitness = f"the same code was called {case.verdict}: {found}", Fitness.UNFIT
         advice = f"look again: dlbench doctor; by chance it happens in {percent(LEVEL)} of looks at most, so twice is hardly chance"
+        return _finding(case, Fitness.UNFIT, f"the same code was called {case.verdict}: {found}", advice, values)
+    rounds_of_a_gate = _ROUNDS[-1]
+    fitness, advice = _fitness_for(smallest_by_rounds[rounds_of_a_gate])
     return _finding(case, fitness, found, advice, values)
 
 

@@ -3,9 +3,10 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
+from typing import NamedTuple
 
-from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, judge_family, rank_tests, statistic_name, together
+from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, combined_verdict, judge_family, rank_tests, statistic_name
 from dlbench.analysis.compare.power import POWER
 from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.matching import grouped
@@ -20,10 +21,16 @@ from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.core.units import percent, seconds
 
 COMPARISONS = 200
+"""Comparisons of identical code at least, for an error rate of one in a hundred to be read from them."""
 NOOP_S = 150e-9
+"""Most that a call that does nothing may read."""
+_OFF_SHARE, _OFF_S = 0.01, 0.5e-6
+"""Most that a call of known duration may be off: this share of it, and so many seconds on top."""
 THRESHOLD = WITHIN_A_RUN.time
 CASE_LIMIT, SUITE_LIMIT = 0.01, LEVEL
+"""Largest shares of comparisons of a case, and of a suite, that may call identical code slower."""
 COVERAGE = (0.93, 0.98)
+"""Least and largest share of 95 % intervals that may hold the true change."""
 SLOWDOWN = 0.1
 """Slowdown of the programs that are slower on purpose, as in `harness.plan.cases`."""
 
@@ -34,7 +41,7 @@ _Suite = Mapping[str, Tests]
 
 def verdicts(cases: Sequence[Tests]) -> list[Verdict]:
     """Judge the tests of all cases of a suite together, as `compare` does."""
-    return [together(tests) for tests in judge_family(cases)]
+    return [combined_verdict(tests) for tests in judge_family(cases)]
 
 
 def _called_slower(suite: _Suite) -> set[str]:
@@ -69,7 +76,7 @@ def _known_costs(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
             continue
         read_s = statistics.median(rounds.median_s)
         true_s = float(case.params.get("seconds", 0))
-        allowed_s = 0.01 * true_s + 0.5e-6 if true_s else NOOP_S
+        allowed_s = _OFF_SHARE * true_s + _OFF_S if true_s else NOOP_S
         call = f"a call of {seconds(true_s)}" if true_s else "a call that does nothing"
         found = f"{call} reads {seconds(read_s)}, median of {len(rounds.median_s)} rounds"
         limit = f"{seconds(allowed_s)} off at most"
@@ -91,70 +98,102 @@ class _Share(list[bool]):
         return f"{percent(self.value)} ({sum(self)} of {len(self)})"
 
 
-def _error_rates(measured: Sequence[tuple[Case, CaseRounds]]) -> Iterator[Finding]:
-    """Yield the findings on how often identical copies of programs are called different, and slower variants of them slower."""
+class _Programs(NamedTuple):
+    """Rounds of the programs of known cost in a self-test, by program."""
+
+    copies: Mapping[str, Sequence[CaseRounds]]
+    """Copies of the same code."""
+    slower: Mapping[str, CaseRounds]
+    """A variant that takes `SLOWDOWN` more time."""
+    slow_tail: Mapping[str, CaseRounds]
+    """A variant of which one call of ten takes twice its time."""
+
+    @property
+    def fewest_rounds(self) -> int:
+        """Rounds of the program that has the fewest; zero without programs."""
+        every = (*chain.from_iterable(self.copies.values()), *self.slower.values(), *self.slow_tail.values())
+        return min((len(rounds.median_s) for rounds in every), default=0)
+
+
+def _programs(measured: Iterable[tuple[Case, CaseRounds]]) -> _Programs:
+    """Return the rounds of programs among all cases, sorted out by the parameters of `harness.plan.cases`."""
     copies = defaultdict[str, list[CaseRounds]](list)
     slower: dict[str, CaseRounds] = {}
     slow_tail: dict[str, CaseRounds] = {}
-    programs = [(str(case.params["program"]), case.params, rounds) for case, rounds in measured if "program" in case.params]
-    for program, params, rounds in programs:
-        if params["percent"]:
+    for case, rounds in measured:
+        if "program" not in case.params:
+            continue
+        program = str(case.params["program"])
+        if case.params["percent"]:  # of more time in each call
             slower[program] = rounds
-        elif params["tail"]:
+        elif case.params["tail"]:  # of more time in one call of ten
             slow_tail[program] = rounds
         else:
             copies[program].append(rounds)
-    fewest = min((len(rounds.median_s) for _, _, rounds in programs), default=0)
-    least = rounds_for_gate(PAIRED_SHARES * len(copies), LEVEL, least=1, paired=True)
-    if fewest < least:
-        found = f"none could be made of {plural(fewest, 'round')}"
-        yield _finding("comparisons", False, found, f"they take {least} rounds of every program", {"of": 0})
+    return _Programs(copies, slower, slow_tail)
+
+
+def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Finding]:
+    """Yield the findings on how often identical copies of programs are called slower, and slower variants of them are.
+
+    Any two copies of all programs are the base and the new side of a suite, which is judged as `compare` judges one.
+    """
+    programs = _programs(measured)
+    copies = programs.copies
+    # With fewer rounds no test could call anything slower.
+    needed = rounds_for_gate(PAIRED_SHARES * len(copies), LEVEL, least=1, paired=True)
+    if programs.fewest_rounds < needed:
+        found = f"none could be made of {plural(programs.fewest_rounds, 'round')}"
+        yield _finding("comparisons", False, found, f"they take {needed} rounds of every program", {"of": 0})
         return
     count = min(map(len, copies.values()))
-    suites = {
+    suites: dict[tuple[int, int], _Suite] = {
         (base, new): {program: rank_tests(sides[base], sides[new], THRESHOLD, paired=True) for program, sides in copies.items()}
         for base, new in combinations(range(count), 2)
     }
+    independent = sum(len(sides) - 1 for sides in copies.values())  # k copies have more pairs, which depend on each other
+    yield from _on_identical_code([*suites.values()], programs.fewest_rounds, independent)
+    suites_by_base = [suites[base, base + 1] for base in range(count - 1)]  # each copy, but the last, is the base once
+    slowdowns = _share_called(programs.slower, copies, suites_by_base)
+    found = f"{percent(SLOWDOWN)} more time is called slower in {slowdowns} of comparisons"
+    yield _finding("real slowdown", slowdowns.value >= POWER, found, f"at least {percent(POWER)}", slowdowns.values)
+    tails = _share_called(programs.slow_tail, copies, suites_by_base)
+    found = f"one call of ten at twice its time is called slower in {tails} of comparisons; without a limit"
+    yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tails.values)
+
+
+def _on_identical_code(suites: Sequence[_Suite], rounds: int, independent: int) -> Iterator[Finding]:
+    """Yield the findings on suites whose sides are the same code: false alarms, and how often intervals hold the true change of zero.
+
+    ``rounds`` are those of a side. ``independent`` is the number of comparisons that do not depend on each other.
+    """
     false_alarms = _Share()
     failed_suites = _Share()
-    covered = defaultdict[str, _Share](_Share)  # by statistic: whether the interval holds the true change, which is none
-    for suite in suites.values():
-        called = _called_slower(suite)
-        failed_suites.append(bool(called))
+    covered = defaultdict[str, _Share](_Share)  # by statistic
+    for suite in suites:
+        called_slower = _called_slower(suite)
+        failed_suites.append(bool(called_slower))
         for program, tests in suite.items():
-            false_alarms.append(program in called)
-            for name, test in tests.items():
-                covered[name].append(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
-    suites_by_base = [suites[base, base + 1] for base in range(count - 1)]  # each copy, but the last, is the base once
-    slowdowns_called = _share_called(slower, copies, suites_by_base)
-    tails_called = _share_called(slow_tail, copies, suites_by_base)
-    yield _finding(
-        "comparisons",
-        len(false_alarms) >= COMPARISONS,
-        f"{len(false_alarms)} of identical code, with {fewest} rounds a side",
-        f"at least {COMPARISONS}",
-        {"of": len(false_alarms)},
-    )
+            false_alarms.append(program in called_slower)
+            for statistic, test in tests.items():
+                covered[statistic].append(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
+    number = len(false_alarms)
+    found = f"{number} of identical code, with {rounds} rounds a side"
+    yield _finding("comparisons", number >= COMPARISONS, found, f"at least {COMPARISONS}", {"of": number})
     yield _at_most("identical code", "of comparisons call it slower", false_alarms, CASE_LIMIT)
     yield _at_most("identical suites", "of them fail", failed_suites, SUITE_LIMIT)
-    independent = sum(len(sides) - 1 for sides in copies.values())
-    yield from (_coverage(name, share, independent) for name, share in covered.items())
-    found = f"{percent(SLOWDOWN)} more time is called slower in {slowdowns_called} of comparisons"
-    passed = slowdowns_called.value >= POWER
-    yield _finding("real slowdown", passed, found, f"at least {percent(POWER)}", slowdowns_called.values)
-    found = f"one call of ten at twice its time is called slower in {tails_called} of comparisons; without a limit"
-    yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tails_called.values)
+    yield from (_coverage(statistic, share, independent) for statistic, share in covered.items())
 
 
 def _share_called(variants: Mapping[str, CaseRounds], copies: Mapping[str, Sequence[CaseRounds]], suites: Sequence[_Suite]) -> _Share:
     """Return how often a variant is called slower than a copy of its program, in a suite whose other programs are identical.
 
-    ``suites``: by the number of that copy.
+    The copy that is the base in a suite has the number of that suite.
     """
     share = _Share()
-    for base, suite in enumerate(suites):
+    for number, suite in enumerate(suites):
         for program, variant in variants.items():
-            tests = rank_tests(copies[program][base], variant, THRESHOLD, paired=True)
+            tests = rank_tests(copies[program][number], variant, THRESHOLD, paired=True)
             share.append(program in _called_slower({**suite, program: tests}))
     return share
 

@@ -72,22 +72,22 @@ def bounds(rounds: Sequence[float]) -> tuple[float, float, str] | None:
 
 
 def timed_and_others(run: RunFile) -> tuple[list[Timed], dict[str, list[str]]]:
-    """Return the cases of a file that are ok and have times, in the order of the table, and the ids of all others by reason.
+    """Return the cases of a file that other tools can take, in the order of the table, and the ids of all others by the reason.
 
     Ids of an A/B begin with the side, as other tools know a benchmark by its name alone: ``b: matmul[n=8,dtype=fp32]@cpu``.
     """
     timed: list[Timed] = []
-    untimed: dict[str, list[str]] = {}
-    for series in by_case(run.measurements):
-        measurements = [replace(each, case=replace(each.case, id=str(each.series))) for each in series]
-        sampled = tuple(each for each in measurements if each.status is Status.OK and each.samples)
-        case = Timed(summarise(measurements), sampled)
+    others: dict[str, list[str]] = {}
+    for rounds in by_case(run.measurements):
+        measurements = [replace(each, case=replace(each.case, id=str(each.series))) for each in rounds]
+        with_samples = tuple(each for each in measurements if each.status is Status.OK and each.samples)
+        case = Timed(summarise(measurements), with_samples)
         reason = _reason_not_to_export(case)
         if reason is None:
             timed.append(case)
         else:
-            untimed.setdefault(reason, []).append(measurements[0].case.id)
-    return timed, untimed
+            others.setdefault(reason, []).append(measurements[0].case.id)
+    return timed, others
 
 
 def not_exported(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
@@ -176,11 +176,13 @@ def _google_benchmark(run: RunFile, cases: Sequence[Timed]) -> Any:
 
     Google's ``compare.py`` ignores entries without a CPU time. dlbench measures none, so the wall time is given twice.
     """
-    fixed = {"host_name": "", "executable": "dlbench", "library_build_type": "release", "cpu_time": "repeats real_time"}
+    context = header_texts(run, date="environment.provenance.utc")
+    # Keys that Google's readers expect, and a note on the CPU time.
+    context |= {"host_name": "", "executable": "dlbench", "library_build_type": "release", "cpu_time": "repeats real_time"}
     repetitions = []
     for case in cases:
         for index, (seconds, samples) in enumerate(zip(case.row.rounds.median_s, case.samples, strict=True)):
-            entry = {
+            repetition = {
                 "name": case.id,
                 "run_name": case.id,
                 "run_type": "iteration",
@@ -192,8 +194,8 @@ def _google_benchmark(run: RunFile, cases: Sequence[Timed]) -> Any:
                 "cpu_time": seconds * NS_PER_S,
                 "time_unit": "ns",
             }
-            repetitions.append(entry)
-    return {"context": header_texts(run, date="environment.provenance.utc") | fixed, "benchmarks": repetitions}
+            repetitions.append(repetition)
+    return {"context": context, "benchmarks": repetitions}
 
 
 def _parquet(results: Results) -> bytes:

@@ -143,7 +143,10 @@ VERDICT_VERSION = 2
 
 
 def verdict_document(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[str]) -> dict[str, Any]:
-    """Return comparisons as one object for JSON: the exit code and its name, counts, notes, and every case as in `COLUMNS`."""
+    """Return comparisons as one object for JSON: the exit code and its name, counts, notes, and each comparison with its cases.
+
+    Cases have the columns of `COLUMNS`; the other keys of a comparison are the fields of `Comparison` with these names.
+    """
     return {
         "version": VERDICT_VERSION,
         "dlbench": __version__,
@@ -151,22 +154,24 @@ def verdict_document(comparisons: Sequence[Comparison], code: ExitCode, notes: S
         "exit_code": code.value,
         "counts": _counts(case for comparison in comparisons for case in comparison.cases),
         "notes": list(notes),
-        "comparisons": [
-            {
-                "title": one_line(comparison.title),
-                "report_only": comparison.report_only,
-                "powerless": comparison.powerless,
-                "unseen": comparison.unseen and asdict(comparison.unseen),
-                "other_occasion": comparison.other_occasion,
-                "counts": _counts(comparison.cases),
-                "cases": records(as_table([comparison])),
-            }
-            for comparison in comparisons
-        ],
+        "comparisons": list(map(_comparison_document, comparisons)),
+    }
+
+
+def _comparison_document(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "title": one_line(comparison.title),
+        "report_only": comparison.report_only,
+        "powerless": comparison.powerless,
+        "unseen": comparison.unseen and asdict(comparison.unseen),
+        "other_occasion": comparison.other_occasion,
+        "counts": _counts(comparison.cases),
+        "cases": records(as_table([comparison])),
     }
 
 
 def _counts(cases: Iterable[CaseVerdict]) -> dict[str, int]:
+    """Return the number of cases with each verdict, zeros included."""
     found = Counter(case.verdict for case in cases)
     return {each.value: found[each] for each in Verdict}
 
@@ -185,11 +190,11 @@ _TAIL = 400  # bytes kept free in each section for the sentence that counts what
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return a workflow command for each case that needs attention, the worst first: errors, warnings and notices, ten of each at most.
+    """Return a workflow command for each case that needs attention: errors, warnings, notices; the worst of each first, ten at most.
 
-    Errors are slower, failed and missing cases, and comparisons with too few rounds to fail. A comparison of different machines is only
-    reported on: there slower cases are warnings, and it is no error that it could not fail. Warnings are also cases that are undecided,
-    or that the new run left out. Notices are faster cases.
+    Errors are slower, failed and missing cases, and comparisons with too few rounds to call any case slower. Warnings are undecided cases,
+    and those that the new run left out. Notices are faster cases. A comparison of different machines only reports: there a slower case is a
+    warning, and too few rounds are no error.
     """
     entries: dict[str, list[tuple[str, str]]] = {"error": [], "warning": [], "notice": []}
     entries["error"] = [(each.title, each.powerless) for each in comparisons if each.powerless and not each.report_only]
@@ -198,9 +203,9 @@ def annotations(comparisons: Sequence[Comparison]) -> list[str]:
         if kind:
             entries[kind].append((case.case, _sentence(case)))
     for listed in entries.values():
-        named = ANNOTATIONS_LIMIT - 1  # the last place is for the number of the others
         if len(listed) > ANNOTATIONS_LIMIT:
-            listed[named:] = [("dlbench", f"{len(listed) - named:,} more; the summary of this step names them")]
+            with_text = ANNOTATIONS_LIMIT - 1  # the last place is for the number of the others
+            listed[with_text:] = [("dlbench", f"{len(listed) - with_text:,} more; the summary of this step names them")]
     return [_command(kind, one_line(title), text) for kind, listed in entries.items() for title, text in listed]
 
 
@@ -257,15 +262,16 @@ def _size(text: str) -> int:
     return len(text.encode(errors="replace"))
 
 
-_ENDINGS = {"error": "failure", "warning": "skipped"}
-"""Of a test whose case has such a severity."""
+_JUNIT_OUTCOMES = {"error": "failure", "warning": "skipped"}
+"""Element of JUnit in the test of a case, by the severity of the case."""
 
 
 def junit(comparisons: Sequence[Comparison]) -> bytes:
-    """Return JUnit XML: a suite a comparison, a test a case.
+    """Return JUnit XML: a suite for each comparison, with a test for each case.
 
-    Slower, missing and failed are failures; inconclusive, incomparable and not measured are skipped; so is slower where different machines
-    are only reported on. A comparison that could not have failed, or could not see what it must, has one more test, which ends in an error.
+    Slower, missing and failed cases are failures; inconclusive, incomparable and unmeasured ones are skipped. So are slower cases where
+    different machines are only reported on. A comparison that decides nothing has one more test, which ends in an error: see
+    `Comparison.undecidable` for the reasons, such as too few rounds to call a slowdown.
     """
     suites = ElementTree.Element("testsuites")
     for comparison in comparisons:
@@ -273,16 +279,22 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
         for case in comparison.cases:
             workload = case.case.partition("[")[0]
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
-            kind = "skipped" if case.verdict is Verdict.NOT_MEASURED else _ENDINGS.get(severity(case, comparison.report_only) or "")
-            if kind:
-                ElementTree.SubElement(test, kind, message=_sentence(case))
+            if outcome := _junit_outcome(case, comparison.report_only):
+                ElementTree.SubElement(test, outcome, message=_sentence(case))
         if reason := comparison.undecidable:
             test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison decides")
             ElementTree.SubElement(test, "error", message=one_line(reason))
         suite.set("tests", str(len(suite)))
-        for name, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-            suite.set(name, str(len(suite.findall(f"*/{kind}"))))
+        for attribute, outcome in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(attribute, str(len(suite.findall(f"*/{outcome}"))))
         ElementTree.SubElement(suite, "system-out").text = count(comparison.cases)
     ElementTree.indent(suites)
     document: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return document
+
+
+def _junit_outcome(case: CaseVerdict, report_only: bool) -> str | None:
+    """Return the element that the test of a case has, ``failure`` or ``skipped``; None for a test that passes."""
+    if case.verdict is Verdict.NOT_MEASURED:
+        return "skipped"
+    return _JUNIT_OUTCOMES.get(severity(case, report_only) or "")

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -108,30 +109,48 @@ def _position(row: Cells, axis: Column, log: bool) -> Any:
 
 
 def _points(figure: Figure) -> list[Spec]:
-    """Return the fields of a point for each row that can be drawn; a series has the place in its name where places differ."""
+    """Return the fields of a point for each row that can be drawn; the layers of `_VEGA` read these fields.
+
+    The name of a series includes the place where places differ.
+    """
+    axes_of_names = [axis for axis in (figure.series, figure.place) if axis]
+    distinguishing = [axis for axis in axes_of_names if len({_words(row, axis) for row in figure.rows}) > 1]
+    number_axis = "y" if figure.mark == "line" else "x"  # the axis of an interval
     points = list[Spec]()
-    # Parts of a series' name: those of series and place that differ between rows.
-    distinguishing = [axis for axis in (figure.series, figure.place) if axis and len({_words(row, axis) for row in figure.rows}) > 1]
-    number_axis = "y" if figure.mark == "line" else "x"
     for rank, row in enumerate(figure.rows):
-        point: Spec = {name: _position(row, getattr(figure, name), name in figure.log) for name in "xy"} | {"rank": rank}
+        point: Spec = {name: _position(row, getattr(figure, name), name in figure.log) for name in "xy"}
         if None in point.values():
-            continue
+            continue  # a position that no axis can show
+        point["rank"] = rank
         point["hint"] = " · ".join(_words(row, axis) for axis in figure.axes)
         if figure.series:
             point["series"] = " on ".join(_words(row, axis) for axis in distinguishing or [figure.series])
-        for name, ends in ((number_axis, figure.interval), ("band", figure.band)):
-            numbers = [row.get(end.name) for end in ends]
-            if numbers and None not in numbers:
-                point[f"{name}_low"], point[f"{name}_high"] = numbers
+        point |= _ends(number_axis, figure.interval, row) | _ends("band", figure.band, row)
         if figure.mark == "bar":
-            point["from"] = figure.reference if "x" in figure.log else 0
-            point["end"] = max(point["from"], point["x"], point.get("x_high", 0))
-            point["words"] = _words(row, figure.x)
-            # The name of the bar includes the series, so that no reader has to rely on colour.
-            point["y"] = " · ".join([point["y"], *(_words(row, axis) for axis in distinguishing)])
+            point |= _bar(figure, point, row, distinguishing)
         points.append(point)
     return points
+
+
+def _ends(name: str, ends: Sequence[Column], row: Cells) -> Spec:
+    """Return the two fields of an interval or band of a row: ``x_low`` and ``x_high``; none where an end is missing."""
+    numbers = [row.get(end.name) for end in ends]
+    if not numbers or None in numbers:
+        return {}
+    low, high = numbers
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def _bar(figure: Figure, point: Spec, row: Cells, distinguishing: Sequence[Column]) -> Spec:
+    """Return the further fields of a bar: where it begins, where its number is written, behind bar and interval, and its name."""
+    start = figure.reference if "x" in figure.log else 0  # a logarithmic axis has no zero
+    return {
+        "from": start,
+        "end": max(start, point["x"], point.get("x_high", 0)),
+        "words": _words(row, figure.x),
+        # The name of the bar includes the series, so that no reader has to rely on colour.
+        "y": " · ".join([point["y"], *(_words(row, axis) for axis in distinguishing)]),
+    }
 
 
 def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
@@ -139,27 +158,22 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
     axes = (("x", figure.x), ("y", figure.y))
     encoding: Spec = {name: _numbers(name, axis, name in figure.log) for name, axis in axes if not has_words(axis)}
     if figure.clip:
-        encoding["x" if has_words(figure.y) else "y"]["scale"] |= {"domain": figure.clip, "clamp": True}
-    height, room = 220 if figure.series else 150, width
+        clipped = "x" if has_words(figure.y) else "y"
+        encoding[clipped]["scale"] |= {"domain": figure.clip, "clamp": True}
+    height, room_for_marks = 220 if figure.series else 150, width  # pixels; several lines need more height to be told apart
     if has_words(figure.y):
-        rows, height, room = _rows(points, width)
+        rows, height, room_for_marks = _rows(points, width)
         encoding |= rows
     encoding["tooltip"] = {"field": "hint"}
-    levels = [] if figure.reference is None else [{"at": figure.reference}]
-    wanted = {figure.mark, *set().union(*points)}  # layers are called like marks, or like fields of points
-    if figure.mark == "line":
-        wanted.add("dot")
-    if figure.bound:
-        wanted.add("bound")
-    if levels:
-        wanted.add("level_y" if figure.mark == "line" else "level_x")
-    layers = {name: layer for name, layer in _VEGA["layers"].items() if name in wanted}
+    layers = _layers(figure, points)
     if figure.series:
-        series = encoding["color"] = _series(points, room)
-        for name, channel in (("line", "strokeDash"), ("dot", "shape")):  # so that no reader has to rely on colour
+        series = encoding["color"] = _series(points, room_for_marks)
+        # Dashes and shapes tell series apart, too, so that no reader has to rely on colour.
+        for name, channel in (("line", "strokeDash"), ("dot", "shape")):
             if name in layers:
-                own = layers[name]["encoding"].get(channel, {})
-                layers[name] = {**layers[name], "encoding": {channel: {**own, **series}}}
+                conditions = layers[name]["encoding"].get(channel, {})  # a dot beyond the axis is an arrow
+                layers[name] = {**layers[name], "encoding": {channel: {**conditions, **series}}}
+    levels = [] if figure.reference is None else [{"at": figure.reference}]
     return {
         "data": {"name": "points"},
         "datasets": {"points": points, "levels": levels, "bound": _points(replace(figure, rows=figure.bound))},
@@ -169,6 +183,18 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
         "layer": list(layers.values()),
         "config": _VEGA["config"],
     }
+
+
+def _layers(figure: Figure, points: Sequence[Spec]) -> dict[str, Spec]:
+    """Return the layers of a chart in the order of `_VEGA`: its mark, the fields that its points have, and what the figure asks for."""
+    wanted = {figure.mark, *chain.from_iterable(points)}  # a layer is called like the mark, or the field of points, that it draws
+    if figure.mark == "line":
+        wanted.add("dot")
+    if figure.bound:
+        wanted.add("bound")
+    if figure.reference is not None:
+        wanted.add("level_y" if figure.mark == "line" else "level_x")
+    return {name: layer for name, layer in _VEGA["layers"].items() if name in wanted}
 
 
 def _numbers(name: str, axis: Column, log: bool) -> Spec:

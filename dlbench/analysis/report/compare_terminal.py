@@ -24,6 +24,8 @@ _PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2,
 HEADINGS = (*_PRIORITIES,)
 _ROUNDED = math.log(1.01)
 """How far two times of three digits may lie from the ratio of those that they round, on natural logarithms."""
+_LEAST_P = 0.0001
+"""Least p that is shown as a number: four digits behind the point."""
 _NAMED = 2
 """Cases that a reason names; it counts more of them."""
 _BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
@@ -67,22 +69,25 @@ def _names(comparison: Comparison) -> dict[str, str]:
 def reasons(comparison: Comparison) -> list[str]:
     """Return the reasons for the verdicts, in lines that begin with their cases: ``5 cases: 14…20 rounds a side would probably decide …``.
 
-    They are grouped twice: reasons of tested cases that differ in numbers alone become one reason, and all reasons of the same cases
-    share a line. A reason that is in the sentence on all unseen cases already is left out.
+    Reasons of tested cases that differ in numbers alone become one. All reasons of the same cases share a line. A reason that the
+    sentence on all unseen cases has already is left out.
     """
     names = _names(comparison)
     summed_up = comparison.unseen.sentence if comparison.unseen else ""
     reasoned = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
-    by_wording = grouped(reasoned, lambda each: wording.numberless(each[1]) if each[0].tests else each[1])  # the words of a fault stay
-    merged = []
-    for alike in by_wording.values():
+    reasons_by_cases: dict[tuple[str, ...], list[str]] = {}
+    for alike in grouped(reasoned, _key_of_reason).values():
         case_names = tuple(names[case.case] for case, _ in alike)
-        merged.append((case_names, wording.merged(reason for _, reason in alike)))
-    lines = []
-    for case_names, same_cases in grouped(merged, itemgetter(0)).items():
-        text = "; ".join(reason for _, reason in same_cases)
-        lines.append(units.one_line(f"{_whom(case_names, len(comparison.cases))}: {text}"))
-    return lines
+        merged = wording.merged(reason for _, reason in alike)
+        reasons_by_cases.setdefault(case_names, []).append(merged)
+    number = len(comparison.cases)
+    return [units.one_line(f"{_whom(case_names, number)}: {'; '.join(texts)}") for case_names, texts in reasons_by_cases.items()]
+
+
+def _key_of_reason(reasoned: tuple[CaseVerdict, str]) -> str:
+    """Return a key that is equal for reasons that become one: the text without its numbers; of a case without tests the text itself."""
+    case, reason = reasoned
+    return wording.numberless(reason) if case.tests else reason  # the words of a fault stay
 
 
 def _whom(case_names: Sequence[str], of: int) -> str:
@@ -110,15 +115,15 @@ def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
     The change is the shift that was tested. The time of new is left out where its ratio to that of base would say another change. A case
     without times shows the value that decides it.
     """
-    if by_value := _deciding_value(case):
-        return (case.case, *_value_texts(by_value), "", word(case))
+    if value := _deciding_value(case):
+        return (case.case, *_value_texts(value), "", word(case))  # no p: it is that of times
+    base_s, new_s = times_s(case)
     change, interval, p = "", "", ""
     if shown := case.shown:
         change = units.relative_change(shown.change)
-        p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
-        ends = shown.change_interval
-        interval = span(ends) if ends else "too few"
-    return (case.case, *map(_time, (case.base, case.new), times_s(case)), change, interval, p, word(case))
+        interval = span(shown.change_interval) if shown.change_interval else "too few"
+        p = f"{shown.p_holm:.4f}" if shown.p_holm >= _LEAST_P else f"<{_LEAST_P}"
+    return (case.case, _time(case.base, base_s), _time(case.new, new_s), change, interval, p, word(case))
 
 
 def word(case: CaseVerdict) -> str:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from dlbench.analysis.report import compare_terminal, sentences, tables, termina
 from dlbench.analysis.report.chart import STYLE, Chart, chart, shorten
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
 from dlbench.core.files import __version__
+from dlbench.core.rows.row import Row
 from dlbench.core.stats import known
 from dlbench.core.units import Column, Unit, one_line
 
@@ -65,25 +66,28 @@ _BAND = (
 )
 
 
-def rounds_figures(results: Results, found: Iterable[Answer | Missing]) -> list[Figure]:
+def rounds_figures(results: Results, answers: Iterable[Answer | Missing]) -> list[Figure]:
     """Return the figure of the rounds of the cases that most answers use, `MOST_CASES` at most; none where nothing was timed."""
-    times_used = Counter(case for each in found if isinstance(each, Answer) for case in each.cases)
+    answers_by_case = Counter(case for each in answers if isinstance(each, Answer) for case in each.cases)
     timed = [row for row in results.rows if row.rounds.median_s and (row.time.median_s or 0) > 0]
     if not timed:
         return []
-    drawn = sorted(timed, key=lambda row: -times_used[row.case.id])[:MOST_CASES]
+    drawn = sorted(timed, key=lambda row: -answers_by_case[row.case.id])[:MOST_CASES]
     several = names.several_runs(timed)
-    points = []
-    for row in drawn:
-        name = f"{wording.short(row.key)} on {names.device_label(row, several)}"
-        median_s = wording.number(row.time.median_s)
-        low, high = (end_s and end_s / median_s for end_s in (row.time.ci_low_s, row.time.ci_high_s))
-        points += [(name, seconds / median_s, low, high) for seconds in row.rounds.median_s]
+    points = list(chain.from_iterable(_round_points(row, several) for row in drawn))
     about = _ABOUT
     if len(timed) > len(drawn):
         about += f" Drawn are the {len(drawn)} of {len(timed)} cases that most answers rest on."
     near = [relative for _, relative, _, _ in points if 1 / _FAR < relative < _FAR] or [1.0]
     return [figure("Rounds and their interval", about, "dot", points, *_ROUNDS, reference=1.0, clip=(min(near), max(near)))]
+
+
+def _round_points(row: Row, several: bool) -> list[tuple[str, float, float | None, float | None]]:
+    """Return the rounds of a row as `_ROUNDS` reads them; ``several``: rows are of several runs, so that names need them."""
+    name = f"{wording.short(row.key)} on {names.device_label(row, several)}"
+    median_s = wording.number(row.time.median_s)
+    low, high = (end_s and end_s / median_s for end_s in (row.time.ci_low_s, row.time.ci_high_s))
+    return [(name, seconds / median_s, low, high) for seconds in row.rounds.median_s]
 
 
 def forest(comparison: Comparison) -> Figure:
@@ -123,53 +127,60 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
     ``notes``: warnings of the command. ``made_from``: a key of the files, by which a later page on them knows that it may replace this one.
     """
     results = merged(results)
-    found = every_answer(results)
+    answers = every_answer(results)
     marks = sentences.marks(results.rows, results)
-    figures = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    charts = _charts([*figures, *(("samples", each) for each in rounds_figures(results, found))])
-    views = iter([_plot(name, drawing) for name, drawing in charts.items()])
+    figures_of_answers = [(each.question.topic, figure) for each in answers if isinstance(each, Answer) for figure in each.figures]
+    figures_of_rounds = [("samples", each) for each in rounds_figures(results, answers)]
+    charts = _charts([*figures_of_answers, *figures_of_rounds])
+    # Each answer takes the plots of its figures from this iterator, so those of the rounds are left for ``samples``.
+    plots = iter([_plot(name, drawing) for name, drawing in charts.items()])
+    answer_views = [_answer(each, plots, marks) for each in answers]
+    warnings = [
+        *_without_folders(notes, results),
+        *results.circumstances,
+        *sentences.flag_reasons(results.rows),
+        *sentences.missing_rates(results),
+    ]
     html = _render(
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
         lead=[" · ".join(terminal.run_in_words(results)), *sentences.devices(results.rows, _NAMED)],
-        left_open=terminal.left_open(found),
-        answers=[_answer(each, views, marks) for each in found],
+        left_open=terminal.left_open(answers),
+        answers=answer_views,
         claims=_view(claims_table(results)),
-        samples=list(views),
+        samples=list(plots),
         cases=_cases(results),
-        warnings=[
-            *_without_folders(notes, results),
-            *results.circumstances,
-            *sentences.flag_reasons(results.rows),
-            *sentences.missing_rates(results),
-        ],
+        warnings=warnings,
         **_measured(results),
     )
     return Page(html, charts)
 
 
 def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], results: Results) -> Page:
-    """Return the page on comparisons of these results: for each the verdicts, the worst first, and a forest plot."""
+    """Return the page on comparisons of these results: for each the verdicts, the worst first, and a forest plot.
+
+    ``conclusion`` is the sentence on all of them, and ``notes`` are the warnings of the command.
+    """
     measured = _measured(results)
     charts = _charts(("comparison", forest(each)) for each in comparisons)
-    plots = [_plot(name, drawn) if drawn.figure.rows else None for name, drawn in charts.items()]
-    sides = (side for each in comparisons for case in each.cases for side in (case.base, case.new) if side)
     views = [
         {
             "name": f"verdicts-{number}",
             "title": each.title,
             "summary": compare_terminal.count(each.cases) if len(comparisons) > 1 else None,
             "doubts": known([each.doubt]),
-            "plot": plot,
+            "plot": _plot(name, drawn) if drawn.figure.rows else None,
             "table": _verdicts(each),
         }
-        for number, (each, plot) in enumerate(zip(comparisons, plots, strict=True), 1)
+        for number, (each, (name, drawn)) in enumerate(zip(comparisons, charts.items(), strict=True), 1)
     ]
+    sides = known(side for each in comparisons for case in each.cases for side in (case.base, case.new))
+    other_notes = (note for note in notes if note not in measured["not_usable"])  # the page has those at its top
     html = _render(
         head=_head((each.title for each in comparisons), (side.case.device_name for side in sides), results),
         lead=[conclusion],
         comparisons=views,
-        warnings=_without_folders((note for note in notes if note not in measured["not_usable"]), results),
+        warnings=_without_folders(other_notes, results),
         **measured,
     )
     return Page(html, charts)

@@ -55,55 +55,76 @@ class ScreenTable:
     """Texts below rows, such as why a case failed, by their number."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the headings between an empty line and a rule, the rows with the texts below them, and the notes of its columns.
+
+        A table whose shown columns have no headings begins with its rows, and is not set off.
+        """
         if not self.columns:
             return
         texts = {each: [each.heading, *map(one_line, each.texts)] for each in self.columns}
         widths = _widths(texts, options.max_width)
         headings, *rows = zip(*(texts[each] for each in widths), strict=True)
-        margin = " " * any(headings)
-        if margin:
+        has_headings = any(headings)
+        margin = " " if has_headings else ""
+        if has_headings:
             rule = ("-" if options.ascii_only else "─") * (sum(widths.values()) + _GAP * (len(widths) - 1))
             yield Segment.line()
             yield from _lines(console, _row(headings, widths, margin), "bold")
             yield from _lines(console, [f" {rule}"])
         for number, cells in enumerate(rows):
             yield from _lines(console, _row(cells, widths, margin), self.styles.get(number, ""))
-            if why := one_line(self.below.get(number, "")):
-                yield from _lines(console, fold(f"   {why}", options.max_width), "yellow")
-        if margin:
+            if below := one_line(self.below.get(number, "")):
+                yield from _lines(console, fold(f"   {below}", options.max_width), "yellow")
+        if has_headings:
             yield Segment.line()
         yield from (Note(each.note) for each in widths if each.note)
-        if gone := [each.heading for each in texts if each not in widths and each.heading]:
-            yield Note(f"not shown at this width: {', '.join(gone)}; widen the terminal, or use --format csv")
+        left_out = [each.heading for each in texts if each not in widths and each.heading]
+        if left_out:
+            yield Note(f"not shown at this width: {', '.join(left_out)}; widen the terminal, or use --format csv")
+
+
+_NAME_MOST, _NAME_LEAST = 22, 5
+"""Columns of the screen that the name of a case may take where there is too little room: a fifth of it, between these."""
+_WORD_MOST, _WORD_LEAST = 30, 12
+"""Columns that another text may take there, half of the screen between these; a longer word is broken."""
 
 
 def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[ScreenColumn, int]:
-    """Return the columns of a table that have room, with their widths.
+    """Return the columns of a table that have room on a screen ``room`` wide, with their widths.
 
-    ``texts``: those of each column, its heading included. ``room``: the width of the screen.
+    ``texts`` are those of each column, its heading included. Texts are folded, and columns left out, only if not all have room.
     """
-    unfolded = {each: max(map(cell_len, found)) for each, found in texts.items()}
-    if _left(unfolded, room) >= 0:
+    unfolded = {column: max(map(cell_len, lines)) for column, lines in texts.items()}
+    if _room_left(unfolded, room) >= 0:
         return unfolded
-    first, *others = texts
-    widths = {first: min(unfolded[first], max(5, min(22, room // 5)))}  # enough to read the name of a case
-    for each in others:
-        longest_word = max((cell_len(word.strip()) for text in texts[each] for word in fold(text, 1)), default=0)
-        most = min(unfolded[each], max(12, min(30, room // 2)))  # a longer word is broken
-        widths[each] = unfolded[each] if each.number else min(most, longest_word)
-    while len(widths) > 1 and _left(widths, room) < 0:
-        del widths[max(reversed([*widths][1:]), key=lambda each: each.priority)]
+    widths = _least_widths(texts, unfolded, room)
+    while len(widths) > 1 and _room_left(widths, room) < 0:
+        _, *others = widths  # the first column is never left out
+        highest = max(column.priority for column in others)
+        last_of_highest = [column for column in others if column.priority == highest][-1]
+        del widths[last_of_highest]
     # Widen the narrowest first: each column to the largest limit with which all fit.
     for limit in range(room, 0, -1):
-        widened = {each: min(unfolded[each], max(width, limit)) for each, width in widths.items()}
-        if _left(widened, room) >= 0:
+        widened = {column: min(unfolded[column], max(width, limit)) for column, width in widths.items()}
+        if _room_left(widened, room) >= 0:
             return widened
     return widths
 
 
-def _left(widths: Mapping[ScreenColumn, int], room: int) -> int:
+def _least_widths(texts: Mapping[ScreenColumn, Sequence[str]], unfolded: Mapping[ScreenColumn, int], room: int) -> dict[ScreenColumn, int]:
+    """Return the least width of each column: for numbers their whole width, for texts their longest word, within limits."""
+    first, *others = texts
+    widths = {first: min(unfolded[first], max(_NAME_LEAST, min(_NAME_MOST, room // 5)))}
+    for column in others:
+        longest_word = max((cell_len(word.strip()) for text in texts[column] for word in fold(text, 1)), default=0)
+        most = max(_WORD_LEAST, min(_WORD_MOST, room // 2))
+        widths[column] = unfolded[column] if column.number else min(unfolded[column], most, longest_word)
+    return widths
+
+
+def _room_left(widths: Mapping[ScreenColumn, int], room: int) -> int:
     """Return the room that columns of these widths leave; below 0 they don't fit."""
-    return room + 1 - sum(width + _GAP for width in widths.values())
+    return room + 1 - sum(width + _GAP for width in widths.values())  # the last gap is none, and one blank is the margin
 
 
 def _row(cells: Sequence[str], widths: Mapping[ScreenColumn, int], margin: str) -> Iterator[str]:

@@ -34,16 +34,18 @@ def dates_and_versions(environments: Environments) -> list[str]:
 
     Files that began at different times give the first day and the last. A fact that no file has is left out.
     """
-    times = sorted(filter(None, map(began, environments.values())))
-    found = list[str]()
+    facts = list[str]()
+    times = sorted(filter(None, map(began, environments.values())))  # as text: 2026-11-24T23:10:…
     if times:
         first, last = times[0], times[-1]
         days = dict.fromkeys((first[:10], last[:10]))
-        found.append(f"{first[:10]} {first[11:16]} UTC" if first == last else " to ".join(days))
+        facts.append(f"{first[:10]} {first[11:16]} UTC" if first == last else " to ".join(days))
     for name, path in (("torch", ("stack", "versions", "torch")), ("dlbench", ("provenance", "dlbench"))):
-        versions = dict.fromkeys(map(str, filter(None, (part(each, *path) for each in environments.values()))))
-        found += [f"{name} {wording.few(versions, 3)}"] if versions else []
-    return found
+        recorded = (part(environment, *path) for environment in environments.values())
+        versions = dict.fromkeys(str(version) for version in recorded if version)
+        if versions:
+            facts.append(f"{name} {wording.few(versions, 3)}")
+    return facts
 
 
 def environment_tables(environments: Environments) -> list[Table]:
@@ -84,6 +86,8 @@ _REMEDIES = {"throttled": "cool the device or raise its CPU quota", "disturbed":
 """Remedies by the flag of a spoiled case."""
 _MANY = 4
 """Cases that failed alike from which on one line below the table has their reason."""
+_SEVERAL = 2
+"""Cases that could not be measured, for the same reason, from which on one line stands for all of them."""
 _NAMED = 2
 """Cases that a note names."""
 _COPIES = (
@@ -173,18 +177,20 @@ def legends(rows: Sequence[Row]) -> dict[str, str]:
 def common_endings(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
     """Return a line for each `Row.ending` that several cases share, by that ending: ``26 cases unsupported, such as …: why``.
 
-    Counts cases that could not be measured here, which then need no rows; with ``failed`` only failures, whose rows stay in the table.
+    Cases count that could not be measured here; the table then leaves out their rows. With ``failed`` only failures count, of `_MANY`
+    cases or more, and their rows stay.
     """
-
-    def counts(row: Row) -> bool:
-        return row.is_failure if failed else row.is_unmeasured and not row.case.unfinished
-
+    if failed:
+        least, counted = _MANY, [row for row in rows if row.is_failure]
+    else:
+        least, counted = _SEVERAL, [row for row in rows if row.is_unmeasured and not row.case.unfinished]
     lines = dict[str, str]()
-    for ending, alike in grouped(filter(counts, rows), lambda row: row.ending).items():
-        if len(alike) >= (_MANY if failed else _NAMED):
-            first = alike[0]
-            one = f", such as {wording.short(first.key)}" if first.has_device else ""  # else its name says nothing
-            lines[ending] = units.one_line(f"{len(alike)} cases {first.case.status}{one}: {first.reason}")
+    for ending, alike in grouped(counted, lambda row: row.ending).items():
+        if len(alike) < least:
+            continue
+        first = alike[0]
+        example = f", such as {wording.short(first.key)}" if first.has_device else ""  # else its name says nothing
+        lines[ending] = units.one_line(f"{len(alike)} cases {first.case.status}{example}: {first.reason}")
     return lines
 
 
@@ -204,20 +210,22 @@ def unpaired(rows: Iterable[Unmatched]) -> list[str]:
 
 
 def missing_rates(results: Results) -> list[str]:
-    """Return a line for each reason why timed workloads have no rate, with their names; ceilings and self-tests need none."""
-    without_rate = [
-        row
-        for row in results.rows
-        if row.time.median_s is not None
-        and (row.rate.flops_per_s, row.rate.bytes_per_s) == (None, None)
-        and not (row.declared.ceiling or "self" in row.declared.tags)
-    ]
+    """Return a line for each reason why timed workloads have no rate of operations or bytes, with their names and what to do."""
+    without_rate = [row for row in results.rows if _lacks_rate(row)]
     lines = []
     for reason, alike in grouped(without_rate, lambda row: row.rate.reason or NOTHING_STATED).items():
-        named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike), _NAMED)
+        workloads = dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike)
         remedy = "; give Work flops=, bytes= or both" if reason == NOTHING_STATED else ""
-        lines.append(units.one_line(f"{named}: {reason}, so rate, peak and ceiling stay empty{remedy}"))
+        lines.append(units.one_line(f"{wording.few(workloads, _NAMED)}: {reason}, so rate, peak and ceiling stay empty{remedy}"))
     return lines
+
+
+def _lacks_rate(row: Row) -> bool:
+    """Whether a timed row has no rate of operations nor of bytes, and needs one; ceilings of launches and self-tests need none."""
+    is_timed = row.time.median_s is not None
+    has_rate = row.rate.flops_per_s is not None or row.rate.bytes_per_s is not None
+    needs_none = bool(row.declared.ceiling) or "self" in row.declared.tags
+    return is_timed and not has_rate and not needs_none
 
 
 def spread(row: Row) -> tuple[str, str]:

@@ -151,23 +151,25 @@ def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, explained
 
 
 def _texts_by_heading(rows: Sequence[Row], shared: Collection[str]) -> dict[str, list[str]]:
-    """Return the cells of each column of the table of cases, none or empty ones where it has nothing to show."""
+    """Return the cells of each column of the table of cases by its heading; no cells, or empty ones, where it has nothing to show."""
     several = names.several_runs(rows)
     labels = [names.device_label(row, several) for row in rows]
     files = [row.file for row in rows]
+    are_files_in_labels = files == [row.case.run for row in rows]
     spreads = list(map(sentences.spread, rows))
     kinds = {kind for kind, _ in spreads if kind}
-    interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL  # of several kinds each cell names its own
+    common_kind = kinds.pop() if len(kinds) == 1 else wording.INTERVAL  # of several kinds each other cell names its own
     return {
         "case": [wording.short(row.key) for row in rows],
         "device": labels if len(set(labels)) > 1 else [],
-        "file": files if files != [row.case.run for row in rows] else [],
+        "file": [] if are_files_in_labels else files,
         "time": list(map(_time, rows)),
-        interval: [ends if kind == interval else f"{kind} {ends}".strip() for kind, ends in spreads],
+        common_kind: [ends if kind == common_kind else f"{kind} {ends}".strip() for kind, ends in spreads],
         "rounds": [str(row.time.rounds or "") for row in rows] if sentences.common_rounds(rows) is None else [],
         "items/s": [_shown(row.rate.items_per_s, units.item_rate).removesuffix("/s") for row in rows],
         "FLOP/s": [_shown(row.rate.flops_per_s, units.flop_rate).removesuffix("FLOP/s") for row in rows],
-        **{what: [sentences.share_of(what, row) for row in rows] for what in ("peak", "ceiling")},
+        "peak": [sentences.share_of("peak", row) for row in rows],
+        "ceiling": [sentences.share_of("ceiling", row) for row in rows],
         "memory": [_shown(row.memory.peak_bytes or row.memory.host_peak_bytes, units.byte_count) for row in rows],
         "copies": [_shown(row.transfer.share, units.percent) for row in rows],
         "notes": [", ".join([*sentences.notes(row, shared), *value_notes(row)]) for row in rows],

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -97,17 +98,17 @@ def _open_lines(text: str, width: int) -> list[str]:
     return [f"{'' if number else 'open':<{LABEL}}{line}" for number, line in enumerate(fold(text, width - LABEL, cell=True))]
 
 
-def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
+def left_open(answers: Sequence[Answer | Missing]) -> tuple[str, str]:
     """Return the topics that nothing was measured for, and the command that measures most of them; both empty where nothing is missing."""
-    missing = [each for each in found if isinstance(each, Missing) and each.commands]
+    missing = [each for each in answers if isinstance(each, Missing) and each.commands]
     if not missing:
         return "", ""
     suites = list[str]()
-    left = missing
-    while left:
-        command = most_wanted(left)
+    unanswered = missing
+    while unanswered:
+        command = most_wanted(unanswered)
         suites.append(command.removeprefix(_RUN).strip() or _PLAIN)
-        left = [each for each in left if command not in each.commands]
+        unanswered = [each for each in unanswered if command not in each.commands]
     command = _RUN if suites == [_PLAIN] else " ".join((_RUN, *suites[:_MOST_SUITES]))
     return wording.few((each.question.topic for each in missing), _MOST_TOPICS), command
 
@@ -117,29 +118,31 @@ def most_wanted(missing: Sequence[Missing]) -> str:
     return Counter(command for each in missing for command in each.commands).most_common(1)[0][0]
 
 
-def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
+def lines(answers: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
     """Return the label and the text of each line of the answers, on a screen ``width`` columns wide.
 
-    The first line of an answer has its tags, except those that all cases share (``shared``), and on a narrow screen only its doubts. A
-    label is shown once; an answer with the label of the one before continues its line where there is room.
+    The first line of an answer has its tags, except those that all cases share (``shared``), and on a narrow screen only its doubts.
+    A label is shown once: further lines with it have an empty one. If two answers in a row have one label, the first line of the second
+    continues the line above where there is room.
     """
     room = max(1, width - LABEL)
-    labelled = list[tuple[str, str]]()
+    labels_and_texts = list[tuple[str, str]]()
     label_before = ""
-    for answer in found:
+    for answer in answers:
         if not isinstance(answer, Answer):
             continue
         label = answer.label or answer.question.topic
         tags = [tag for tag in answer.tags if tag in DOUBTS or (tag not in shared and width >= _WITH_TAGS)]
         for number, texts in enumerate(answer.lines):
-            text = _longest_fitting(texts, [] if number else tags, room)
-            is_repeated = label == label_before
-            if is_repeated and not number and len(joined := f"{labelled[-1][1]}; {text}") <= room:
-                labelled[-1] = labelled[-1][0], joined
+            text = _longest_fitting(texts, tags if number == 0 else [], room)
+            if label != label_before:
+                labels_and_texts.append((label, text))
+            elif number == 0 and len(joined := f"{labels_and_texts[-1][1]}; {text}") <= room:
+                labels_and_texts[-1] = labels_and_texts[-1][0], joined
             else:
-                labelled.append(("" if is_repeated else label, text))
+                labels_and_texts.append(("", text))
             label_before = label
-    return labelled
+    return labels_and_texts
 
 
 def _longest_fitting(texts: Sequence[str], tags: Sequence[Tag], room: int) -> str:
@@ -169,7 +172,7 @@ _TABLE_LINES = 6
 
 def overview(
     results: Results,
-    found: Sequence[Answer | Missing] | None = None,
+    answers: Sequence[Answer | Missing] | None = None,
     *,
     details: bool = False,
     height: int | None = None,
@@ -178,44 +181,47 @@ def overview(
 ) -> RenderableType:
     """Return the screen of result files: the table of cases, then the run in one line and a line for each answer.
 
-    ``found``: the answers, if they are known already. ``details``: with all other tables, too. ``height``: lines of the screen, on which
-    the end has to stay; cases and notes that have no room are counted, with ``more``, the command that shows them. ``left_open``: what
-    was not asked, and the command for it.
+    ``answers``: those of the results, if they are known already. ``details``: with all other tables, too. ``height``: lines of the
+    screen, on which the end has to stay; cases and notes that have no room are counted, with ``more``, the command that shows them.
+    ``left_open``: what was not asked, and the command for it.
     """
     results = merged(results)
-    found = every_answer(results) if found is None else found
+    answers = every_answer(results) if answers is None else answers
     rows = results.rows
-    most_lines = None if details else height
-    endings, shared = sentences.common_endings(rows), sentences.shared_marks(rows)
+    most_lines = None if details else height  # None: nothing is left out, however long the screen becomes
+    endings = sentences.common_endings(rows)  # cases that could not be measured here: a line for all instead of rows
     shown = tables.order_rows([row for row in rows if row.ending not in endings])
     failures = sentences.common_endings(shown, failed=True)
+    shared = sentences.shared_marks(rows)
+    notes = [*sentences.flag_reasons(rows), *sentences.missing_rates(results), *results.circumstances]
+
     above = _notes(sentences.not_usable(results), "bold red")
     below = _notes([*failures.values(), *endings.values()], "yellow")
-    notes = [*sentences.flag_reasons(rows), *sentences.missing_rates(results), *results.circumstances]
     if not most_lines:
         above += _notes(sentences.devices(rows))
         below += _notes(notes)
     if details:
-        below += _drawn(_detail_tables(results, found))
-    below.append(End(results, found, sentences.marks(shown, results), shared, left_open, most_lines) if rows else Note("No cases.", ""))
-
-    def cases_table(rows: Sequence[Row]) -> ScreenTable:
-        return tables.cases_table(rows, shared, failures, explained=not most_lines)
+        below += _drawn(_detail_tables(results, answers))
+    end = End(results, answers, sentences.marks(shown, results), shared, left_open, most_lines)
+    below.append(end if rows else Note("No cases.", ""))
 
     if not shown:
         return Group(*above, *below)
+    cases_table = partial(tables.cases_table, shared=shared, reasons_below=failures, explained=not most_lines)
     if not most_lines:
         return Group(*above, cases_table(shown), *below)
     console = Console()
     taken = sum(lines_of(console, part) for part in (*above, *below)) + 1  # one for what is hidden
-    count, table = _fitting_cases(console, cases_table, shown, max(_TABLE_LINES, most_lines - taken))
-    hidden = []
-    if count < len(shown):
-        hidden.append(f"{len(shown) - count} more")
-    if notes:
-        hidden.append(wording.plural(len(notes), "note"))
-    line_of_hidden = _notes([f"{', '.join(hidden)}: {more}"]) if hidden else []
-    return Group(*above, table, *line_of_hidden, *below)
+    room = max(_TABLE_LINES, most_lines - taken)
+    count, table = _fitting_cases(console, cases_table, shown, room)
+    hidden = _hidden(len(shown) - count, len(notes))
+    return Group(*above, table, *_notes([f"{hidden}: {more}"] if hidden else []), *below)
+
+
+def _hidden(cases: int, notes: int) -> str:
+    """Return how many cases and notes have no room on the screen: ``12 more, 3 notes``; empty for none."""
+    counts = (f"{cases} more" if cases else "", wording.plural(notes, "note") if notes else "")
+    return ", ".join(filter(None, counts))
 
 
 def _fitting_cases(
@@ -230,10 +236,10 @@ def _fitting_cases(
     return fitting(console, table_of, len(rows), room)
 
 
-def _detail_tables(results: Results, found: Sequence[Answer | Missing]) -> list[Table]:
+def _detail_tables(results: Results, answers: Sequence[Answer | Missing]) -> list[Table]:
     """Return the tables of all answers, and those that belong to none."""
     return [
-        *(table for each in found if isinstance(each, Answer) for table in each.tables),
+        *(table for each in answers if isinstance(each, Answer) for table in each.tables),
         tables.slowest_layers(results),
         tables.projection(project_steps(scaling(results), results)),
         *tables.values(results),
@@ -290,9 +296,9 @@ def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[
     return Group(*_notes(sentences.not_usable(results), "bold red"), *parts, *_drawn(tables))
 
 
-def answer_lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> Iterator[Text]:
+def answer_lines(answers: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> Iterator[Text]:
     """Yield the lines of the answers on a screen of this width."""
-    for label, text in lines(found, width, shared):
+    for label, text in lines(answers, width, shared):
         yield Text(f"{label:<{LABEL}}{text}", no_wrap=True, overflow="crop")
 
 
@@ -301,7 +307,7 @@ class End:
     """The end of a screen: the run in one line, the answers, what is open, and the meaning of tags as far as there is room."""
 
     results: Results
-    found: Sequence[Answer | Missing]
+    answers: Sequence[Answer | Missing]
     marks: Mapping[str, str] | None = None
     """Meanings of the marks of the cases above; None where none is explained."""
     shared: Container[str] = ()
@@ -309,28 +315,30 @@ class End:
     height: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the run, the answers and what is open; then the meanings of the tags and marks used, as many as have room."""
         width = options.max_width
         lines = [
             *(Text(each, style="bold") for each in join_parts(run_in_words(self.results), width)),
-            *answer_lines(self.found, width, self.shared),
+            *answer_lines(self.answers, width, self.shared),
             *map(Text, _open_lines(self.left_open, width)),
         ]
         yield from lines
         if self.marks is None:
             return
-        room = math.inf if self.height is None else min(self.height, MOST) - len(lines)
-        used = "\n".join(line.plain for line in lines)
-        for explanation in explanations(used, self.marks, self.shared):
+        most = math.inf if self.height is None else min(self.height, MOST)
+        room = most - len(lines)
+        shown_text = "\n".join(line.plain for line in lines)
+        for explanation in explanations(shown_text, self.marks, self.shared):
             room -= len(fold(explanation, width))
             if room < 0:
                 break
             yield Note(explanation)
 
 
-def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]:
+def _reasons(results: Results, *answers: Answer | Missing) -> list[RenderableType]:
     """Return each answer's headline, sentences and weaknesses, or why it is missing, and at the end the meaning of all tags."""
     parts = list[RenderableType]()
-    for each in found:
+    for each in answers:
         tags = ", ".join(each.tags) if isinstance(each, Answer) else ""
         about = "".join(f"  {part}" for part in (each.qualifier, tags) if part)
         parts.append(Text(f"{each.question.topic}: {each.headline}", style="bold").append(about, style="not bold"))
@@ -340,9 +348,10 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
         else:
             parts += [*_notes(each.sentences, "", 2), *_notes(each.weaknesses, indent=2)]
         parts.append(Text())
-    tags_of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
-    marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in tags_of_answers}
-    return [*parts, *_notes(explanations(tags_of_answers, marks))]
+    used = {tag for each in answers if isinstance(each, Answer) for tag in each.tags}
+    # Where cases give a tag another meaning, such as a remedy for their budget, that one is shown.
+    meanings_by_cases = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in used}
+    return [*parts, *_notes(explanations(used, meanings_by_cases))]
 
 
 def _drawn(tables: Iterable[Table]) -> Iterator[RenderableType]:

@@ -4,11 +4,15 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import TYPE_CHECKING, Self
 
 import click
@@ -47,55 +51,77 @@ if TYPE_CHECKING:
 
 _KINDS = {"python": "python=PATH", "env": "env=NAME=VALUE", "ref": "ref=REF"}
 """The kinds of difference between sides, each as it is written."""
+_SAME = "same"
+"""What is given for side b in place of a difference where both sides are to be the same code."""
+_NOT_PRELOADED = re.compile(r"ld\.so: object '(.*)' from LD_PRELOAD cannot be preloaded \((.*)\): ignored")
+"""What the dynamic linker writes to stderr for a library that it can't load: its name and why."""
 
 
-def _parse_side(name: str, given: Sequence[str]) -> tuple[Side, str | None]:
-    """Return the side ``a`` or ``b`` without its plugins, and its git reference if any, from the values of its option.
+def _parse_side(name: str, differences: Sequence[str]) -> tuple[Side, str | None]:
+    """Return the side ``a`` or ``b``, without plugins yet, and its git reference if it has one, from the values of ``--a`` or ``--b``.
 
     Raises UsageError for a value of no known kind, one that is given twice, and a Python that does not exist.
     """
-    single: dict[str, str] = {}
-    environ: dict[str, str] = {}
-    for text in given:
-        option = f"--{name} {text}"
-        kind, _, value = text.partition("=")
+    python_and_ref: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    for difference in differences:
+        option = f"--{name} {difference}"
+        kind, _, value = difference.partition("=")
         if kind not in _KINDS or not value:
             raise UsageError(f"{option}: write {', '.join(_KINDS.values())}")
         if kind == "env":
-            settings = environ
-            key, value = _parse_variable(option, value)
+            variable, text = _parse_variable(option, value)
+            _set_once(variables, variable, text, option)
         else:
-            settings = single
-            key = kind
-        if key in settings:
-            raise UsageError(f"{option}: {key} is given twice; give it once")
-        settings[key] = value
-    python = single.get("python")
-    found = Interpreter().python if python is None else shutil.which(python)
-    if found is None:
-        raise UsageError(f"--{name} python={python}: there is no such program; give the path of a Python, such as .venv/bin/python")
-    # Absolute, but not resolved: the Python of a virtual environment is a link to another one. A Python that the user names imports the
-    # packages that are installed for it, and nothing from the current folder.
-    interpreter = Interpreter(str(Path(found).absolute()), environ, imports_from_folder=python is None)
-    return Side(name=name, interpreter=interpreter), single.get("ref")
+            _set_once(python_and_ref, kind, value, option)
+    python = python_and_ref.get("python")
+    # A Python that the user names imports the packages that are installed for it, and nothing from the current folder.
+    interpreter = Interpreter(_path_of_python(name, python), variables, imports_from_folder=python is None)
+    return Side(name=name, interpreter=interpreter), python_and_ref.get("ref")
+
+
+def _set_once(settings: dict[str, str], key: str, value: str, option: str) -> None:
+    """Add a setting. Raises UsageError that begins with the option if there is one for this key already."""
+    if key in settings:
+        raise UsageError(f"{option}: {key} is given twice; give it once")
+    settings[key] = value
+
+
+def _path_of_python(side_name: str, python: str | None) -> str:
+    """Return the absolute path of the program that a side's ``python=`` names; without it, that of the Python that runs this.
+
+    Raises UsageError where there is no such program.
+    """
+    program = Interpreter().python if python is None else shutil.which(python)
+    if program is None:
+        raise UsageError(f"--{side_name} python={python}: there is no such program; give the path of a Python, such as .venv/bin/python")
+    # Links are not resolved: the Python of a virtual environment is a link to another one.
+    return str(Path(program).absolute())
 
 
 def _parse_variable(option: str, text: str) -> tuple[str, str]:
     """Return name and value of an environment variable from ``NAME=VALUE``. Raises UsageError for one that may not be set."""
-    key, equals, value = text.partition("=")
-    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key):
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise UsageError(f"{option}: write env=NAME=VALUE")
-    if key in own_variables(threads=1, seed=0):
-        raise UsageError(f"{option}: dlbench sets {key} itself, alike on both sides; leave it out")
-    return key, value
+    if name in own_variables(threads=1, seed=0):
+        raise UsageError(f"{option}: dlbench sets {name} itself, alike on both sides; leave it out")
+    return name, value
 
 
 def _parse_sides(a: Sequence[str], b: Sequence[str]) -> tuple[tuple[Side, str | None], ...]:
-    """Return both sides, each with its git reference. Raises UsageError where no option makes them differ."""
+    """Return both sides, each with its git reference.
+
+    Raises UsageError where no option makes them differ, and for a difference of b beside ``--b same``.
+    """
     if not (a or b):
-        apart = ", ".join(f"--b {each}" for each in _KINDS.values())
+        apart = ", ".join(f"--b {kind}" for kind in _KINDS.values())
         raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--b same measures the same code twice)")
-    return _parse_side("a", a), _parse_side("b", () if tuple(b) == ("same",) else b)
+    differences = [value for value in b if value != _SAME]
+    if differences and _SAME in b:
+        options = " and ".join(f"--b {value}" for value in differences)
+        raise UsageError(f"--b same contradicts {options}, as it says that b is what is here; leave one of them out")
+    return _parse_side("a", a), _parse_side("b", differences)
 
 
 _DIFFERS = "in python=PATH, env=NAME=VALUE, or ref=REF of the checkout of FILE.py. Repeatable."
@@ -107,7 +133,7 @@ _side_options = option_group(
     ),
     click.option("--a", multiple=True, metavar="KIND=VALUE", help="The same of side a, the base."),
 )
-"""Adds --a and --b; the command gets ``sides``, each with its git reference."""
+"""Adds --a and --b. The command gets ``sides``: a and b, each as a pair of the side and its git reference, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +147,19 @@ class ABSide:
     """Its git reference and the commit, for the header; empty without one."""
 
     def plan(self, suites: tuple[Suite, ...], other: Self, planning: PlanOptions) -> Plan:
-        """Plan the suites, without the benches that only the other side's code has."""
+        """Plan the suites for this side, without the benches that only the code of the other side can run."""
         with _named(self.opened.side, self.folder):
             return plan_suites(_without_unknown(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
 
     def to_json(self, plan: Plan) -> Json:
-        """Return the side's part of the header. It has no paths, but a hash that distinguishes interpreters of the same name."""
+        """Return the side's part of the header: what makes it differ, its workloads, and its machine and software.
+
+        It has no paths, but a hash that distinguishes interpreters of the same name.
+        """
         from dlbench.harness.probe.fingerprint import fingerprint, without_secrets
 
         interpreter = self.opened.side.interpreter
-        where = fingerprint(plan.hello, plan.devices, environ=interpreter.environment())
+        environment = fingerprint(plan.hello, plan.devices, environ=interpreter.environment())
         return {
             "side": {
                 "python": Path(interpreter.python).name,
@@ -139,7 +168,7 @@ class ABSide:
                 **self.revision,
             },
             "workloads": plan.declarations(),
-            **{block: where[block] for block in ("machine_key", "stack_key", "identity", "stack")},
+            **{block: environment[block] for block in ("machine_key", "stack_key", "identity", "stack")},
         }
 
 
@@ -148,10 +177,34 @@ def open_ab_side(
     side: Side, reference: str | None, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
 ) -> Iterator[ABSide]:
     """Put the code of a side in place and start its worker, as `open_side` does; an error names the side."""
-    with _code_in_place(side, reference) as (here, folder, revision), ExitStack() as stack:
+    with _code_in_place(side, reference, interruption) as (here, folder, revision), ExitStack() as stack:
+        _refuse_lost_preload(here)
         with _named(here, folder):
             opened = stack.enter_context(open_side(here, suites, settings, interruption))
         yield ABSide(opened, folder, revision)
+
+
+def _refuse_lost_preload(side: Side) -> None:
+    """Raise UsageError where a library in the side's LD_PRELOAD can't be loaded.
+
+    The dynamic linker only warns of that and goes on without it, so both sides would be the same code.
+    """
+    interpreter = side.interpreter
+    preload = interpreter.environ.get("LD_PRELOAD")
+    if not preload:
+        return
+    # Only the linker knows where it looks for a library, so a Python that does nothing is started to see its warning.
+    command, environment = [interpreter.python, "-c", ""], interpreter.environment()
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=environment, cwd=interpreter.folder)
+    except OSError:  # not a program; the start of the worker says so
+        return
+    if warning := _NOT_PRELOADED.search(os.fsdecode(done.stderr)):
+        library, reason = warning.groups()
+        raise UsageError(
+            f"--{side.name} env=LD_PRELOAD={preload}: '{library}' can't be loaded ({reason}), so the side would be measured without it; "
+            "give the path of a library"
+        )
 
 
 @contextmanager
@@ -165,7 +218,37 @@ def _named(side: Side, folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _code_in_place(side: Side, reference: str | None) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
+def _temporary_folder(interruption: Interruption) -> Iterator[Path]:
+    """Yield a new temporary folder, and remove it afterwards, also where a second signal ends the program at once."""
+    folder = Path(tempfile.mkdtemp(prefix="dlbench-")).resolve()
+
+    def remove_before(handler: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
+        if interruption.requested is not None:  # so this signal is the second, whose handler exits without any clean-up
+            _remove(folder)
+        handler(number, frame)
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in handlers.items():
+        if callable(handler):  # an ignored signal has a number instead
+            signal.signal(number, partial(remove_before, handler))
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, first renamed, so that git or a worker that still runs can't write into it meanwhile."""
+    renamed = folder.with_name(f"{folder.name}-removed")
+    with suppress(OSError):  # a further signal finds it renamed already
+        folder.rename(renamed)
+    shutil.rmtree(renamed, ignore_errors=True)
+
+
+@contextmanager
+def _code_in_place(side: Side, reference: str | None, interruption: Interruption) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
     """Check a side's git reference out into a temporary folder. Yield the side that imports from there, the folder, and its revision.
 
     Without a reference the side is yielded unchanged, with no folder and no revision.
@@ -175,35 +258,53 @@ def _code_in_place(side: Side, reference: str | None) -> Iterator[tuple[Side, Pa
         yield side, None, {}
         return
     option = f"--{side.name} ref={reference}"
-    files = {plugin: Path(plugin).resolve() for plugin in side.plugins}
-    root = next(filter(None, map(folders.root_of, files.values())), None)
+    plugins = [Path(plugin).resolve() for plugin in side.plugins]
+    root = _checkout_of(plugins)
     if root is None:
         raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
-    with TemporaryDirectory(prefix="dlbench-", ignore_cleanup_errors=True) as temporary:
-        folder = Path(temporary).resolve() / "checkout"  # git's index is written next to it
+    with _temporary_folder(interruption) as temporary:
+        folder = temporary / "checkout"  # git's index is written next to it
         folder.mkdir()
         try:
             commit = folders.write_reference(root, reference, folder)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from error
-        for plugin, path in files.items():
-            if path.is_relative_to(root):
-                files[plugin] = folder / path.relative_to(root)
-                if not files[plugin].is_file():
-                    raise UsageError(f"{option}: this reference has no {path.relative_to(root)}")
-        here = Path.cwd()
-        there = folder / here.relative_to(root) if here.is_relative_to(root) else folder
-        interpreter = replace(side.interpreter, folder=there if there.is_dir() else folder, imports_from_folder=True)
-        side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=str(root))
+        plugins_there = [_path_in(folder, plugin, root) for plugin in plugins]
+        for plugin, there in zip(plugins, plugins_there, strict=True):
+            if there != plugin and not there.is_file():
+                raise UsageError(f"{option}: this reference has no {plugin.relative_to(root)}")
+        # Code imports what lies next to it from the current folder: from the same one of the reference, if that has it.
+        working_folder = _path_in(folder, Path.cwd(), root)
+        if not working_folder.is_relative_to(folder) or not working_folder.is_dir():
+            working_folder = folder
+        interpreter = replace(side.interpreter, folder=working_folder, imports_from_folder=True)
+        # ``not_from``: an import from the checkout itself would measure the code that is here, and not that of the reference.
+        side = replace(side, plugins=tuple(map(str, plugins_there)), interpreter=interpreter, not_from=str(root))
         yield side, folder, {"ref": reference, "commit": commit}
+
+
+def _checkout_of(paths: Iterable[Path]) -> Path | None:
+    """Return the top folder of the git checkout of the first path that lies in one; None if none does."""
+    for path in paths:
+        if root := folders.root_of(path):
+            return root
+    return None
+
+
+def _path_in(folder: Path, path: Path, root: Path) -> Path:
+    """Return the path in ``folder`` that has the place of ``path`` below ``root``; ``path`` itself if it does not lie there."""
+    return folder / path.relative_to(root) if path.is_relative_to(root) else path
 
 
 def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple[Suite, ...]:
     """Return the suites without benches that need a workload, parameter or kind of device which only the other side's code has.
 
     ``own`` and ``other``: the hello of each side's worker. Cases that are left out are measured on the other side alone, and get a verdict
-    for that. A bench that neither side's code can run stays, as a mistake to report. Where no bench would be left, all stay.
+    for that. A bench that neither side's code can run stays, so that planning reports it as a mistake. All stay if none would be left, as
+    a plan needs a case.
     """
+
+    # What the code of each side has: the signatures of its workloads, and its kinds of device.
     own_code, other_code = ((signatures_of(hello), hello["kinds"]) for hello in (own, other))
 
     def can_run(code: tuple[Signatures, Sequence[str]], suite: Suite, bench: Bench) -> bool:
@@ -213,11 +314,11 @@ def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple
             return False
         return True
 
-    kept = []
+    runnable = []
     for suite in suites:
-        benches = [each for each in suite.benches if can_run(own_code, suite, each) or not can_run(other_code, suite, each)]
-        kept.append(replace(suite, benches=tuple(benches)))
-    return tuple(kept) if any(suite.benches for suite in kept) else suites
+        benches = [bench for bench in suite.benches if can_run(own_code, suite, bench) or not can_run(other_code, suite, bench)]
+        runnable.append(replace(suite, benches=tuple(benches)))
+    return tuple(runnable) if any(suite.benches for suite in runnable) else suites
 
 
 @click.command("ab")
@@ -252,22 +353,26 @@ def ab_command(
     refuse_same_file({"--output": measuring.output, **output.files})
     check_writable(measuring.output, new=False)
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
-    require_sight(suites, WITHIN_A_RUN, given)
-    suites = tuple(replace(each, thresholds=override_thresholds(each.thresholds, given)) for each in suites)  # so the file has them
+    require_sight(suites, WITHIN_A_RUN, given)  # raises UsageError if a change that must be detected is below a threshold
+    # The header holds the suites, so compare finds the given thresholds in the file.
+    suites = tuple(replace(suite, thresholds=override_thresholds(suite.thresholds, given)) for suite in suites)
+    # --rounds alone fixes their number. Otherwise rounds are added until all that must be seen is seen, or the budget is spent.
+    adds_rounds = measuring.rounds is None or measuring.budget is not None
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
         opened = []
         for side, reference in sides:
-            own = replace(side, plugins=planning.plugins)
-            opened.append(stack.enter_context(open_ab_side(own, reference, suites, settings, interruption)))
+            with_plugins = replace(side, plugins=planning.plugins)
+            opened.append(stack.enter_context(open_ab_side(with_plugins, reference, suites, settings, interruption)))
         a, b = opened
         plans = a.plan(suites, b, planning), b.plan(suites, a, planning)
         session = _session(opened, plans, settings, measuring)
-        goes_on = measuring.rounds is None or measuring.budget is not None
+        workers = {ab_side.opened.side.name: ab_side.opened.worker for ab_side in opened}
         with record(session, interruption) as recording:
-            announce_gate(session, goes_on)
-            recording.measure(session, {each.opened.side.name: each.opened.worker for each in opened}, opened[0].opened.programs)
-            if goes_on:
+            announce_gate(session, adds_rounds)
+            recording.measure(session, workers, a.opened.programs)  # what was seen since before the first worker was started
+            if adds_rounds:
+                # More rounds for each case that neither shows nor excludes the change that must be detected.
                 measure_until_seen(recording, session, _judge, measuring.budget)
             if confirm and not recording.stopped:
                 _measure_again(recording, session, measuring.rounds)
@@ -275,7 +380,7 @@ def ab_command(
 
 
 def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettings, measuring: MeasureOptions) -> sessions.Session:
-    """Return the session of both sides, by the policy of side a's suites."""
+    """Return the session that measures both sides in turn, by the policy of side a's suites, with the rounds that a gate needs."""
     tasks, header = list[Task](), {}
     for name, side, plan in zip("ab", sides, plans, strict=True):
         tasks += side.opened.tasks(plan)
@@ -285,24 +390,25 @@ def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettin
 
 
 def gate_rounds(cases: int) -> int:
-    """Return the number of rounds a side in which so many cases are measured at first."""
+    """Return the rounds a side that so many cases get at first: `LEAST_ROUNDS`, or more if no change could be significant in these."""
     return rounds_for_gate(PAIRED_SHARES * cases, least=LEAST_ROUNDS, paired=True)
 
 
 def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None) -> None:
-    """Measure the cases that were called slower or faster in fresh rounds: ``rounds``, or by default as many as these few need."""
-    flagged = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
-    if not flagged:
+    """Measure the cases that were called slower or faster once more: in so many ``rounds``, or by default as these few cases need."""
+    changed = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
+    if not changed:
         return
     from dlbench.analysis.presentation.wording import few
 
-    needed = rounds or gate_rounds(len(flagged))
-    tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in flagged]
-    say(f"measuring again, in {needed} fresh rounds: {few(sorted(flagged))}")
-    fresh = further_rounds(session, recording, tasks, needed)
-    recording.measure(fresh, {})
+    fresh_rounds = rounds or gate_rounds(len(changed))
+    # Sides of other names, so that the file keeps the first rounds apart: those of the second measurement alone decide.
+    tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in changed]
+    say(f"measuring again, in {fresh_rounds} fresh rounds: {few(sorted(changed))}")
+    confirming_session = further_rounds(session, recording, tasks, fresh_rounds)
+    recording.measure(confirming_session, {})
     if rounds is None:
-        measure_until_seen(recording, fresh, _judge)
+        measure_until_seen(recording, confirming_session, _judge)
 
 
 def _judge(results: "Results") -> "Comparison":
@@ -313,7 +419,11 @@ def _judge(results: "Results") -> "Comparison":
 
 
 def _end(recording: Recording, output: OutputOptions) -> ExitCode:
-    """Write the verdicts and return the exit code; after a fault or an interruption write results only, as the test is unfinished."""
+    """Write the verdicts and return the exit code.
+
+    After a fault of a device or an interruption only results are written: rounds are missing that the tests were planned for. The fault is
+    raised then.
+    """
     from dlbench.analysis.compare.provenance import side_notes
     from dlbench.cli.output import write_results
     from dlbench.cli.verdicts import conclude

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.cli.options import CALIBRATIONS, OUTPUT_FILE, PATH, OutputOptions, complete_columns, output_options, threshold_options
+from dlbench.cli.options import (
+    CALIBRATIONS,
+    OUTPUT_FILE,
+    PATH,
+    OutputOptions,
+    complete_columns,
+    output_options,
+    refuse_repeated_folder,
+    threshold_options,
+)
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.thresholds import ThresholdSettings
 
@@ -21,13 +30,13 @@ if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
     from dlbench.analysis.read.table import Map, Read, Results
 
-_LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
-_HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at the same time takes memory at the same time
+_LARGE = 1 << 26  # bytes of all files; below, starting processes costs more than it saves
+_HUGE = 1 << 30  # bytes of all files; above, reading them at the same time would take too much memory
 
 
 @click.command("compare")
 @click.argument("base", type=PATH)
-@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH)
+@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH, callback=refuse_repeated_folder)
 @click.option(
     "--by", metavar="COLUMN", shell_complete=complete_columns, help="Compare rows within BASE that differ in it: device, dtype, mode, …"
 )
@@ -62,8 +71,9 @@ def compare_command(
 
     _refuse_contradictions(base, new, by, calibration, across_machines)
     files = files_in((base, *new))
-    with _reading_at_once(files) as each:
-        results = collect(files, each)
+    with _map_for(files) as read_each:
+        results = collect(files, read_each)
+    # The sides of an A/B differ in their run, and need its rules: rounds are compared in pairs, and a second measurement decides.
     if by and by.removeprefix("case.") == "run" and are_sides(results):
         comparisons = [compare_sides(results, given=given)]
         notes = side_notes(results)
@@ -77,9 +87,12 @@ def compare_command(
 
 
 @contextmanager
-def _reading_at_once(paths: Sequence[Path]) -> Iterator["Map"]:
-    """Give a map that reads large files at the same time on Linux, the first here and others in processes, else the built-in one."""
-    sizes = [path.stat().st_size for path in paths if path.is_file()]
+def _map_for(files: Sequence[Path]) -> Iterator["Map"]:
+    """Yield the function that reads the files one by one: the built-in map, or on Linux for large files one that reads them at once.
+
+    That reads the first file here, and each other one in a process of its own meanwhile.
+    """
+    sizes = [path.stat().st_size for path in files if path.is_file()]
     if sum(sizes) >= _LARGE:
         gc.disable()  # nothing of a file is garbage until the command ends, and looking for it takes a fifth of the time
     if len(sizes) < 2 or not _LARGE <= sum(sizes) <= _HUGE or sys.platform != "linux":
@@ -89,16 +102,16 @@ def _reading_at_once(paths: Sequence[Path]) -> Iterator["Map"]:
     from multiprocessing import get_context
 
     workers = min(len(sizes) - 1, os.cpu_count() or 1)
-    ignore_interrupts = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    ignore_interrupts = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     with ProcessPoolExecutor(workers, get_context("fork"), signal.signal, ignore_interrupts) as pool:
 
-        def each(read: "Read", paths: Iterable[Path], names: Iterable[str]) -> "Iterator[Results]":
+        def read_at_once(read: "Read", paths: Iterable[Path], names: Iterable[str]) -> "Iterator[Results]":
             first, *others = zip(paths, names, strict=True)
-            later = [pool.submit(read, *other) for other in others]
+            futures = [pool.submit(read, *other) for other in others]
             yield read(*first)
-            yield from (other.result() for other in later)
+            yield from (future.result() for future in futures)
 
-        yield each
+        yield read_at_once
 
 
 def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, calibration: Path | None, across_machines: bool) -> None:
@@ -131,13 +144,14 @@ def _compare_with_first(
     first, *others = results.environments
     on_other_machine, notes = provenance.compare_machines(results, first, others, across_machines)
     on_same_machine = [name for name in others if name not in on_other_machine]
+    # A calibration is of one machine, so it says nothing on files of another.
     noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if on_same_machine else (None, None)
     if noise:
         on_other_occasion = set[str]()  # the calibration allows for it
         notes.append(calibration_note(noise, path))
     else:
-        on_other_occasion, doubts = provenance.find_other_occasions(results, first, on_same_machine)
-        notes += doubts
+        on_other_occasion, occasion_notes = provenance.find_other_occasions(results, first, on_same_machine)
+        notes += occasion_notes
     base = results.of_run(first)
 
     def compare_file(name: str) -> "Comparison":
@@ -145,7 +159,8 @@ def _compare_with_first(
         if name in on_other_machine:
             return compare(base, new, across_machines=True, given=given)
         comparison = compare(base, new, given=given, calibration=noise, insist=strict)
-        undecided = strict and name in on_other_occasion
-        return replace(comparison, other_occasion=provenance.OTHER_OCCASION) if undecided else comparison
+        if strict and name in on_other_occasion:  # a difference may be that of the occasions, so --strict does not decide by it
+            return replace(comparison, other_occasion=provenance.OTHER_OCCASION)
+        return comparison
 
     return list(map(compare_file, others)), notes

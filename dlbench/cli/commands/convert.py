@@ -43,26 +43,28 @@ def report_command(files: tuple[Path, ...], output: Path | None, figures: Path |
     from dlbench.cli.output import check_priced_devices, notes_on
 
     path = output or page_of(files)
-    replacing = output is None and is_page_of(path, files)
-    if not replacing:
+    # A page under its default name is replaced, but only one that was made from the same files.
+    replaces_page = output is None and is_page_of(path, files)
+    if not replaces_page:
         check_writable(path)
     results = replace(collect(files), prices=given)
     check_priced_devices(results)
     notes = notes_on(results, files)
-    made = page.report(results, notes, made_from(files))
+    report = page.report(results, notes, made_from(files))
+    pictures = {}
     if figures:
         check_writable(figures, new=False)
         with writing(figures):
             figures.mkdir(exist_ok=True)
-    drawn = {figures / name: picture for name, picture in made.files().items()} if figures else {}
-    check_writable(*drawn)
-    for drawing, picture in drawn.items():
-        create(drawing, picture.encode(errors="replace"))
-    if replacing:
+        pictures = {figures / name: picture for name, picture in report.files().items()}
+    check_writable(*pictures)  # all of them before the first is written
+    for picture_path, picture in pictures.items():
+        create(picture_path, picture.encode(errors="replace"))
+    if replaces_page:
         path.unlink(missing_ok=True)
-    create(path, made.html.encode(errors="replace"))
+    create(path, report.html.encode(errors="replace"))
     write_notes(notes)
-    say(f"saved in {path}" + (f", and {len(drawn)} figures in {figures}" if figures else ""))
+    say(f"saved in {path}" + (f", and {len(pictures)} figures in {figures}" if figures else ""))
 
 
 @click.command("export")
@@ -89,39 +91,42 @@ def export_command(file: Path, form: str, output: Path | None) -> None:
       dlbench export run.jsonl --to pyperf -o run.json
       dlbench export run.jsonl --to github-action-benchmark -o run
     """
-
     if output is None and form in NEEDS_NAME:
         raise UsageError(f"{form} {NEEDS_NAME[form]}, so it needs a name: add -o OUT")
     parts, notes = formats.export(form, file)
     contents: dict[Path | None, bytes] = {}
     for part, content in parts.items():
-        path = _path(output, part)
+        path = _path_of_part(output, part)
         if content is not None:
             contents[path] = content
-        else:  # an empty list would fail github-action-benchmark
+        else:  # throughputs, of which the file has none: github-action-benchmark fails on an empty list
             notes.append(f"no case states how many items or operations a call handles, so there is no {path}")
     write_notes(notes)
     if not contents:
         raise UsageError(f"{file} has no case with times, so there is nothing to export to {form}")
-    check_writable(*contents)  # all or none
+    check_writable(*contents)  # all of them before the first is written
     for path, content in contents.items():
         if path is None:
-            _print(content)
+            _write_to_stdout(content)
         else:
             create(path, content)
 
 
-def _path(output: Path | None, part: str) -> Path | None:
-    """Return where a part goes: into OUT where that is a folder, else next to it under its name; None is stdout."""
+def _path_of_part(output: Path | None, part: str) -> Path | None:
+    """Return where a part of an export goes: into OUT where that is a folder, else next to it; None is stdout.
+
+    A format of one file has a single part without a name, which is OUT itself.
+    """
     if output is None or not part:
         return output
     return output / f"{part}.json" if output.is_dir() else output.with_name(f"{output.name}-{part}.json")
 
 
-def _print(content: bytes) -> None:
+def _write_to_stdout(content: bytes) -> None:
+    """Write an export to stdout. Raises OutputError if that fails for another reason than a reader that has left."""
     try:
         click.echo(content, nl=False)
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader has left, as ``| head`` does; `main` handles it
         raise
     except OSError as error:
         drop_stdout()
@@ -147,24 +152,24 @@ def contribute_command(file: Path, output: Path | None) -> None:
     from dlbench.analysis.contribute.offer import objections, offer
     from dlbench.analysis.contribute.public import file_name, machine_name, public_records
     from dlbench.analysis.presentation.wording import plural
-    from dlbench.analysis.read.table import collect
+    from dlbench.analysis.read.table import results_of
     from dlbench.core.store import load
     from dlbench.core.writer import as_line
 
     check_writable(output)
-    run = load(file)
-    results = collect((file,))
-    if wrong := objections(run, results):
-        raise UsageError(f"{file} can't be a reference run: {'; also, '.join(wrong)}")
+    run = load(file)  # once: a pipe is empty afterwards
+    results = results_of(run, run.path.stem)
+    if reasons := objections(run, results):
+        raise UsageError(f"{file} can't be a reference run: {'; also, '.join(reasons)}")
     records = list(public_records(run))
-    content = b"".join(map(as_line, records))
-    machine = machine_name(records[0]["devices"])
-    suites = file_name("-".join(suite["name"] for suite in records[0]["suites"]))
+    header = records[0]
+    machine = machine_name(header["devices"])
+    suites = file_name("-".join(suite["name"] for suite in header["suites"]))
     path = output or Path(f"{machine}-{suites}.jsonl")
-    create(path, content)
+    create(path, b"".join(map(as_line, records)))
     click.echo(path)
     measured = plural(len(run.measurements), "measurement")
     say(f"{path} has the {measured} of {file}, with dlbench's words for reasons; look through it, it is plain text")
     say("by itself it is sent nowhere; three commands offer it, in the top folder of a checkout of the project that you have dlbench from:")
     for line in offer(path, machine, suites):
-        say_unbroken(f"  {line}")
+        say_unbroken(f"  {line}")  # a line to copy must not be broken

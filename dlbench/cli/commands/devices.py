@@ -26,6 +26,7 @@ _LOOK_S = 0.3
 
 def write_first_screen() -> None:
     """Write the screen of a bare ``dlbench`` to stdout."""
+    # The programs are watched for `_LOOK_S`, and the machine is described meanwhile.
     programs, began = OtherPrograms(shortest_s=_LOOK_S), time.monotonic()
     torch = versions()
     cpu, gpus = describe_cpu(), Gpus.find(torch)
@@ -34,19 +35,17 @@ def write_first_screen() -> None:
 
 
 def _first_screen(cpu: Processor, gpus: Gpus, torch: str | None, busy: str | None) -> "Iterator[RenderableType]":
-    """Yield a line on the machine, one on the programs that use its CPUs (``busy``), and a table of commands."""
-    facts = [cpu.name or "CPU", plural(cpu.usable_threads(), "core"), *([byte_count(cpu.memory_bytes)] if cpu.memory_bytes else ())]
-    cards = ", ".join(f"{name}, {byte_count(memory)}" for name, memory in gpus.visible)
-    if gpus.why_none:
-        gpu = f"no GPU: {gpus.why_none}"
-    elif cards:
-        gpu = f"{cards}, driver {gpus.driver}; torch {torch} uses {'it' if len(gpus.visible) == 1 else 'them'}"
-    else:
-        gpu = f"torch {torch}; dlbench devices shows whether it uses a GPU"
-    yield Note(f"{', '.join(facts)} · {gpu}", "")
+    """Yield a line on the machine, a line on the programs that use its CPUs, and a table of commands to begin with.
+
+    ``torch`` is its version, None without it. ``busy`` names those programs, None if none takes much.
+    """
+    memory = [byte_count(cpu.memory_bytes)] if cpu.memory_bytes else []
+    host = ", ".join([cpu.name or "CPU", plural(cpu.usable_threads(), "core"), *memory])
+    yield Note(f"{host} · {_gpu_text(gpus, torch)}", "")
     yield Note(f"busy: {busy}; times would be too long, so stop them first" if busy else "idle", "")
     question = "what this CPU trains, and where the time goes" if gpus.why_none else "is the GPU worth it, and where the time goes"
-    commands = {  # suite, whose time is forecast, and purpose
+    # Each command with the suite whose time is forecast, if any, and its purpose.
+    commands = {
         "dlbench run": (DEFAULT_SUITE, question),
         "dlbench run mine.py": (NETWORK_SUITE, "the same for your network, which dlbench new mine.py begins"),
         "dlbench ab --help": (None, "is b slower than a? with an exit code for CI"),
@@ -54,6 +53,16 @@ def _first_screen(cpu: Processor, gpus: Gpus, torch: str | None, busy: str | Non
     times = [f"{minutes(load(suite), gpus.ids)} min" if suite else "" for suite, _ in commands.values()]
     purposes = [purpose for _, purpose in commands.values()]
     yield ScreenTable([ScreenColumn("", list(commands), priority=0), ScreenColumn("", times), ScreenColumn("", purposes, priority=0)])
+
+
+def _gpu_text(gpus: Gpus, torch: str | None) -> str:
+    """Return what is known of the GPUs without starting torch: their names, why there is none, or that only torch could say."""
+    if gpus.why_none:
+        return f"no GPU: {gpus.why_none}"
+    if not gpus.visible:
+        return f"torch {torch}; dlbench devices shows whether it uses a GPU"
+    cards = ", ".join(f"{name}, {byte_count(memory_bytes)}" for name, memory_bytes in gpus.visible)
+    return f"{cards}, driver {gpus.driver}; torch {torch} uses {'it' if len(gpus.visible) == 1 else 'them'}"
 
 
 @click.command("devices")
@@ -75,12 +84,15 @@ def devices_command(plugins: tuple[str, ...], form: str) -> None:
     hello = ask_hello(plugins)
     installed = hello["versions"]
     devices = [device.to_json() for device in describe(hello)]
-    usable = [device["id"] for device in devices if device["kind"] != "cpu" and "unusable" not in device]
-    why = None if usable else why_gpu_unusable(installed) or "torch finds none that it can use"
+    accelerators = [device["id"] for device in devices if device["kind"] != "cpu" and "unusable" not in device]
+    why_none = None
+    if not accelerators:
+        why_none = why_gpu_unusable(installed) or "torch finds none that it can use"
     if form == "json":
-        click.echo(json.dumps({"torch": installed, "why_no_gpu": why, "devices": devices}, indent=2, allow_nan=False))
+        click.echo(json.dumps({"torch": installed, "why_no_gpu": why_none, "devices": devices}, indent=2, allow_nan=False))
         return
-    torch = {"id": "torch", "version": installed["torch"], "gpu": f"none: {why}" if why else ", ".join(usable)}
+    # torch is shown as if it were a device, before the others.
+    torch = {"id": "torch", "version": installed["torch"], "gpu": f"none: {why_none}" if why_none else ", ".join(accelerators)}
     draw(*(part for device in (torch, *devices) for part in _parts(device)))
 
 
@@ -93,9 +105,13 @@ def _parts(device: Json) -> "Iterator[RenderableType]":
 
 
 def rows(device: Json) -> Iterator[tuple[str, str]]:
-    """Yield label and text of each field of a device: the value with its unit, or why it is not known."""
+    """Yield label and text of each field of a device: the value with its unit, or why it is not known.
+
+    Of a device that can't be used only what is known is shown: why it can't be used is a field, and is the reason for all else.
+    """
     for name, value in device.items():
-        if name not in ("id", "reasons") and not (value is None and device.get("unusable")):
-            label, text = entry(name, value)
-            why = f" ({reason})" if value is None and (reason := device["reasons"].get(name)) else ""
-            yield label.replace("_", " "), f"{text}{why}"
+        if name in ("id", "reasons") or (value is None and device.get("unusable")):
+            continue
+        label, text = entry(name, value)
+        reason = device["reasons"].get(name) if value is None else None
+        yield label.replace("_", " "), f"{text} ({reason})" if reason else text

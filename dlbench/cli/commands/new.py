@@ -97,6 +97,7 @@ def new_command(file: Path, inputs: str) -> None:
     if file.suffix != ".py" or not file.stem.isidentifier():
         raise UsageError(f"{file}: the file becomes a module of Python; call it like a name that ends in .py, such as mine.py")
     check_writable(file)
+    # A run imports it by this name.
     if find_spec(file.stem):
         raise UsageError(f"{file}: Python has a module '{file.stem}' already, which this one would hide; choose another name")
     create(file, f"{_HEAD.format(file=file)}{_KINDS[inputs]}".encode())

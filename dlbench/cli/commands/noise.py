@@ -28,14 +28,16 @@ from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.machine import Finding, Fitness
 from dlbench.core.model import Policy
 from dlbench.core.store import load
+from dlbench.core.units import Json
 from dlbench.harness.probe.checks import examine
 from dlbench.harness.process.launch import Interruption
 from dlbench.harness.ranks.machines import refuse_several
 from dlbench.harness.schedule import Side, Task
 
 SUITE = "noise"
+_SELFTEST_SUITE = "self"
 ROUNDS = 10
-"""A side: with fewer, pairs of rounds could show nothing of so many cases."""
+"""Rounds a side: with fewer, no pairs of rounds could be significant among so many cases."""
 
 
 @click.command("doctor")
@@ -71,34 +73,37 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
     refuse_several("dlbench doctor")
     if selftest and (device_words or plugins):
         raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and FILE.py")
-    suite, device_words = ("self", ("cpu",)) if selftest else (SUITE, device_words)
-    planning = PlanOptions((suite,), device_words=device_words, plugins=plugins)
-    # In an A/A one process a round and side: what counts is that each has a new one.
+    if selftest:
+        planning = PlanOptions((_SELFTEST_SUITE,), device_words=("cpu",))
+    else:
+        planning = PlanOptions((SUITE,), device_words=device_words, plugins=plugins)
+    # An A/A compares one process a round and side with another, so all cases of a round and side share one (isolation none).
     suites, settings = load_suites(planning), sessions.settings_for(isolation=None if selftest else "none")
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
         opened = stack.enter_context(sessions.open_side(Side(plugins=plugins), suites, settings, interruption))
         plan = plan_suites(suites, opened.hello, planning)
-        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
-        findings = [] if selftest else examine(plan.devices)
         side = opened.side.on(plan.devices)
+        findings = [] if selftest else examine(plan.devices)  # before the rounds, which would keep the devices busy
         tasks, policy = _selftest_tasks(plan, side, rounds) if selftest else _two_sides(plan, side, rounds)
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
         session = sessions.start(plan, tasks, settings, policy, path, sides=None if selftest else {"a": {}, "b": {}})
         with record(session, interruption) as recording:
-            recording.measure(session, {session.tasks[0].side.name: opened.worker}, opened.programs)
+            first_side = session.tasks[0].side.name
+            recording.measure(session, {first_side: opened.worker}, opened.programs)
         if interruption.requested:
             say("interrupted; nothing was judged")
             return interruption.exit_code
         run = load(path)
         findings += judge_selftest(run.measurements) if selftest else checks.judge(run, settings.threads)
     code = write_findings(findings, form, selftest)
-    if recording.fault:
+    if recording.fault:  # the findings on what was measured before it are of use, too
         raise recording.fault
     return code
 
 
 def _two_sides(plan: Plan, side: Side, rounds: int | None) -> tuple[list[Task], Policy]:
-    """Return tasks and policy of an A/A: every case whose device is here, on two identical sides."""
+    """Return tasks and policy of an A/A: every case whose device is here, on two identical sides, in a fixed number of rounds."""
     rounds = rounds or ROUNDS
     sides = [replace(side, name=name) for name in ("a", "b")]
     tasks = [task for case in plan.cases for side in sides if (task := Task(case, side)).has_device]
@@ -106,7 +111,7 @@ def _two_sides(plan: Plan, side: Side, rounds: int | None) -> tuple[list[Task], 
 
 
 def _selftest_tasks(plan: Plan, side: Side, rounds: int | None) -> tuple[list[Task], Policy]:
-    """Return tasks and policy of the self-test."""
+    """Return tasks and policy of the self-test, in its own number of rounds unless the user gave one."""
     from dlbench.harness.plan import cases
 
     policy = replace(cases.SELFTEST_POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else cases.SELFTEST_POLICY
@@ -114,25 +119,28 @@ def _selftest_tasks(plan: Plan, side: Side, rounds: int | None) -> tuple[list[Ta
 
 
 def write_findings(findings: Sequence[Finding], form: str, selftest: bool = False) -> ExitCode:
-    """Write findings to stdout, the worst first, and the conclusion; return the exit code."""
+    """Write findings and the conclusion, the worst finding first, and return the exit code: 4 if a finding is unfit.
+
+    A table and the conclusion below it go to stdout. Of data for programs the conclusion goes to stderr.
+    """
     from dlbench.analysis.doctor import checks
     from dlbench.analysis.export import tabular
 
     fit, unfit = ("self-test passed", "self-test not passed") if selftest else ("fit to measure on now", "unfit to measure on now")
-    ordered = sorted(findings, key=lambda each: list(Fitness).index(each.fitness))
-    bad = sum(each.fitness is Fitness.UNFIT for each in ordered)
-    code = ExitCode.UNDECIDABLE if bad else ExitCode.OK
-    conclusion = f"{unfit}: {bad} of {len(ordered)} checks failed" if bad else fit
+    worst_first = sorted(findings, key=lambda finding: list(Fitness).index(finding.fitness))
+    failed = sum(finding.fitness is Fitness.UNFIT for finding in findings)
+    code = ExitCode.UNDECIDABLE if failed else ExitCode.OK
+    conclusion = f"{unfit}: {failed} of {len(findings)} checks failed" if failed else fit
     if form == "table":
-        draw(checks.table(ordered), "")
+        draw(checks.table(worst_first), "")
     else:
-        click.echo(tabular.render(checks.as_table(ordered), form), nl=False)
+        click.echo(tabular.render(checks.as_table(worst_first), form), nl=False)
     click.echo(f"{conclusion}; exit {code.value}", err=form != "table")
     return code
 
 
-_ADVISED = 5
-"""Occasions. Student's t for 95 % is 12.7 with two of them, 2.8 with five and 2.3 with ten: from five on, more change little."""
+_ADVISED_SESSIONS = 5
+"""Sessions from which on more change an estimate little: Student's t for 95 % is 12.7 with two of them, 2.8 with five and 2.3 with ten."""
 
 
 @click.command("calibrate")
@@ -149,7 +157,7 @@ def calibrate_command(planning: PlanOptions) -> ExitCode:
     """
     refuse_several("dlbench calibrate")
     for path in sorted(CALIBRATIONS.glob("*.jsonl")):
-        load(path)  # a damaged file is better known before measuring than after
+        load(path)  # a file that can't be read has to be known before minutes of measuring
 
     suites, settings = load_suites(planning), sessions.settings_for()
     side = Side(plugins=planning.plugins)
@@ -158,15 +166,16 @@ def calibrate_command(planning: PlanOptions) -> ExitCode:
         path = CALIBRATIONS / sessions.default_name(plan.suites)
         session = sessions.start(plan, opened.tasks(plan), settings, plan.policy, path)
         with record(session, interruption) as recording:
-            recording.measure(session, {None: opened.worker}, opened.programs)
-    failed = _estimate_noise(path)
+            recording.measure(session, {side.name: opened.worker}, opened.programs)
+    # Also after an interruption or a fault of a device: what was measured until then counts.
+    has_failed_case = _estimate_noise(path)
     if recording.fault:
         raise recording.fault
-    return interruption.exit_code or (ExitCode.CASES_FAILED if failed else ExitCode.OK)
+    return interruption.exit_code or (ExitCode.CASES_FAILED if has_failed_case else ExitCode.OK)
 
 
 def _estimate_noise(latest: Path) -> bool:
-    """Estimate the noise from all sessions of the latest one's machine and software, write and save it.
+    """Estimate the noise from all sessions with the machine and software of the ``latest``; show it, and save it for compare.
 
     Return whether a case of the latest session failed.
     """
@@ -174,28 +183,35 @@ def _estimate_noise(latest: Path) -> bool:
     from dlbench.analysis.read.table import collect
     from dlbench.analysis.report import compare_terminal
 
-    every = collect(sorted(CALIBRATIONS.glob("*.jsonl")))
-    here = every.environments[latest.stem]
+    all_sessions = collect(sorted(CALIBRATIONS.glob("*.jsonl")))
+    latest_environment = all_sessions.environments[latest.stem]
     alike = []
-    for name, each in every.environments.items():
-        if all(each.get(key) == here.get(key) for key in ("machine_key", "stack_key")):
+    for name, environment in all_sessions.environments.items():
+        if all(environment.get(key) == latest_environment.get(key) for key in ("machine_key", "stack_key")):
             alike.append(name)
-    results = every.of_run(*alike)
-    found = calibration.estimate(here["machine_key"], results)
-    draw(compare_terminal.noise([*found.cases.items()] if found else []))
-    notes = [*every.notes]
-    if left_out := len(every.environments) - len(alike):
-        notes.append(f"left out, as of another machine or other software: {left_out} of {len(every.environments)} files in {CALIBRATIONS}")
-    if found is None:
+    results = all_sessions.of_run(*alike)
+    machine_key = latest_environment["machine_key"]
+    estimate = calibration.estimate(machine_key, results)
+    draw(compare_terminal.noise([*estimate.cases.items()] if estimate else []))
+    notes = [*all_sessions.notes]
+    if left_out := len(all_sessions.environments) - len(alike):
+        files = f"{len(all_sessions.environments)} files in {CALIBRATIONS}"
+        notes.append(f"left out, as of another machine or other software: {left_out} of {files}")
+    if estimate is None:
         notes.append("no case was measured in two sessions yet, so their noise is not known; call dlbench calibrate again at another time")
-    elif found.pooled.occasions < _ADVISED:
-        notes.append(f"{found.pooled.occasions} sessions are few, and compare allows for that; {_ADVISED} or more tell much better")
+    elif (sessions_so_far := estimate.pooled.occasions) < _ADVISED_SESSIONS:
+        notes.append(f"{sessions_so_far} sessions are few, and compare allows for that; {_ADVISED_SESSIONS} or more tell much better")
     write_notes(notes)
-    if found:
-        path = CALIBRATIONS / f"{here['machine_key']}.json"
-        with writing(path):  # replaced as a whole, so that nobody reads half of one
-            part = path.with_suffix(".part")
-            part.write_text(json.dumps(found.to_json(), allow_nan=False, indent=1) + "\n")
-            part.replace(path)
-        say(f"saved in {path}, for dlbench compare")
+    if estimate:
+        _save(estimate.to_json(), CALIBRATIONS / f"{machine_key}.json")
     return any(row.is_failure for row in results.of_run(latest.stem).rows)
+
+
+def _save(estimate: Json, path: Path) -> None:
+    """Write the file of a calibration, in place of an earlier one, and say where it is."""
+    with writing(path):
+        # Renamed when it is complete, so that nobody reads half of one.
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(estimate, allow_nan=False, indent=1) + "\n")
+        part.replace(path)
+    say(f"saved in {path}, for dlbench compare")

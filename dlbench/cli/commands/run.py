@@ -36,6 +36,7 @@ from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.probe.devices import why_gpu_unusable
+from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.process.launch import Interruption
 from dlbench.harness.ranks.machines import Node, connect_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
@@ -92,13 +93,13 @@ def run_command(
     """
     node = Node.of_torchrun()
     _refuse_contradictions(measuring, gate, detect, resume, node)
-    given = parse_thresholds((), detect) if gate else None
+    gate_settings = parse_thresholds((), detect) if gate else None
     with ExitStack() as stack:
-        # From before it is read no other process writes it.
+        # The writer locks the file before it is read, so that no other process adds to it in between.
         writer = stack.enter_context(closing(ResultWriter.resume(resume))) if resume else None
         unfinished = load(resume) if resume else None
         interruption = stack.enter_context(Interruption())
-        if node and node.number:
+        if node and node.number > 0:  # the first machine has number 0
             return _take_part(node, planning, measuring, interruption)
         machines = stack.enter_context(connect_nodes(node)) if node else ()
         if node:
@@ -109,19 +110,20 @@ def run_command(
             suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
             side = Side(plugins=planning.plugins, machines=machines)
         opened = stack.enter_context(sessions.open_side(side, suites, settings, interruption))
+        rounds_are_given = bool(measuring.rounds or measuring.budget)
         if unfinished and writer:
             session = sessions.resume(unfinished, writer, suites, opened, settings)
-            if not (measuring.rounds or measuring.budget) and sessions.is_complete(unfinished, session):
+            if not rounds_are_given and sessions.is_complete(unfinished, session):
                 return _write_complete(unfinished, session.gate, form, prices)
         else:
             plan = plan_suites(suites, opened.hello, planning)
-            session = _new_session(plan, opened, settings, measuring, given)
-        return _measure(session, opened, interruption, form, prices, not (measuring.rounds or measuring.budget))
+            session = _new_session(plan, opened, settings, measuring, gate_settings)
+        return _measure(session, opened, interruption, form, prices, adds_rounds=not rounds_are_given)
 
 
 def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | None, resume: Path | None, node: Node | None) -> None:
     """Raise UsageError for options that exclude each other, and for an output that can't be a file."""
-    if not (node and node.number):
+    if not node or node.number == 0:  # only the first machine writes the results
         check_writable(measuring.output, new=False)
     if gate and (measuring.rounds or measuring.budget):
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
@@ -137,7 +139,7 @@ def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | 
 
 
 def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, interruption: Interruption) -> ExitCode:
-    """Start ranks on this machine for the first of several machines, which plans, measures and writes. Return the exit code."""
+    """Start ranks on this machine on request of the first machine, which plans, measures and writes. Return the exit code."""
     from dlbench.harness.probe import devices, fingerprint
 
     settings = sessions.settings_for(measuring.seed, measuring.isolation)
@@ -152,11 +154,11 @@ def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, int
 def _new_session(
     plan: Plan, opened: sessions.OpenSide, settings: RunSettings, measuring: MeasureOptions, gate: ThresholdSettings | None
 ) -> sessions.Session:
-    """Return the session of a run; a baseline gets the rounds that a gate needs."""
+    """Return the session of a run. A baseline, which ``gate`` has the settings of, gets the rounds that a later comparison needs."""
     tasks = opened.tasks(plan)
     rounds = None
     if gate is not None:
-        require_sight(plan.suites, ACROSS_RUNS, gate)
+        require_sight(plan.suites, ACROSS_RUNS, gate)  # raises UsageError if a change that must be detected is below a threshold
         cases = sum(task.has_device for task in tasks)  # no test is made of one that is skipped on both sides
         rounds = rounds_for_gate(TESTS_A_CASE * cases, least=LEAST_ROUNDS)
     policy = sessions.policy_for(plan, measuring.policy, rounds)
@@ -176,11 +178,14 @@ def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str, pri
 
 
 def _measure(
-    session: sessions.Session, opened: sessions.OpenSide, interruption: Interruption, form: str, prices: Prices, goes_on: bool
+    session: sessions.Session, opened: sessions.OpenSide, interruption: Interruption, form: str, prices: Prices, adds_rounds: bool
 ) -> ExitCode:
-    """Run the rounds, write the results, and return the exit code. A baseline that ``goes_on`` gets the rounds that it lacks, too."""
+    """Run the rounds, write the results, and return the exit code.
+
+    ``adds_rounds``: a baseline gets more rounds, until a comparison with it could show the change that must be detected.
+    """
     with record(session, interruption) as recording:
-        gate = session.gate if goes_on else None
+        gate = session.gate if adds_rounds else None
         if gate is not None:
             announce_gate(session, goes_on=True)
         recording.measure(replace(session, answered=True), {None: opened.worker}, opened.programs)
@@ -202,15 +207,13 @@ def _end(
     results = replace(recording.results(), prices=prices)
     file = shlex.quote(str(recording.path))
     measured_nothing = all(row.case.status is Status.SKIPPED for row in results.rows)
-    if interruption.requested and measured_nothing and not recording.fault and form == "table":
+    if interruption.requested and measured_nothing and not recording.fault and form == "table":  # there is no table to show
         say(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}")
         return interruption.exit_code
-    lost_share = max((row.time.lost_share or 0.0 for row in results.rows if row.flag.not_usable), default=0.0)
-    other_programs = (opened.programs.found or opened.programs.named(lost_share)) if lost_share else None
-    write_results(results, form, [recording.path], [other_programs] if other_programs else [], saved=True)
-    skipped = sum(row.case.status is Status.SKIPPED and row.has_device for row in results.rows)
-    if recording.out_of_budget and skipped:
-        say(f"note: the budget left out {plural(skipped, 'case')}; go on with: dlbench run --resume {file} --budget TIME")
+    write_results(results, form, [recording.path], _programs_that_disturbed(results, opened.programs), saved=True)
+    left_out = sum(row.case.status is Status.SKIPPED and row.has_device for row in results.rows)
+    if recording.out_of_budget and left_out:
+        say(f"note: the budget left out {plural(left_out, 'case')}; go on with: dlbench run --resume {file} --budget TIME")
     if recording.fault:
         say(f"what was skipped can be measured with: dlbench run --resume {file}")
         raise recording.fault
@@ -220,9 +223,18 @@ def _end(
     if measured_nothing and recording.out_of_budget:
         return ExitCode.UNDECIDABLE
     if measured_nothing and not any(row.has_device for row in results.rows):
-        why = why_gpu_unusable(opened.hello["versions"])
-        raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}{f'; {why}' if why else ''}")
+        why_no_gpu = why_gpu_unusable(opened.hello["versions"])
+        raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}{f'; {why_no_gpu}' if why_no_gpu else ''}")
     return _conclude(results, session.gate, file)
+
+
+def _programs_that_disturbed(results: "Results", programs: OtherPrograms) -> list[str]:
+    """Return a sentence on the programs that took CPUs from the cases, if results are not usable because of that; else nothing."""
+    lost_share = max((row.time.lost_share or 0.0 for row in results.rows if row.flag.not_usable), default=0.0)
+    if not lost_share:
+        return []
+    sentence = programs.found or programs.named(lost_share)
+    return [sentence] if sentence else []
 
 
 def _compare_with_itself(gate: ThresholdSettings, results: "Results") -> "Comparison":
@@ -233,10 +245,11 @@ def _compare_with_itself(gate: ThresholdSettings, results: "Results") -> "Compar
 
 
 def _conclude(results: "Results", gate: ThresholdSettings | None, file: str) -> ExitCode:
-    """Return the exit code of a complete run, and of a baseline say what a comparison with a run like it could not show."""
+    """Return the exit code of a run that was measured to its end; of a baseline first say what a comparison with it could not show."""
     undecidable = _compare_with_itself(gate, results).undecidable if gate is not None else None
     if undecidable:
         say(f"note: compared with a run like this one, {undecidable}")
         say(f"note: more rounds go to the same file with: dlbench run --resume {file} --rounds N")
-    failed = any(row.is_failure for row in results.rows)
-    return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if undecidable else ExitCode.OK
+    if any(row.is_failure for row in results.rows):
+        return ExitCode.CASES_FAILED
+    return ExitCode.UNDECIDABLE if undecidable else ExitCode.OK

@@ -10,11 +10,11 @@ from dlbench.core.errors import UsageError, did_you_mean
 from dlbench.core.prices import Prices
 
 _PARTS = {"all": ("table", "md", "json"), "claims": ("table", "csv", "json", "md"), "card": ("table", "md"), "details": ("table",)}
-"""Topics that are no single answer, and the formats of each; a single one has those of all."""
+"""Topics that are no single answer, and the formats of each. A single answer has the formats of ``all``."""
 _PRICED = ("cost", "serving", "speed-up")
 """The answers that use prices."""
-_ANSWERED = {"convergence": "precision", "scaling": "devices"}
-"""Answers by suites that have another name than their answer."""
+_ANSWER_OF_SUITE = {"convergence": "precision", "scaling": "devices"}
+"""Suites that have another name than the answer that they are for."""
 
 
 def _topics() -> list[str]:
@@ -51,7 +51,7 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
       dlbench show run.jsonl --topic cost --price cuda=2.50/h
       dlbench show run.jsonl --topic speed-up --on 'RTX 4090'
     """
-    _check(topic, by, form)
+    _refuse_contradictions(topic, by, form)
 
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.presentation.names import paths_of
@@ -61,9 +61,11 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
 
     results = replace(collect(files), prices=given)
     output.check_priced_devices(results)
-    notes = [*output.notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]
+    notes = output.notes_on(results, files)
+    if form == "table":  # a table has short names of files
+        notes = [*notes, *paths_of(results.paths)]
     if by is None and topic in (None, "details"):
-        output.write_results(results, form, files, notes, details=topic is not None)
+        output.write_results(results, form, files, notes, details=topic == "details")  # with the notes
         return
     if by:
         output.write_pairs(results, by, form)
@@ -76,22 +78,25 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
     write_notes(notes)
 
 
-def _check(topic: str | None, by: str | None, form: str) -> None:
-    """Raise UsageError for an unknown topic, and for options that exclude each other."""
+def _refuse_contradictions(topic: str | None, by: str | None, form: str) -> None:
+    """Raise UsageError for an unknown topic, for a format that it does not have, and for options that exclude each other."""
     if topic:
-        known, forms = _topics(), _PARTS.get(topic, _PARTS["all"])
-        if topic not in known:
-            near = f"; its answer is '{_ANSWERED[topic]}'" if topic in _ANSWERED else did_you_mean(topic, known)
-            raise UsageError(f"there is no topic '{topic}'{near}; the topics are {', '.join(known)}")
+        topics, forms = _topics(), _PARTS.get(topic, _PARTS["all"])
+        if topic not in topics:
+            hint = f"; its answer is '{_ANSWER_OF_SUITE[topic]}'" if topic in _ANSWER_OF_SUITE else did_you_mean(topic, topics)
+            raise UsageError(f"there is no topic '{topic}'{hint}; the topics are {', '.join(topics)}")
         if by:
             raise UsageError("--topic and --by show something else each; give one of them")
         if form not in forms:
             raise UsageError(f"--topic {topic} can't be written as {form}; give --format {' or '.join(forms)}")
-    typed = [f"--{each}" for each in ("price", "samples", "epochs", "on") if each in typed_options()]
-    has_costs = topic in (*_PARTS, *_PRICED) if topic else form == "table" and not by
-    if typed and not has_costs:
+        shows_prices = topic in (*_PARTS, *_PRICED)
+    else:
+        shows_prices = form == "table" and not by
+    price_options_given = [f"--{name}" for name in ("price", "samples", "epochs", "on") if name in typed_options()]
+    if price_options_given and not shows_prices:
         raise UsageError(
-            f"prices are shown by the answers on cost, serving and speed-up alone; leave out {', '.join(typed)}, or give --topic cost"
+            "prices are shown by the answers on cost, serving and speed-up alone; "
+            f"leave out {', '.join(price_options_given)}, or give --topic cost"
         )
-    if "--on" in typed and topic in ("cost", "serving"):
+    if "--on" in price_options_given and topic in ("cost", "serving"):
         raise UsageError(f"--on is for the answer on speed-up, not for --topic {topic}; leave it out, or give --topic speed-up")

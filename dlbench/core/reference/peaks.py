@@ -82,17 +82,21 @@ def peak_of(device_name: str | None) -> DevicePeak | None:
 
 
 def card_of(text: str) -> DevicePeak:
-    """Return the device that a user means: by its name, or by words that only one name has. Raises UsageError for another."""
+    """Return the card that a user names in full, or by words that only its name has.
+
+    Raises UsageError for any other text, with the cards that it may mean, or else all that there are.
+    """
     cards, words = _table(), name_words(text)
-    if found := cards.get(words):
-        return found
-    having = [card for name, card in cards.items() if words and set(words) <= set(name)]
-    if len(having) == 1:
-        return having[0]
+    if words in cards:
+        return cards[words]
+    matching = [card for name, card in cards.items() if words and set(words) <= set(name)]
+    if len(matching) == 1:
+        return matching[0]
     names = [card.name for card in cards.values()]
-    quoted = " or ".join(f"'{each.name}'" for each in having)
-    near = f"; did you mean {quoted}?" if having else did_you_mean(text, names, least=0.4)
-    raise UsageError(f"no peaks of a card '{text}' are in {TABLE}, where an entry with its sources adds them{near}")
+    hint = did_you_mean(text, names, least=0.4) or f"; the cards there are {', '.join(map(repr, names))}"
+    if matching:
+        hint = f"; did you mean {' or '.join(repr(card.name) for card in matching)}?"
+    raise UsageError(f"no peaks of a card '{text}' are in {TABLE}, where an entry with its sources adds them{hint}")
 
 
 def arithmetic_share(device: DevicePeak, dtype: str, flops_per_s: float) -> Share | None:

@@ -301,9 +301,10 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
 
 
 def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
-    """Return a value as its parameter takes it. Raises SuiteError, with workloads that take the value or the nearest valid value.
+    """Return the value as the parameter takes it: an integer as a float where it is a number.
 
-    A word that `with_user_names` or `with_core_counts` will replace stays as it is.
+    A word that `with_user_names` or `with_core_counts` will replace stays as it is. Raises SuiteError for an invalid value, with the
+    workloads that would take it, or else with the nearest valid one.
     """
     if (value == OWN and parameter.user is not None) or (value in (ALL, CORES) and parameter.name in CPU_AXES):
         return value

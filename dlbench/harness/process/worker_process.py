@@ -139,7 +139,11 @@ class MeasuringProcess:
         return replace(outcome, unkillable=self._unkillable, timed=timed_by_all)
 
     def _collect(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
-        """Read the messages of all processes until each is done with the request, and return how it ended. Raises Interrupted."""
+        """Read the messages of all processes until each is done with the request, and return how it ended. Raises Interrupted.
+
+        A process sends the ``pid`` of what does the request when it begins, then, where there are such, its ``stage``, what was ``timed``
+        so far, the ends of the metered ``window`` and its ``reply``, and at last the code of its ``exit``.
+        """
         # At first it is the deadline for importing torch. The request's own counts from when the first process begins it.
         deadline = time.monotonic() + IMPORT_S
         has_begun = has_failed = False

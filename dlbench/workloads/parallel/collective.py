@@ -19,6 +19,8 @@ Op = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadc
 _IN_SHARES = ("all_gather", "reduce_scatter", "all_to_all")
 """Operations whose bytes are one share for each rank."""
 _ROOT = 0
+_LARGEST_DRAWN = 16
+"""Above any standard normal number that torch draws."""
 
 
 class _Collective(NamedTuple):
@@ -39,26 +41,29 @@ def collective(
     dtype: Dtype = "fp32",
 ) -> Work:
     """Run one collective over `bytes` of data, which nccl-tests' meaning of size says where to find."""
-    element = storage(dtype)
+    element_type = storage(dtype)
     shares = ranks if op in _IN_SHARES else 1
-    share_elements, rest = divmod(bytes, element.itemsize * shares)
-    if rest:
+    share_elements, remainder = divmod(bytes, element_type.itemsize * shares)
+    if remainder:
         parts = f"{shares} shares of {dtype}" if shares > 1 else dtype
-        raise ValueError(f"{bytes} bytes do not divide into {parts}; give a multiple of {element.itemsize * shares}")
+        raise ValueError(f"{bytes} bytes do not divide into {parts}; give a multiple of {element_type.itemsize * shares}")
     if op == "send_recv" and ranks == 1:
         raise NotImplementedError("one rank has nobody to send to; give ranks = 2 or more")
-    whole = torch.randn(share_elements * shares).to(element).to(device)
+    whole = torch.randn(share_elements * shares).to(element_type).to(device)
     prepared = _prepare(op, whole, share_elements, ranks)
     _verify(op, prepared, ranks)
-    prepared.input.copy_(torch.randn(prepared.input.shape))
+    prepared.input.copy_(torch.randn(prepared.input.shape))  # in place of the numbers of the check
     call = _restore_before_overflow(prepared, ranks) if op == "all_reduce" else prepared.run
     return Work(call=call, items=1, bytes=bytes)
 
 
 def _prepare(op: Op, whole: Tensor, share_elements: int, ranks: int) -> _Collective:
-    """Return the collective over the numbers of ``whole``: all ranks' shares for operations in `_IN_SHARES`, else one rank's data."""
-    share, other = whole[:share_elements].clone(), torch.empty_like(whole)
-    names = cast(Any, dist)
+    """Return the collective with its tensors.
+
+    ``whole``: a tensor of the shares of all ranks for the operations in `_IN_SHARES`, and of one rank's data for the others.
+    """
+    share, other_whole = whole[:share_elements].clone(), torch.empty_like(whole)
+    names = cast(Any, dist)  # torch's own annotations lack some of them
     match op:
         case "all_reduce":
             return _Collective(whole, whole, lambda: dist.all_reduce(whole))
@@ -74,9 +79,9 @@ def _prepare(op: Op, whole: Tensor, share_elements: int, ranks: int) -> _Collect
             scatter = getattr(dist, "reduce_scatter_single", None) or names.reduce_scatter_tensor
             return _Collective(whole, share, lambda: scatter(share, whole))
         case "all_to_all":
-            return _Collective(whole, other, lambda: names.all_to_all_single(other, whole))
+            return _Collective(whole, other_whole, lambda: names.all_to_all_single(other_whole, whole))
         case "send_recv":
-            return _Collective(whole, other, lambda: _pass_on(whole, other, ranks))
+            return _Collective(whole, other_whole, lambda: _pass_on(whole, other_whole, ranks))
 
 
 def _pass_on(sent: Tensor, received: Tensor, ranks: int) -> None:
@@ -92,14 +97,15 @@ def _restore_before_overflow(all_reduce: _Collective, ranks: int) -> Callable[[]
 
     It sums in place, so each result is up to ``ranks`` times the last, and would become infinite.
     """
-    start = all_reduce.input.clone()
-    doublings = math.log2(torch.finfo(start.dtype).max / 16)  # no number drawn is larger than 16
-    safe_calls = int(doublings / math.log2(max(2, ranks)))
-    turns = cycle(range(safe_calls))
+    original = all_reduce.input.clone()
+    most_growth = torch.finfo(original.dtype).max / _LARGEST_DRAWN
+    growth_of_call = max(2, ranks)  # 2 for a single rank, whose numbers do not grow: its logarithm must not be 0
+    safe_calls = int(math.log2(most_growth) / math.log2(growth_of_call))
+    calls_since_restoring = cycle(range(safe_calls))
 
     def run() -> None:
-        if next(turns) == 0:
-            all_reduce.input.copy_(start)
+        if next(calls_since_restoring) == 0:
+            all_reduce.input.copy_(original)
         all_reduce.run()
 
     return run
@@ -108,25 +114,29 @@ def _restore_before_overflow(all_reduce: _Collective, ranks: int) -> Callable[[]
 def _verify(op: Op, collective: _Collective, ranks: int) -> None:
     """Run the collective once on numbers with a known result. Raises ValueError for any other result."""
     rank = dist.get_rank()
-    everyone = torch.arange(1, ranks + 1)  # each rank's number plus one
-    values, expected = {
-        "all_reduce": (everyone[rank], everyone.sum()),
-        "reduce": (everyone[rank], everyone.sum() if rank == _ROOT else None),
-        "broadcast": (everyone[rank], everyone[_ROOT]),
-        "all_gather": (everyone[rank], everyone),
-        "reduce_scatter": (everyone, ranks * everyone[rank]),
-        "all_to_all": (rank * ranks + everyone, ranks * (everyone - 1) + rank + 1),
-        "send_recv": (everyone[rank], everyone[rank - 1]),
+    numbers = torch.arange(1, ranks + 1)  # that of each rank
+    own = numbers[rank]
+    # What this rank gives and what it has to get: a number for each share.
+    given, expected = {
+        "all_reduce": (own, numbers.sum()),
+        "reduce": (own, numbers.sum()),
+        "broadcast": (own, numbers[_ROOT]),
+        "all_gather": (own, numbers),
+        "reduce_scatter": (numbers, ranks * own),
+        "all_to_all": (rank * ranks + numbers, (numbers - 1) * ranks + own),  # rank i gives rank j the number i * ranks + j + 1
+        "send_recv": (own, numbers[rank - 1]),
     }[op]
     result = collective.result
-    collective.input.copy_(_fill_shares(values, collective.input))
+    collective.input.copy_(_fill_shares(given, collective.input))
     collective.run()
-    if expected is None:  # the result of a reduce is undefined on other ranks than the root
+    if op == "reduce" and rank != _ROOT:  # torch leaves the result undefined there
         return
-    if not torch.allclose(result.double().cpu(), _fill_shares(expected, result).double().cpu(), rtol=0.02):
+    wanted = _fill_shares(expected, result)
+    # Within 2 %, as bf16 rounds integers above 256.
+    if not torch.allclose(result.double().cpu(), wanted.double().cpu(), rtol=0.02):
         raise ValueError(f"{op} gave rank {rank} a wrong result, such as {result.flatten()[0].item():g}")
 
 
-def _fill_shares(values: Tensor, like: Tensor) -> Tensor:
-    """Return a vector of the length and type of ``like`` in as many equal shares as there are values, each filled with its value."""
-    return values.reshape(-1, 1).expand(-1, like.numel() // values.numel()).flatten().to(like.dtype)
+def _fill_shares(numbers: Tensor, like: Tensor) -> Tensor:
+    """Return a vector of the length and type of ``like`` in as many equal shares as there are numbers, each filled with its number."""
+    return numbers.reshape(-1, 1).expand(-1, like.numel() // numbers.numel()).flatten().to(like.dtype)

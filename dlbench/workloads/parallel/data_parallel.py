@@ -20,7 +20,8 @@ from dlbench.kit.steps import train_counts
 from dlbench.models import Model
 from dlbench.models.operations import tensors_of
 from dlbench.workloads.cnn import TRAINING, build_on, draw_batch, loss_of, optimizer_of, training_step, usual_optimizer
-from dlbench.workloads.parallel.experiments import AVERAGINGS, EXPERIMENTS, OUTCOME, STALENESS, STEPS, Experiment, Learner
+from dlbench.workloads.parallel.experiments import AVERAGINGS, EXPERIMENTS, STALENESS, STEP_PARTS
+from dlbench.workloads.parallel.learner import OUTCOME, Experiment, Learner
 
 Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "local", "replicas"]
 Sent = Literal["full", "bf16", "fp16"]
@@ -42,7 +43,7 @@ START_SEED = 1
 
 @workload(
     tags=("cnn", "training", "ranks"),
-    values=(*OUTCOME, *STEPS, STALENESS, AVERAGINGS),
+    values=(*OUTCOME, *STEP_PARTS, STALENESS, AVERAGINGS),
     parallel=Parallel(step=TRAINING, independent=("replicas",), all_reduce=("ddp",)),
 )
 def data_parallel(
@@ -78,28 +79,34 @@ def data_parallel(
     if form in EXPERIMENTS:
         torch.manual_seed(START_SEED)
     network = build_on(device, model, dtype, layout)  # equal on all ranks, which have the same seed so far
-    items = share * ranks
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # each rank draws a batch of its own
     inputs, targets = draw_batch(device, model, share, dtype, layout)
     counts = train_counts(network, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, 0)
-    flops, least_flops = (each and each * ranks for each in (counts["flops"], counts["least_flops"]))
+    flops = _of_all_ranks(counts["flops"], ranks)
+    least_flops = _of_all_ranks(counts["least_flops"], ranks)
+    items = share * ranks
     network.train()
     if form in EXPERIMENTS:
         experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE, average_every or AVERAGE_EVERY)
         # The last rank is the slow one, because the first may also keep the weights of all.
-        slower_percent = straggler if dist.get_rank() == ranks - 1 else 0
-        learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, slower_percent)
+        straggler_percent = straggler if dist.get_rank() == ranks - 1 else 0
+        learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, straggler_percent)
         return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=counts["unknown"])
     if form == "fsdp":
         _shard(network, device)
-    parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
-    loss = loss_of(parallel, model, inputs)
-    update = optimizer_of(parallel, model, usual_optimizer(model))
-    step = partial(training_step(device, update, dtype, loss), inputs, targets)
-    if isinstance(parallel, DistributedDataParallel) and not synchronise:
-        step = parallel.no_sync()(step)  # in each call
+    elif form == "ddp":
+        network = _replicate(network, device, bucket_mb, gradients)
+    update = optimizer_of(network, model, usual_optimizer(model))
+    step = partial(training_step(device, update, dtype, loss_of(network, model, inputs)), inputs, targets)
+    if isinstance(network, DistributedDataParallel) and not synchronise:
+        step = network.no_sync()(step)  # as a decorator it holds in each call
     tensors = tensors_of((inputs, targets))
     return Work(call=step, inputs=tensors, items=items, flops=flops, least_flops=least_flops, unknown=counts["unknown"])
+
+
+def _of_all_ranks(operations: float | None, ranks: int) -> float | None:
+    """Return the operations of all ranks from those of one; None where they are unknown."""
+    return None if operations is None else operations * ranks
 
 
 def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:
@@ -132,7 +139,7 @@ def find_stages(module: nn.Module, network_uses: Mapping[nn.Parameter, int]) -> 
     A module that is never called, such as a list of others, can't be, and neither can one that shares a weight with the rest.
     """
     for child in module.children():
-        if next(child.children(), None) is None:
+        if not list(child.children()):  # a single layer
             continue
         is_called = type(child).forward is not nn.Module.forward
         shares_no_weight = all(network_uses[weight] == uses for weight, uses in count_uses(child).items())

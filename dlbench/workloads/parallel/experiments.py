@@ -1,9 +1,10 @@
-"""Data-parallel trainings that run for a time: replicas and values, two forms whose ranks keep in step, and two asynchronous ones.
+"""Data-parallel trainings that run for a time: two forms whose ranks keep in step, and two asynchronous ones.
 
 Local stochastic gradient descent averages as in Stich 2019 (https://arxiv.org/abs/1805.09767, algorithm 1), but with momentum, which stays
 each rank's own.
 """
 
+import math
 import os
 import tempfile
 import threading
@@ -11,32 +12,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dlbench import PRECISIONS, Clock, Dtype, Reported, Unit, Value, control_group
-from dlbench.kit.precision import autocast
-from dlbench.kit.user_networks import Inputs, Loss
-from dlbench.models.operations import tensors_of
-from dlbench.workloads.cnn import OPTIMIZERS
+from dlbench import Clock, Reported, Unit, Value, control_group
+from dlbench.workloads.parallel.learner import Experiment, Learner, average, outcome
 
 Observe = Callable[[Clock], Mapping[str, Reported]]
 
-TRAINED = {"form": ("tower", "async", "hogwild", "local")}
-"""The forms that train for a time."""
-OUTCOME = (
-    Value("loss_before", Unit.NUMBER, None, "loss of the whole batch before training", when=TRAINED),
-    Value("loss", Unit.NUMBER, "lower", "loss of the whole batch after it", when=TRAINED),
-    Value("updates", Unit.COUNT, None, "updates of the weights", when=TRAINED),
-    Value("updates_per_s", Unit.PER_S, "higher", "updates of the weights a second", when=TRAINED),
-    Value("items_per_s", Unit.ITEMS_PER_S, "higher", "images that all ranks trained on a second", when=TRAINED),
-)
 _BINS = {0: "0", 1: "1", 2: "2-3", 4: "4-7", 8: "8-15", 16: "16+"}
 """Bins of the histogram, by the smallest staleness in each."""
 STALENESS = Value(
@@ -50,95 +38,8 @@ STALENESS = Value(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """How an experiment trains."""
-
-    seconds: float
-    """Training time; the same for every form, so that losses can be compared. A step that has not ended by then does not count."""
-    learning_rate: float
-    average_every: int = 1
-    """Steps of ``local`` from one averaging to the next."""
-
-    def optimizer(self, weights: Tensor) -> torch.optim.Optimizer:
-        """Return an optimizer that updates the weights in place."""
-        return OPTIMIZERS["sgd"]([weights], lr=self.learning_rate)
-
-
-class Learner:
-    """A rank's replica of the network and its share of the batch.
-
-    All weights are one vector and all gradients another, so that each is sent as one message; the network's parameters are views of both.
-    """
-
-    def __init__(self, network: nn.Module, loss: Loss, batch: tuple[Inputs, Any], items: int, dtype: Dtype, straggler: int = 0) -> None:
-        """Make the network's parameters views of one vector; ``loss`` calls the network, and ``items`` is the size of the rank's batch.
-
-        ``straggler``: percent by which a step of this rank is slowed down.
-
-        Raises NotImplementedError for a precision that scales gradients.
-        """
-        if PRECISIONS[dtype].scales_gradients:
-            raise NotImplementedError(f"{dtype} scales gradients in turn with the update, and here they are apart; take amp_bf16")
-        parameters = list(network.parameters())
-        buffers = [each for each in network.buffers() if each.is_floating_point()]
-        self.state = torch.cat([each.detach().flatten() for each in (*parameters, *buffers)])
-        """The weights, followed by the floating-point buffers, such as batch statistics."""
-        self.weights = self.state[: sum(each.numel() for each in parameters)]
-        self.gradients = torch.zeros_like(self.weights)
-        begin = 0
-        for tensor in (*parameters, *buffers):
-            end = begin + tensor.numel()
-            tensor.data = self.state[begin:end].view_as(tensor)
-            if isinstance(tensor, nn.Parameter):
-                tensor.grad = self.gradients[begin:end].view_as(tensor)
-            begin = end
-        inputs, targets = batch
-        self.share = (*tensors_of(inputs), *tensors_of(targets))
-        """Tensors of the rank's part of the batch."""
-        self.items = items
-        device = self.weights.device
-        self.wait_for_device = torch.get_device_module(device).synchronize
-        self._forward = autocast(device, dtype, lambda: loss(inputs, targets))
-        self._straggler = straggler
-        self._begun_s = 0.0
-
-    def forward(self) -> Tensor:
-        """Return the loss of the rank's share, for `backward`."""
-        self._begun_s = time.perf_counter()
-        return self._forward()
-
-    def backward(self, loss: Tensor) -> None:
-        """Fill the gradients. A straggler then sleeps: it stands for a slower device, which leaves its host idle."""
-        self.gradients.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        if self._straggler:
-            self.wait_for_device()
-            time.sleep((time.perf_counter() - self._begun_s) * self._straggler / 100)
-
-    def mean_loss(self) -> float:
-        """Return the mean over all ranks of the loss of each one's share under its own weights; every rank has to call it."""
-        with torch.no_grad():
-            loss = self._forward().cpu().double()  # not every device has fp64
-        dist.all_reduce(loss, group=control_group())
-        return loss.item() / dist.get_world_size()
-
-
-def outcome(before: float, after: float, updates: int, images: int, seconds: float) -> dict[str, Reported]:
-    """Return the values that all forms report: loss before and after, and updates and images a second. Raises ValueError for no update."""
-    if not updates:
-        raise ValueError(f"no gradient was ready within {seconds:g} s; give more seconds")
-    return {
-        "loss_before": before,
-        "loss": after,
-        "updates": updates,
-        "updates_per_s": updates / seconds,
-        "items_per_s": images / seconds,
-    }
-
-
 def histogram(staleness: Iterable[int]) -> list[int]:
-    """Return the number of updates in each bin of staleness: how many other updates came between reading the weights and changing them."""
+    """Return the number of updates in each of `_BINS`; ``staleness``: that of each update."""
     counts = Counter(max(least for least in _BINS if least <= updates_between) for updates_between in staleness)
     return [counts[least] for least in _BINS]
 
@@ -156,36 +57,32 @@ def local(learner: Learner, experiment: Experiment) -> Observe:
     optimizer = experiment.optimizer(weights)
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        learner.backward(learner.forward())  # warm-up: the first step is slower
+        learner.compute_gradients()  # warm-up: the first step is slower
         dist.all_reduce(learner.gradients)  # and so is the first message; of gradients, because the weights must not change yet
-        before, begun_s = learner.mean_loss(), clock.now()
-        steps, steps_ahead = 0, 1
-        while steps_ahead > 0:
-            for _ in range(steps_ahead):
-                learner.backward(learner.forward())
+        before = learner.mean_loss()
+        begun_s = clock.now()
+        steps, steps_to_reading = 0, 1
+        while steps_to_reading > 0:
+            for _ in range(steps_to_reading):
+                learner.compute_gradients()
                 optimizer.step()
                 steps += 1
                 if steps % experiment.average_every == 0:
                     average(learner)
             elapsed_s = clock.now() - begun_s
             # Ranks wait for each other at the clock, so it is read rarely: after half of the steps that still fit into the time.
-            steps_ahead = (int((experiment.seconds / elapsed_s - 1) * steps) + 1) // 2
+            steps_that_fit = int((experiment.seconds / elapsed_s - 1) * steps)
+            steps_to_reading = (steps_that_fit + 1) // 2
         if steps % experiment.average_every:
             average(learner)
-        values = outcome(before, learner.mean_loss(), steps, steps * dist.get_world_size() * learner.items, elapsed_s)
-        averagings = -(-steps // experiment.average_every)  # the last one may come after fewer steps
-        return values | {AVERAGINGS.name: averagings}
+        images = steps * dist.get_world_size() * learner.items
+        averagings = math.ceil(steps / experiment.average_every)  # the last one may come after fewer steps
+        return outcome(before, learner.mean_loss(), steps, images, elapsed_s) | {AVERAGINGS.name: averagings}
 
     return observe
 
 
-def average(learner: Learner) -> None:
-    """Replace the weights and floating-point buffers of every rank by their mean over all ranks."""
-    dist.all_reduce(learner.state)
-    learner.state.div_(dist.get_world_size())
-
-
-STEPS = tuple(
+STEP_PARTS = tuple(
     Value(name, Unit.SECONDS, "lower", f"of a step: {meaning}", when={"form": ("tower",)})
     for name, meaning in (
         ("replicate_s", "sending every rank the weights"),
@@ -206,26 +103,28 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
     """
     group, ranks = control_group(), dist.get_world_size()
     is_first = dist.get_rank() == 0
-    master = nn.Parameter(learner.weights.detach().cpu().clone())
-    optimizer = experiment.optimizer(master)
+    master_weights = nn.Parameter(learner.weights.detach().cpu().clone())
+    optimizer = experiment.optimizer(master_weights)
     share = [tensor.cpu() for tensor in learner.share]
     shares_of_all = [_gather(tensor) for tensor in share]
-    gradients_of_all = torch.empty(ranks if is_first else 0, master.numel(), dtype=master.dtype)
-    mean = torch.empty_like(master)
+    gradients_of_all = torch.empty(ranks if is_first else 0, master_weights.numel(), dtype=master_weights.dtype)
+    mean_gradients = torch.empty_like(master_weights)
     if is_first:
-        master.grad = mean
+        master_weights.grad = mean_gradients
 
     def replicate() -> None:
-        dist.broadcast(master.data, src=0, group=group)
-        learner.weights.copy_(master.data)
+        """Send every rank the weights."""
+        dist.broadcast(master_weights.data, src=0, group=group)
+        learner.weights.copy_(master_weights.data)
 
     def split() -> None:
+        """Send every rank its share of the batch."""
         for tensor, tensors_of_all, on_device in zip(share, shares_of_all, learner.share, strict=True):
             dist.scatter(tensor, tensors_of_all, src=0, group=group)
             on_device.copy_(tensor)
 
     def run_step() -> Iterator[None]:
-        """Train by one step; yield after each of its parts, which `STEPS` names."""
+        """Train by one step; yield after each of its parts, in the order of `STEP_PARTS`, so that the caller can time it."""
         replicate()
         yield
         split()
@@ -237,26 +136,22 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
         dist.gather(learner.gradients.cpu(), list(gradients_of_all) if is_first else None, dst=0, group=group)
         yield
         if is_first:
-            torch.mean(gradients_of_all, dim=0, out=mean)
+            torch.mean(gradients_of_all, dim=0, out=mean_gradients)
         yield
         if is_first:
             optimizer.step()
         yield
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        learner.backward(learner.forward())  # warm-up: the first step is slower
-        before, begun_s = learner.mean_loss(), clock.now()
-        steps: list[list[float]] = []  # of each step the seconds of its parts
-        while True:
-            stamps = [_stamp(learner), *(_stamp(learner) for _ in run_step())]
-            steps.append([end - start for start, end in pairwise(stamps)])
-            elapsed_s = clock.now() - begun_s
-            if elapsed_s * (1 + 1 / len(steps)) > experiment.seconds:  # another step would end too late
-                break
-        replicate()
-        values = outcome(before, learner.mean_loss(), len(steps), len(steps) * ranks * learner.items, elapsed_s)
-        times_of_parts = zip(*steps, strict=True)
-        return values | {part.name: sum(times) / len(steps) for part, times in zip(STEPS, times_of_parts, strict=True)}
+        learner.compute_gradients()  # warm-up: the first step is slower
+        before = learner.mean_loss()
+        seconds_of_steps, elapsed_s = _time_steps(run_step, learner, clock, experiment.seconds)
+        replicate()  # the last update
+        steps = len(seconds_of_steps)
+        values = outcome(before, learner.mean_loss(), steps, steps * ranks * learner.items, elapsed_s)
+        for part, seconds_of_part in zip(STEP_PARTS, zip(*seconds_of_steps, strict=True), strict=True):
+            values[part.name] = fmean(seconds_of_part)
+        return values
 
     return observe
 
@@ -266,6 +161,19 @@ def _gather(share: torch.Tensor) -> list[torch.Tensor] | None:
     shares = [torch.empty_like(share) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
     dist.gather(share, shares, dst=0, group=control_group())
     return shares
+
+
+def _time_steps(run_step: Callable[[], Iterator[None]], learner: Learner, clock: Clock, seconds: float) -> tuple[list[list[float]], float]:
+    """Repeat a step while there is time for one more; return the seconds of each step's parts, and those of all steps together."""
+    begun_s = clock.now()
+    seconds_of_steps: list[list[float]] = []
+    has_time = True
+    while has_time:
+        stamps = [_stamp(learner), *(_stamp(learner) for _ in run_step())]
+        seconds_of_steps.append([end - start for start, end in pairwise(stamps)])
+        elapsed_s = clock.now() - begun_s
+        has_time = elapsed_s + elapsed_s / len(seconds_of_steps) <= seconds
+    return seconds_of_steps, elapsed_s
 
 
 def _stamp(learner: Learner) -> float:
@@ -278,7 +186,7 @@ def asynchronous(learner: Learner, experiment: Experiment) -> Observe:
     """Return a training with a parameter server on rank 0's CPU; gradients and weights travel as point-to-point messages between CPUs."""
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        learner.backward(learner.forward())  # warm-up: the first step is slower
+        learner.compute_gradients()  # warm-up: the first step is slower
         before = learner.mean_loss()
         server = ParameterServer(learner.weights.cpu().clone(), experiment) if dist.get_rank() == 0 else None
         clock.now()  # all ranks begin together
@@ -286,9 +194,9 @@ def asynchronous(learner: Learner, experiment: Experiment) -> Observe:
             _serve(server, learner, time.perf_counter() + experiment.seconds)
         else:
             _work(learner)
-        weights = server.weights if server else learner.weights.cpu()
-        dist.broadcast(weights, src=0, group=control_group())
-        learner.weights.copy_(weights)
+        final_weights = server.weights if server else learner.weights.cpu()
+        dist.broadcast(final_weights, src=0, group=control_group())  # on other ranks it overwrites what they had
+        learner.weights.copy_(final_weights)
         after = learner.mean_loss()
         if not server:
             return {}  # rank 0 reports the values of the case
@@ -327,7 +235,7 @@ def _serve(server: ParameterServer, learner: Learner, end_s: float) -> None:
     with ThreadPoolExecutor(1) as executor:
         answering = executor.submit(_answer, server, end_s)
         while True:
-            learner.backward(learner.forward())
+            learner.compute_gradients()
             gradients = learner.gradients.cpu()
             if time.perf_counter() >= end_s:
                 break
@@ -355,7 +263,7 @@ def _work(learner: Learner) -> None:
     weights = learner.weights.cpu().clone()
     proceed = torch.tensor(True)
     while True:
-        learner.backward(learner.forward())
+        learner.compute_gradients()
         dist.send(learner.gradients.cpu(), dst=0, group=control_group())
         dist.recv(proceed, src=0, group=control_group())
         if not proceed:
@@ -372,28 +280,17 @@ def hogwild(learner: Learner, experiment: Experiment) -> Observe:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) != ranks:
         raise NotImplementedError("hogwild writes into memory that all ranks share, and several machines share none")
-    update_counts, weights = _share_memory(learner.weights.cpu(), ranks)
-    parameter = nn.Parameter(weights)  # shares the memory of weights
+    update_counts, shared_weights = _share_memory(learner.weights.cpu(), ranks)
+    parameter = nn.Parameter(shared_weights)  # shares the memory of shared_weights
     optimizer = experiment.optimizer(parameter)
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        learner.backward(learner.forward())  # warm-up: the first step is slower
+        learner.compute_gradients()  # warm-up: the first step is slower
         before = learner.mean_loss()
         clock.now()  # all ranks begin together
-        end_s = time.perf_counter() + experiment.seconds
-        staleness = []
-        while True:
-            updates_before = int(update_counts.sum())
-            learner.weights.copy_(weights)
-            learner.backward(learner.forward())
-            parameter.grad = learner.gradients.cpu()
-            if time.perf_counter() >= end_s:
-                break
-            staleness.append(int(update_counts.sum()) - updates_before)
-            optimizer.step()
-            update_counts[rank] += 1  # a count of its own for each rank, so that none needs a lock
+        staleness = train_until(time.perf_counter() + experiment.seconds)
         clock.now()  # wait until all ranks have ended
-        learner.weights.copy_(weights)
+        learner.weights.copy_(shared_weights)
         after = learner.mean_loss()
         bins = torch.tensor(histogram(staleness))
         dist.all_reduce(bins, group=control_group())
@@ -401,27 +298,45 @@ def hogwild(learner: Learner, experiment: Experiment) -> Observe:
         values = outcome(before, after, updates, updates * learner.items, experiment.seconds)
         return values | {STALENESS.name: bins.tolist()}
 
+    def train_until(end_s: float) -> list[int]:
+        """Train until ``end_s`` on the host's clock, and return the staleness of each update of this rank."""
+        staleness: list[int] = []
+        while True:
+            updates_before = int(update_counts.sum())
+            learner.weights.copy_(shared_weights)
+            learner.compute_gradients()
+            parameter.grad = learner.gradients.cpu()
+            if time.perf_counter() >= end_s:  # a step that has not ended by then does not count
+                return staleness
+            staleness.append(int(update_counts.sum()) - updates_before)
+            optimizer.step()
+            update_counts[rank] += 1  # a count of its own for each rank, so that none needs a lock
+
     return observe
 
 
 def _share_memory(weights: Tensor, ranks: int) -> tuple[Tensor, Tensor]:
-    """Return two vectors in memory that all ranks of this machine share: a count for each rank, 0 at first, and rank 0's weights."""
+    """Return two vectors in memory that all ranks of this machine share: a count for each rank, 0 at first, and rank 0's weights.
+
+    The memory is that of a temporary file, which every rank maps.
+    """
     is_first = dist.get_rank() == 0
     count_bytes = ranks * torch.int64.itemsize
-    path: list[str | None] = [None]
+    file_bytes = count_bytes + weights.nbytes
+    path: list[str | None] = [None]  # a list, as torch broadcasts objects in one
     if is_first:
         descriptor, path[0] = tempfile.mkstemp(prefix="dlbench-")
         # A full disk is an error here; a write to a mapping without space would end the process.
-        os.posix_fallocate(descriptor, 0, count_bytes + weights.nbytes)
+        os.posix_fallocate(descriptor, 0, file_bytes)
         os.close(descriptor)
     dist.broadcast_object_list(path, src=0, group=control_group())
     assert path[0] is not None  # noqa: S101  # rank 0 has just named it
-    memory = torch.from_file(path[0], shared=True, size=count_bytes + weights.nbytes, dtype=torch.uint8)
+    memory = torch.from_file(path[0], shared=True, size=file_bytes, dtype=torch.uint8)
     counts = memory[:count_bytes].view(torch.int64)
     shared_weights = memory[count_bytes:].view(weights.dtype)
     if is_first:
         shared_weights.copy_(weights)
-    dist.barrier(group=control_group())
+    dist.barrier(group=control_group())  # every rank has mapped the file, and the weights are there
     if is_first:
         Path(path[0]).unlink()  # the mappings stay valid, and no file is left behind however this ends
     return counts, shared_weights

@@ -43,6 +43,34 @@ def model_parallel(
     memory_percent: Size | None = None,
 ) -> Work:
     """Train one network on a batch by one step, with a part of the network on each of `ranks` devices."""
+    _refuse_parameters(form, model, batch, ranks, dtype, microbatches)
+    width = WIDTH if memory_percent is None else _width(device, model, dtype, memory_percent)
+    inner = EXPANSION * width  # outputs of the first layer of a block
+    if form == "tensor" and inner % ranks:
+        raise ValueError(f"{inner} outputs of a layer do not split evenly among {ranks} ranks")
+    sample_shape, classes = ((width,), width) if model == "mlp" else (IMAGE, CLASSES)
+    with torch.device("meta"):  # no device has to have memory for the whole network
+        network: nn.Module = mlp(width) if model == "mlp" else MODELS[model]()
+        whole_batch = torch.empty(batch, *sample_shape), torch.empty(batch, dtype=torch.int64)
+    network.train()
+    counts = train_counts(network, cross_entropy, whole_batch, "fp32", None)  # operations are the same in each precision
+    rank = dist.get_rank()
+    stage = None if form == "tensor" else stages(network, sample_shape, ranks)[rank]
+    # With `tensor` every rank needs the whole batch; of a pipeline the first stage needs samples, and the last one labels.
+    needs_samples = stage is None or rank == 0
+    needs_labels = stage is None or rank == ranks - 1
+    samples: tuple[Tensor, ...] = operands(device, (batch, *sample_shape), dtype=dtype) if needs_samples else ()
+    labels: tuple[Tensor, ...] = (torch.randint(classes, (batch,)).to(device),) if needs_labels else ()
+    if stage is None:
+        step = _tensor_parallel_step(network, samples[0], labels[0], ranks, dtype)
+    else:
+        torch.manual_seed(torch.initial_seed() + rank)  # no stage has the weights of another
+        step = _pipeline_step(form, stage, device, samples, labels, dtype, microbatches)
+    return Work(call=step, inputs=(*samples, *labels), items=batch, flops=counts["flops"], least_flops=counts["least_flops"])
+
+
+def _refuse_parameters(form: Form, model: str, batch: int, ranks: int, dtype: Dtype, microbatches: int) -> None:
+    """Raise ValueError for parameters that contradict each other, and NotImplementedError for a precision that scales gradients."""
     if form in ("layers", "tensor") and microbatches != 1:
         raise ValueError(f"microbatches belong to the forms gpipe and 1f1b; leave them out for {form}")
     if batch % microbatches:
@@ -53,29 +81,6 @@ def model_parallel(
         raise ValueError(f"tensor splits linear layers, and most of {model} is convolutions; take the model mlp")
     if PRECISIONS[dtype].scales_gradients:
         raise NotImplementedError(f"{dtype} needs one scale for all gradients, and here each rank has some of its own; take amp_bf16")
-    width = WIDTH if memory_percent is None else _width(device, model, dtype, memory_percent)
-    if form == "tensor" and (inner := EXPANSION * width) % ranks:
-        raise ValueError(f"{inner} outputs of a layer do not split evenly among {ranks} ranks")
-    shape, classes = ((width,), width) if model == "mlp" else (IMAGE, CLASSES)
-    with torch.device("meta"):  # no device has to have memory for the whole network
-        network: nn.Module = mlp(width) if model == "mlp" else MODELS[model]()
-        whole_batch = torch.empty(batch, *shape), torch.empty(batch, dtype=torch.int64)
-    network.train()
-    counts = train_counts(network, cross_entropy, whole_batch, "fp32", None)
-    rank = dist.get_rank()
-    stage = None if form == "tensor" else stages(network, shape, ranks)[rank]
-    samples: tuple[Tensor, ...] = ()
-    labels: tuple[Tensor, ...] = ()
-    if stage is None or rank == 0:
-        samples = operands(device, (batch, *shape), dtype=dtype)
-    if stage is None or rank == ranks - 1:
-        labels = (torch.randint(classes, (batch,)).to(device),)
-    if stage is None:
-        step = _tensor_parallel_step(network, samples[0], labels[0], ranks, dtype)
-    else:
-        torch.manual_seed(torch.initial_seed() + rank)  # no stage has the weights of another
-        step = _pipeline_step(form, stage, device, samples, labels, dtype, microbatches)
-    return Work(call=step, inputs=(*samples, *labels), items=batch, flops=counts["flops"], least_flops=counts["least_flops"])
 
 
 def _width(device: torch.device, model: str, dtype: Dtype, percent: int) -> int:
@@ -85,7 +90,8 @@ def _width(device: torch.device, model: str, dtype: Dtype, percent: int) -> int:
     """
     if model != "mlp":
         raise ValueError(f"memory_percent sizes the model mlp; leave it out for {model}")
-    return width_for(device_memory(device) * percent / 100 / (COPIES * storage(dtype).itemsize))
+    parameter_bytes = COPIES * storage(dtype).itemsize
+    return width_for(device_memory(device) * percent / 100 / parameter_bytes)
 
 
 def device_memory(device: torch.device) -> int:
@@ -106,7 +112,7 @@ def _fill(layer: nn.Module, device: torch.device, dtype: Dtype) -> None:
 def _tensor_parallel_step(network: nn.Module, samples: Tensor, labels: Tensor, ranks: int, dtype: Dtype) -> Callable[[], Tensor | None]:
     """Return a training step of an mlp whose layers are split among the ranks; calling it gives the loss, on every rank.
 
-    Creates the weights of the network and splits them, in place. Every rank gets the whole batch. In each block a rank has some columns
+    Creates the weights of the network and splits them, in place. Every rank has the whole batch. In each block a rank has some columns
     of the first linear layer and the matching rows of the second, so a block needs one all-reduce forward and one backward.
     """
     from torch.distributed.device_mesh import init_device_mesh
@@ -133,13 +139,13 @@ def _pipeline_step(
 ) -> Callable[[], Tensor | None]:
     """Return a training step of a pipeline with one stage on each rank; calling it gives the loss on the last rank, None on others.
 
-    Creates the stage's weights in place. Only the first rank gets samples, only the last one labels.
+    Creates the stage's weights in place. ``samples``: one tensor on the first rank, and empty on others; ``labels``: one on the last.
     """
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
     for layer in stage.children():
         _fill(layer, device, dtype)
-    # The schedule calls forward itself and runs backward, which must stay outside autocast: so autocast wraps forward alone.
+    # The schedule runs both forward and backward, and backward has to stay outside autocast: so autocast wraps forward alone.
     stage.forward = autocast(device, dtype, stage.forward)
     pipeline_stage = PipelineStage(stage, dist.get_rank(), dist.get_world_size(), device)
     schedule_class = Schedule1F1B if form == "1f1b" else ScheduleGPipe  # GPipe with one microbatch runs one device after the other

@@ -1,5 +1,6 @@
 """What a card would bring that is not here: figures of others, estimates, and what the answer makes of them."""
 
+import re
 from dataclasses import replace
 
 import front_door
@@ -114,14 +115,21 @@ def test_a_network_of_ones_own_is_estimated_by_the_counts_of_its_rows(asked):
     assert rows[0][4:] == ends(expected / 20, expected / 5)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ("--on abacus", "no peaks of a card 'abacus' are in dlbench/core/reference/peaks.toml, where an entry with its sources adds them"),
-        ("--topic cost --on t4", "--on is for the answer on speed-up, not for --topic cost; leave it out, or give --topic speed-up"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(tmp_path, options, sentence):
+def test_an_option_of_another_answer_is_refused(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", steps(10))
-    done = front_door.in_process(tmp_path, "show", path.name, *options.split())
+    done = front_door.in_process(tmp_path, "show", path.name, "--topic", "cost", "--on", "t4")
+    sentence = "--on is for the answer on speed-up, not for --topic cost; leave it out, or give --topic speed-up"
     assert (done.code, done.err) == (2, f"dlbench: {sentence}\n")
+
+
+def test_a_card_without_peaks_is_refused_with_the_names_of_those_that_have_some(tmp_path):
+    """Quoted, as some have a comma; and each can be given as it is written."""
+    path = made_up.write(tmp_path / "run.jsonl", steps(10))
+    done = front_door.in_process(tmp_path, "show", path.name, "--on", "potato")
+    sentence = "no peaks of a card 'potato' are in dlbench/core/reference/peaks.toml, where an entry with its sources adds them"
+    begin = f"dlbench: {sentence}; the cards there are "
+    assert (done.code, done.out, done.err.startswith(begin)) == (2, "", True), done.err
+    names = re.findall("'(.*?)'", done.err.removeprefix(begin))
+    assert {"NVIDIA B200", "Apple M1, 8 GPU cores"} <= {*names}
+    given = [word for name in names for word in ("--on", name)]
+    assert front_door.in_process(tmp_path, "show", path.name, *given).code == 0

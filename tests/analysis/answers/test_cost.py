@@ -48,7 +48,7 @@ def test_what_it_says(scenes):
     scenes("cost", "cost", found, workloads={"infer_step": {**IMAGENET, "tags": ["inference", "imagenet"]}})
 
 
-MINE, FAMILIAR = "mine trains at 64.0 images/s: 50,000 images in 13 min (13)", "resnet18 trains at 128 images/s"
+MINE, FAMILIAR = "mine trains at 64.0 samples/s: 50,000 samples in 13 min (13)", "resnet18 trains at 128 images/s"
 MORE = Prices(samples=1000, epochs=3)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.compare import power
 from dlbench.analysis.compare.calibration import Drift
-from dlbench.analysis.compare.judge import judge_family, rank_tests, together
+from dlbench.analysis.compare.judge import combined_verdict, judge_family, rank_tests
 from dlbench.analysis.compare.provenance import compare_machines, find_other_occasions, gap_s
 from dlbench.analysis.compare.sides import compare, compare_by
 from dlbench.analysis.compare.verdict import Comparison
@@ -390,7 +390,7 @@ ROUNDS = st.lists(st.floats(1e-300, 1e100), min_size=1, max_size=6)
 def test_whatever_the_times_there_is_a_verdict(base: list[float], new: list[float], threshold: float) -> None:
     tests = rank_tests(*[per_round(made_up.rounds_of(CASE, made_up.flat(side))) for side in (base, new)], threshold)
     (changes,) = judge_family([tests])
-    assert together(changes) is changes["median"].verdict is changes["p10"].verdict
+    assert combined_verdict(changes) is changes["median"].verdict is changes["p10"].verdict
     least = power.detectable(tests, 2)
     assert least is None or least >= threshold
     ends = [end for change in changes.values() if (interval := change.change_interval) for end in (interval.low, interval.high)]

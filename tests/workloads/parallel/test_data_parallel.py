@@ -12,9 +12,10 @@ from torch import nn
 from two_ranks import run_ranks
 
 from dlbench.workloads.cnn import cross_entropy
-from dlbench.workloads.parallel import experiments
+from dlbench.workloads.parallel import learner as learner_module
 from dlbench.workloads.parallel.data_parallel import count_uses, find_stages
-from dlbench.workloads.parallel.experiments import STALENESS, STEPS, Experiment, Learner, ParameterServer, histogram, outcome
+from dlbench.workloads.parallel.experiments import STALENESS, STEP_PARTS, ParameterServer, histogram
+from dlbench.workloads.parallel.learner import Experiment, Learner, outcome
 
 pytestmark = pytest.mark.real
 
@@ -212,7 +213,7 @@ from small_classifier import replace_models
 from dlbench.harness.worker.serving.ranks import RanksClock
 from dlbench.workloads.parallel import experiments
 from dlbench.workloads.parallel.data_parallel import data_parallel
-from dlbench.workloads.parallel.experiments import Learner, average
+from dlbench.workloads.parallel.learner import Learner, average
 
 replace_models()
 CPU = torch.device("cpu")
@@ -269,7 +270,7 @@ def test_it_learns_from_the_same_start_and_its_rates_are_its_counts_over_the_tim
     images = values["updates"] * LEARN_BATCH * (LEARN_RANKS if form in ("tower", "local") else 1)
     assert values["items_per_s"] / values["updates_per_s"] == pytest.approx(images / values["updates"])
     if form == "tower":
-        assert all(values[step.name] > 0 for step in STEPS)
+        assert all(values[step.name] > 0 for step in STEP_PARTS)
     if form in ("async", "hogwild"):
         assert values["updates_per_s"] == values["updates"]
         assert len(values["staleness"]) == len(STALENESS.points)
@@ -337,7 +338,7 @@ def test_a_straggler_sleeps_for_a_part_of_what_it_computed(monkeypatch):
             self.slept += seconds
 
     clock = Clock()
-    monkeypatch.setattr(experiments, "time", clock)
+    monkeypatch.setattr(learner_module, "time", clock)
     images, labels = torch.randn(2, 3, 2, 2).double(), torch.tensor([0, 1])
     for straggler, slept in ((0, 0.0), (150, 3.0)):
         learner = learner_of(small(), images, labels, "fp64", straggler)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple, get_args
 
-from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
+from dlbench.analysis.answers.engine.lines import MOST_DEVIATION, Line, fit
 from dlbench.analysis.answers.engine.question import Section, Tag, detail, shown
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, Figure, figure, of_row, over_rounds, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
@@ -63,26 +63,27 @@ class Top(NamedTuple):
 
 
 def fit_latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
-    """Fit time = latency + bytes / bandwidth to copies of several sizes; each size is given as its bytes and its rounds.
+    """Return the fit of time = latency + bytes / bandwidth to copies of several sizes; a size is given as its bytes and its rounds.
 
     The model is Hockney's (The Communication Challenge for MPP, Parallel Computing 20(3), 1994). Each round has a line of its own, as the
-    state of the machine changes between rounds. The fit is empty if the points are too far off their lines (`lines.MOST_OFF`). It has no
-    latency if that is smaller than the deviation from the line at the smallest size.
+    state of the machine changes between rounds. The fit is empty if the points are too far off their lines (`lines.MOST_DEVIATION`). It
+    has no latency if that is smaller than the deviation from the line at the smallest size.
     """
     points_by_round: dict[int, list[tuple[float, float]]] = {}
     for size, rounds in sizes:
         for number, seconds in zip(rounds.numbers, rounds.median_s, strict=False):
             points_by_round.setdefault(number, []).append((size, seconds))
-    fitted = [(line, points) for points in points_by_round.values() if (line := fit(points))]
-    deviation = statistics.median(line.off(points) for line, points in fitted) if fitted else math.inf
-    if deviation >= MOST_OFF:
+    lines_and_points = [(fit(points), points) for points in points_by_round.values()]
+    fitted = [(line, points) for line, points in lines_and_points if line]  # a round with fewer than three sizes has no line
+    deviation = statistics.median(line.deviation(points) for line, points in fitted) if fitted else math.inf
+    if deviation >= MOST_DEVIATION:
         return Fit()
-    latencies = [line.fixed for line, _ in fitted]
+    latencies_s = [line.fixed for line, _ in fitted]
     slopes = [line.slope for line, _ in fitted]
-    median_line = Line(statistics.median(latencies), statistics.median(slopes))
+    median_line = Line(statistics.median(latencies_s), statistics.median(slopes))
     smallest = min(size for size, _ in sizes if size > 0)
     shows_latency = median_line.shows_fixed(smallest, deviation)
-    return Fit(latencies if shows_latency else (), [1 / slope for slope in slopes])
+    return Fit(latencies_s if shows_latency else (), [1 / slope for slope in slopes])
 
 
 def tops(results: Results) -> list[Top]:
@@ -162,10 +163,9 @@ def _intensity(row: Row) -> float:
     return (row.rate.flops_per_s or 0.0) / (row.rate.bytes_per_s or math.inf)
 
 
-def _rooflines(found: Sequence[Top]) -> Iterator[Figure]:
+def _rooflines(records: Sequence[Top]) -> Iterator[Figure]:
     """Yield a roofline for each device and precision that has rows below it."""
-    workload = of_row(lambda row: row.case.workload, "workload")
-    for top in found:
+    for top in records:
         memory, arithmetic = top.memory, top.ceiling
         if not (memory and arithmetic and top.kind == "arithmetic"):
             continue
@@ -173,14 +173,21 @@ def _rooflines(found: Sequence[Top]) -> Iterator[Figure]:
         # A row whose bytes come from caches is not bounded by memory.
         below = [Top(row, row.key) for row in rows if not from_caches(row, memory)]
         if below:
-            ridge = arithmetic.per_s / memory.per_s
-            ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in below)]
-            corners = (min(ends), ridge, max(ends))
-            line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * memory.per_s, arithmetic.per_s)} for at in corners)
-            title = f"Roofline in {arithmetic.precision}: {place(found).value(top)}"
-            most = f"{byte_rate(memory.per_s)}, and {flop_rate(arithmetic.per_s)} from {three_digits(ridge)}"
-            about = f"The line is the most that was measured: {most}."
-            yield figure(title, about, "dot", below, _INTENSITY, _FLOPS, workload, log="xy", bound=line)
+            yield _roofline(below, memory.per_s, arithmetic.per_s, f"in {arithmetic.precision}: {place(records).value(top)}")
+
+
+def _roofline(below: Sequence[Top], bytes_per_s: float, flops_per_s: float, where: str) -> Figure:
+    """Return the figure of the rows below a roofline: operations a second by operations a byte.
+
+    The line rises with the ceiling of memory, ``bytes_per_s``, up to the ridge, and stays at that of arithmetic, ``flops_per_s``.
+    """
+    ridge = flops_per_s / bytes_per_s  # operations a byte from which on arithmetic bounds a row
+    drawn = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in below)]  # the ridge shows, with some of the line on either side
+    corners = (min(drawn), ridge, max(drawn))
+    line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * bytes_per_s, flops_per_s)} for at in corners)
+    about = f"The line is the most that was measured: {byte_rate(bytes_per_s)}, and {flop_rate(flops_per_s)} from {three_digits(ridge)}."
+    workload = of_row(lambda row: row.case.workload, "workload")
+    return figure(f"Roofline {where}", about, "dot", below, x=_INTENSITY, y=_FLOPS, series=workload, log="xy", bound=line)
 
 
 def _bandwidths(found: Sequence[Top]) -> Iterator[Figure]:
@@ -190,7 +197,7 @@ def _bandwidths(found: Sequence[Top]) -> Iterator[Figure]:
     points = [Top(row, top.case) for top in found if top.kind == "copy" for row in top.rows]
     size = detail("copies.size", "bytes", "bytes", "bytes that a copy counts", lambda each: _bytes(each.row))
     for where, alike in by_workload(points, by_place=True).items():
-        yield figure(f"Bandwidth by size: {where}", about, "line", alike, size, _BYTES, line, log="xy")
+        yield figure(f"Bandwidth by size: {where}", about, "line", alike, x=size, y=_BYTES, series=line, log="xy")
 
 
 _INTENSITY = detail(

@@ -94,34 +94,42 @@ def whole_percent(share: float) -> str:
 
 def timed_kinds(row: Row, ceilings: Ceilings) -> list[TimedKind]:
     """Return the kinds of operations of a step, longest first; ``ceilings`` are those of its device. Their shares add up to 1."""
-    found = _kind_times(row)
-    if not found:
+    times = _kind_times(row)
+    if not times:
         return []
     step_s = row.time.median_s or 0.0
-    known_s = math.fsum(each.seconds for each in found.values())
-    unexplained_s = step_s - known_s
+    explained_s = math.fsum(each.seconds for each in times.values())
+    unexplained_s = step_s - explained_s
     if unexplained_s > _NOTHING * step_s:
-        rest = found.get(OperationKind.REST, KindTime(OperationKind.REST, 0.0))
-        found[OperationKind.REST] = replace(rest, seconds=rest.seconds + unexplained_s)
-    limits = _Limits(row, list(found.values()), ceilings, max(step_s, known_s))
-    return sorted(map(limits.with_ceiling, found.values()), key=lambda each: -each.time_s)
+        rest = times.get(OperationKind.REST, KindTime(OperationKind.REST, 0.0))
+        times[OperationKind.REST] = replace(rest, seconds=rest.seconds + unexplained_s)
+    whole_s = max(step_s, explained_s)  # kinds are timed in other calls than the step, so they may add up to more
+    limits = _Limits(row, list(times.values()), ceilings, whole_s)
+    return sorted(map(limits.with_ceiling, times.values()), key=lambda each: -each.time_s)
 
 
 def _kind_times(row: Row) -> dict[str, KindTime]:
-    """Return the time of each kind of operation of a step: those of its profile, and the parts of idle time that its workload reports."""
-    found = {each.kind: each for each in (row.profile.kinds if row.profile else ()) if each.seconds > 0}
-    waiting = found.pop(OperationKind.WAITING, None)
-    idle_s = 0.0 if found else row.time.median_s or 0.0  # without a profile all of the step may be idle
+    """Return the time of each kind of operation of a step: the kinds of its profile, and the parts that its workload reports.
+
+    A reported part, such as waiting for a batch, explains some of the time in which the device is idle: it is taken from that time.
+    """
+    profiled = row.profile.kinds if row.profile else ()
+    times = {each.kind: each for each in profiled if each.seconds > 0}
+    waiting = times.pop(OperationKind.WAITING, None)
     if waiting:
         idle_s = waiting.seconds
+    elif times:
+        idle_s = 0.0  # it has a profile, which shows no idle time
+    else:
+        idle_s = row.time.median_s or 0.0  # without a profile all of the step may be idle
     for part, kind in _REPORTED:
         part_s = min(row.in_role(part) or 0.0, idle_s)
-        if part_s > 0 and kind not in found:
-            found[kind] = KindTime(kind, part_s)
+        if part_s > 0 and kind not in times:  # what the profile has is no idle time
+            times[kind] = KindTime(kind, part_s)
             idle_s -= part_s
     if waiting:
-        found[OperationKind.WAITING] = replace(waiting, seconds=idle_s)
-    return found
+        times[OperationKind.WAITING] = replace(waiting, seconds=idle_s)
+    return times
 
 
 class _Limits(NamedTuple):
@@ -142,38 +150,34 @@ class _Limits(NamedTuple):
 
     def _balance(self, kind: KindTime) -> float | None:
         """Return `TimedKind.balance`; None if a ceiling or the bytes are not known."""
-        computing_s, bytes_per_s = self._computing_s(kind), self._rate("memory")
-        if kind.kind not in OF_PRODUCTS or computing_s is None or not bytes_per_s or not kind.bytes:
+        computing_s, moving_s = self._computing_s(kind), self._moving_s(kind)
+        if kind.kind not in OF_PRODUCTS or computing_s is None or not moving_s:
             return None
-        return computing_s * bytes_per_s / kind.bytes
+        return computing_s / moving_s
 
     def _limit(self, kind: KindTime) -> tuple[str, float] | None:
-        """Return the name of the ceiling of a kind, and its time there; None if it has no ceiling."""
-        launches_per_s, bytes_per_s = self._rate("launch"), self._rate("memory")
+        """Return the name of the ceiling of a kind, and its least time there; None if it has no ceiling."""
         # Batches are loaded and copied, and kernels launched, while other kinds run: only the time beyond theirs is lost.
         others_s = self.step_s - kind.seconds
         match kind.kind:
             case OperationKind.REST | "host":
                 return None
             case OperationKind.DATA:
-                return "input meanwhile", max(0.0, (self.row.in_role("input_alone") or kind.seconds) - others_s)
+                alone_s = self.row.in_role("input_alone") or kind.seconds
+                return "input meanwhile", max(0.0, alone_s - others_s)
             case "transfer":
                 return "copies meanwhile", max(0.0, kind.seconds - others_s)
             case OperationKind.WAITING:
-                return (_LAUNCH, max(0.0, kind.operations / launches_per_s - others_s)) if launches_per_s else None
-        moved = kind.bytes or 0
-        moving_s = moved / bytes_per_s if bytes_per_s else None
-        # Caches may hold fewer bytes than those that the ceiling was measured with, so memory does not bound them.
-        memory_s = moving_s if moving_s is not None and moved >= self.ceilings["memory", ""].least_bytes else None
-        if kind.kind in OF_PRODUCTS:
-            return self._limit_of_product(kind, memory_s)
-        if self.row.is_on_cpu and launches_per_s and moving_s is not None and kind.operations / launches_per_s > moving_s:
-            return _LAUNCH, kind.operations / launches_per_s
-        return None if memory_s is None else (_MEMORY, memory_s)
+                launching_s = self._launching_s(kind)
+                return None if launching_s is None else (_LAUNCH, max(0.0, launching_s - others_s))
+            case OperationKind.PRODUCTS | OperationKind.ATTENTION:
+                return self._limit_of_product(kind)
+            case _:
+                return self._limit_of_moves(kind)
 
-    def _limit_of_product(self, kind: KindTime, memory_s: float | None) -> tuple[str, float] | None:
-        """Return the ceiling of a product and its time there; ``memory_s`` is that of its bytes, if they are more than caches hold."""
-        computing_s = self._computing_s(kind)
+    def _limit_of_product(self, kind: KindTime) -> tuple[str, float] | None:
+        """Return the ceiling of a product, arithmetic or memory, and its least time there; None if that of arithmetic is not known."""
+        computing_s, memory_s = self._computing_s(kind), self._memory_s(kind)
         if not computing_s:
             return None
         # A product faster than memory is served by caches, so memory is no limit of it.
@@ -181,12 +185,38 @@ class _Limits(NamedTuple):
             return _MEMORY, memory_s
         return f"best product in {computed_in(self.row)}", computing_s
 
+    def _limit_of_moves(self, kind: KindTime) -> tuple[str, float] | None:
+        """Return the ceiling of a kind that computes little for its bytes, and its least time there; None if it has no ceiling."""
+        launching_s, moving_s, memory_s = self._launching_s(kind), self._moving_s(kind), self._memory_s(kind)
+        # A CPU launches each operation itself; where an accelerator waits for launches, that is a kind of its own.
+        if self.row.is_on_cpu and launching_s is not None and moving_s is not None and launching_s > moving_s:
+            return _LAUNCH, launching_s
+        return None if memory_s is None else (_MEMORY, memory_s)
+
+    def _launching_s(self, kind: KindTime) -> float | None:
+        """Return the time to launch the operations of a kind at the ceiling of launches; None if that is not known."""
+        launches_per_s = self._rate("launch")
+        return kind.operations / launches_per_s if launches_per_s else None
+
+    def _moving_s(self, kind: KindTime) -> float | None:
+        """Return the time to move the bytes of a kind at the ceiling of memory; None if that is not known."""
+        bytes_per_s = self._rate("memory")
+        return (kind.bytes or 0) / bytes_per_s if bytes_per_s else None
+
+    def _memory_s(self, kind: KindTime) -> float | None:
+        """Return that time if memory may bound the kind; None for fewer bytes than its ceiling was measured with: caches may hold them."""
+        moving_s = self._moving_s(kind)
+        if moving_s is None or (kind.bytes or 0) < self.ceilings["memory", ""].least_bytes:
+            return None
+        return moving_s
+
     def _computing_s(self, kind: KindTime) -> float | None:
         """Return the time of the operations of a product at the ceiling of arithmetic; None if that is not known."""
         rate = self._rate("arithmetic", computed_in(self.row) or "")
         return self._flops(kind) / rate if rate else None
 
     def _rate(self, kind: Ceiling, precision: str = "") -> float | None:
+        """Return the rate of a ceiling of the device; None if it is not known, or if this very step reached it."""
         found = self.ceilings.get((kind, precision))
         return found.per_s if found and found.case != self.row.case.id else None
 

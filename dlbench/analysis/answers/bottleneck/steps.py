@@ -55,9 +55,12 @@ class ProfiledStep(NamedTuple):
         if self.most and not self.gaining and self.most.kind == OperationKind.DATA:
             return ["more workers"]  # alone it takes as long, so nothing that overlaps it helps
         two = self.gaining[:2]
-        products_last = sorted(two, key=lambda each: each.kind in OF_PRODUCTS)
-        every = [change for at in range(4) for each in (products_last if at else two) for change in each.of.changes[at : at + 1]]
-        return sorted(dict.fromkeys(every), key=lambda change: -every.count(change))[:2]
+        best = [kind.of.changes[:1] for kind in two]
+        products_last = sorted(two, key=lambda kind: kind.kind in OF_PRODUCTS)
+        most = max((len(kind.of.changes) for kind in two), default=0)
+        second_best_and_further = [kind.of.changes[place : place + 1] for place in range(1, most) for kind in products_last]
+        every = list(chain(*best, *second_best_and_further))
+        return sorted(dict.fromkeys(every), key=lambda change: -every.count(change))[:2]  # one for both kinds counts twice
 
     @property
     def change(self) -> str | None:
@@ -82,20 +85,25 @@ class ProfiledStep(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """Texts for its line on a screen, without its name; the longest first."""
+        """Texts on its kinds for a line of a screen, the longest first; a line takes the first that has room."""
         if not self.most or not self.shares:
-            text = f"{units.seconds(self.row.time.median_s or 0.0)}, no profile"
-            case = cut(brief(self.row.key), _MOST_OF_NAME[0])
-            return [f"{case}: {text}; {self.why}", f"{text}; {self.why}", text]
+            return self._lines_without_profile
         shortest = f"{self.most.of.short} {whole_percent(self.most.share)}"
         if not self.gaining:
             outlook = f" → {self.change}" if self.change else ": little left"
-            with_outlook = [f"{self.shares}{outlook}"] if self.most.limit else []
+            with_outlook = [f"{self.shares}{outlook}"] if self.most.limit else []  # without a ceiling nobody knows what is left
             return [*with_outlook, self.shares, shortest]
-        advice = [f" → {change}" for change in dict.fromkeys((self.change, *self.changes)) if change]
+        advice = [f" → {change}" for change in dict.fromkeys((self.change, *self.changes)) if change]  # both changes, then one alone
         shares_with_advice = [f"{self.shares}{each}" for each in advice[:2]]
         gains_with_advice = [f"{self._gains}{each}" for each in advice]
         return [*shares_with_advice, *gains_with_advice, self.shares, self._gains, shortest]
+
+    @property
+    def _lines_without_profile(self) -> list[str]:
+        """Texts for its line without a profile: its time, and the reason or the command for a profile."""
+        text = f"{units.seconds(self.row.time.median_s or 0.0)}, no profile"
+        case = cut(brief(self.row.key), _MOST_OF_NAME[0])
+        return [f"{case}: {text}; {self.why}", f"{text}; {self.why}", text]
 
     @property
     def _gains(self) -> str:
@@ -124,7 +132,10 @@ def steps(results: Results) -> list[ProfiledStep]:
 
 
 def _order(step: ProfiledStep) -> int:
-    return 2 if step.row.declared.having("feeding") else "training" not in step.row.declared.tags
+    """Return a sort key of the groups of steps: training, inference, and steps that vary how they are fed."""
+    if step.row.declared.having("feeding"):
+        return 2
+    return 0 if "training" in step.row.declared.tags else 1
 
 
 def foremost(found: Sequence[ProfiledStep]) -> list[ProfiledStep]:
@@ -210,20 +221,20 @@ def _parts(kind: TimedKind) -> list[_Part]:
     return [_Part(name, "at its ceiling", bound_s), _Part(name, "to gain", kind.time_s - bound_s)]
 
 
-def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
-    """Yield a figure for each of the foremost steps, with a bar for each kind of operation."""
-    several = several_runs(found)
+def _figures(records: Sequence[ProfiledStep]) -> Iterator[Figure]:
+    """Yield a figure for each of the foremost steps, with a bar for each kind of operation, which is stacked of its `_parts`."""
+    several = several_runs(records)
     about = "Each bar is the time of a kind of operation: first what its measured ceiling alone would take, then what is to gain."
-    for step in foremost(found):
+    for step in foremost(records):
         where = f"{brief(step.row.key)} on {device_label(step, several)}, {units.seconds(step.row.time.median_s or 0.0)}"
         yield figure(
             f"Time of a step by kind of operation: {where}",
             about,
             "stack",
             list(chain.from_iterable(map(_parts, step.kinds))),
-            detail("kind.part_s", "s", "time", "as much of its time"),
-            detail("kind.name", "text", "operations", "kind of operation"),
-            detail("kind.part", "text", "part", "which part of it"),
+            x=detail("kind.part_s", "s", "time", "as much of its time"),
+            y=detail("kind.name", "text", "operations", "kind of operation"),
+            series=detail("kind.part", "text", "part", "which part of it"),
         )
 
 

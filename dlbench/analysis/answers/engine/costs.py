@@ -150,7 +150,7 @@ class Estimate(NamedTuple):
 
     @property
     def items(self) -> str:
-        """Word for its samples: ``images``."""
+        """Word for its samples: ``images``; ``samples`` of a user's network, whose inputs may be anything."""
         return items_of(self.row) or "samples"
 
     @property
@@ -256,7 +256,8 @@ class Cost(NamedTuple):
 
 def items_of(row: Row) -> str | None:
     """Return the word for the items of a step; None if its tags declare none."""
-    return next((items for tag, items in _ITEMS.items() if tag in row.declared.tags), None)
+    items = next((items for tag, items in _ITEMS.items() if tag in row.declared.tags), None)
+    return "samples" if items == "images" and row.params.get("model") not in PARAMETERS else items
 
 
 def _best_steps(results: Results, kind: str) -> dict[str, list[Row]]:

@@ -1,6 +1,6 @@
 """Answers to declared questions: everything that no question declares is made here, the same for all."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,8 +55,8 @@ def first_that_fits(*texts: str, most: int = MOST) -> str:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A section, and the records that results have for it."""
+class _FilledSection:
+    """A section with the records that results have for it, one or more."""
 
     section: Section[Any]
     records: Sequence[Any]
@@ -96,64 +96,81 @@ class _Found:
         return table(self.resolve(section.title), self.columns, self.records, self.resolve(section.notes), whole=section.whole)
 
 
-def _found_by(question: Question, results: Results) -> Iterator[_Found]:
+def _filled_sections(question: Question, results: Results) -> Iterator[_FilledSection]:
     """Yield each section of a question that results have records for."""
     source = question.read(results) if question.read else results
     for section in question.sections:
         records = getattr(source, section.records) if isinstance(section.records, str) else section.records(source)
         if records:
-            yield _Found(section, records)
+            yield _FilledSection(section, records)
 
 
 def answer(question: Question, results: Results) -> Answer | Missing:
-    """Return the answer to a question from the records of its sections; if there are none, the reason and the command to run."""
-    found = list(_found_by(question, results))
-    if not found:
+    """Return the answer to a question from the records of its sections; if there are none, the reason and the command to run.
+
+    Headline, qualifier, label, lines and tags are those of the first section with records that declares a headline. Sentences, tables,
+    figures and cautions are those of all sections with records.
+    """
+    filled = list(_filled_sections(question, results))
+    if not filled:
         return _missing(question, results)
-    main = next(each for each in found if each.section.headline)
+    main = next(each for each in filled if each.section.headline)
     tags = _tags(main, {tag for tag, holds in question.tags.items() if holds(results)})
-    rows = unique(chain.from_iterable(each.rows for each in found))
+    tags_without_room = [f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]]
+    rows = unique(chain.from_iterable(each.rows for each in filled))
     doubts = [] if question.tells_flags else doubts_of([row for row in rows if row.counts_time])
-    cautions = chain(*(each.section.cautions(each.records) for each in found), question.cautions(results))
-    left_out = [f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]]
+    section_cautions = chain.from_iterable(each.section.cautions(each.records) for each in filled)
+    cautions_once = dict.fromkeys(chain(section_cautions, question.cautions(results)))
     return Answer(
         question,
         first_that_fits(*_headlines(main, main.foremost[0])),
         _qualifier(main, main.foremost[0]),
         tags[:MOST_TAGS],
-        sentences=tuple(map(units.one_line, _sentences(found))),
+        sentences=tuple(map(units.one_line, _sentences(filled))),
         cases=tuple(dict.fromkeys(row.case.id for row in rows)),
-        weaknesses=(*doubts, *dict.fromkeys(cautions), *left_out),
-        tables=tuple(each.table() for each in found),
-        figures=tuple(chain.from_iterable(each.figures for each in found)),
+        weaknesses=(*doubts, *cautions_once, *tags_without_room),
+        tables=tuple(each.table() for each in filled),
+        figures=tuple(chain.from_iterable(each.figures for each in filled)),
         label=main.resolve(main.section.label) or question.topic,
-        lines=tuple(filter(None, map(tuple, _lines(main)))),
+        lines=_lines(main),
     )
 
 
 def _missing(question: Question, results: Results) -> Missing:
-    """Return the first lack that applies; a function returns None if its lack does not."""
-    lacks = (each(results) if callable(each) else Lack(each) if isinstance(each, str) else each for each in question.missing)
+    """Return what is missing for an answer: the first of its lacks that applies, and the commands that fill it.
+
+    A lack that has its short reason (`Lack.why`) has no command, as none on this machine would fill it.
+    """
+    lacks = (_lack(declared, results) for declared in question.missing)
     reason, why = next(filter(None, lacks), Lack("nothing of it was measured"))
-    return Missing(question, reason, why=why) if why else Missing(question, reason, question.command, others=question.others)
+    if why:
+        return Missing(question, reason, why=why)
+    return Missing(question, reason, question.command, others=question.others)
+
+
+def _lack(declared: str | Lack | Callable[[Results], Lack | None], results: Results) -> Lack | None:
+    """Return a declared lack: a text is its reason, and a function makes it of the results, or returns None if it does not apply."""
+    if isinstance(declared, str):
+        return Lack(declared)
+    return declared(results) if callable(declared) else declared
 
 
 class _Names(dict[str, Any]):
     """Names in braces and their texts for one record, looked up as a text needs them. Raises LookupError for a name without a value."""
 
-    def __init__(self, found: _Found, record: Any, **more: str) -> None:
+    def __init__(self, filled: _FilledSection, record: Any, **more: str) -> None:
         case = getattr(record, "case", None)
         more["case"], more["short"] = names_of(case if isinstance(case, str) else record.row.key)
         super().__init__({name: _Name(text) for name, text in more.items()})
-        self._columns = {each.attribute: each for each in found.columns}
+        self._columns = {each.attribute: each for each in filled.columns}
         self._record = record
 
     def __missing__(self, name: str) -> "_Name":
         column = self._columns.get(name)
-        found = _short_cell(column, self._record) if column else getattr(self._record, name)
-        if found in (None, ""):
+        text = _short_cell(column, self._record) if column else getattr(self._record, name)
+        if text in (None, ""):
             raise LookupError(name)
-        return _Name(found)
+        return _Name(text)
 
 
 class _Name(str):
@@ -178,43 +195,48 @@ def _fill(declared: Texts, names: _Names) -> Iterator[str]:
             yield text.format_map(names)
 
 
-def _headlines(found: _Found, record: Any) -> list[str]:
-    """Return the texts for a record: all with its interval and then all without, each with what the second record adds, then without."""
-    section = found.section
+def _headlines(filled: _FilledSection, record: Any) -> list[str]:
+    """Return the texts that the headline of a record may have, the best first: the caller takes the first that has room.
+
+    All texts with the interval come before those without. Of the same text, the one with what the second record adds comes first.
+    """
+    section = filled.section
     if callable(section.headline):
         return [*texts(section.headline(record))] or [MISSING]
-    intervals = dict.fromkeys((_span(record), ""))
     declared = texts(section.headline[section.outcome(record)])
-    choices = product(intervals, declared, (*_additions(found), ""))
-    filled = (_fill(text, _Names(found, record, span=interval, more=addition)) for interval, text, addition in choices)
-    return [*chain.from_iterable(filled)] or [MISSING]
+    intervals = dict.fromkeys((_span(record), ""))  # a record without an interval has only the empty one
+    additions = (*_additions(filled), "")
+    choices = product(intervals, declared, additions)
+    filled_in = (_fill(text, _Names(filled, record, span=interval, more=addition)) for interval, text, addition in choices)
+    return [*chain.from_iterable(filled_in)] or [MISSING]
 
 
-def _additions(found: _Found) -> list[str]:
+def _additions(filled: _FilledSection) -> list[str]:
     """Return the texts that the second record adds to the headline; none if it has a line of its own."""
-    if len(found.foremost) < 2 or len(found.in_lines) > 1:
+    if len(filled.foremost) < 2 or len(filled.in_lines) > 1:
         return []
-    second = found.foremost[1]
-    return list(_fill(found.section.more.get(found.section.outcome(second), ()), _Names(found, second)))
+    second = filled.foremost[1]
+    return list(_fill(filled.section.more.get(filled.section.outcome(second), ()), _Names(filled, second)))
 
 
-def _lines(found: _Found) -> Iterator[Iterator[str]]:
-    """Yield the texts of each line of a screen."""
-    yield from (_line(found, each) for each in found.in_lines)
-    yield _fill(found.section.second, _Names(found, found.foremost[0]))
+def _lines(filled: _FilledSection) -> tuple[tuple[str, ...], ...]:
+    """Return the texts of each line of a screen, without a line of which no text has all its values."""
+    record_lines = [_line(filled, each) for each in filled.in_lines]
+    second_line = tuple(_fill(filled.section.second, _Names(filled, filled.foremost[0])))
+    return tuple(filter(None, (*record_lines, second_line)))
 
 
-def _line(found: _Found, record: Any) -> Iterator[str]:
-    """Yield the texts for a record's line on a screen, the longest first.
+def _line(filled: _FilledSection, record: Any) -> tuple[str, ...]:
+    """Return the texts for a record's line on a screen, the longest first.
 
-    A text as short as a headline has the qualifier behind it; where there is no room for that, it has no interval either, as nobody
+    A text as short as a headline has the qualifier behind it. Where there is no room for that, it has no interval either, as nobody
     would know whose.
     """
-    headlines = [units.one_line(each) for each in _headlines(found, record)]
-    qualifier, around = _qualifier(found, record), _span(record)
+    headlines = [units.one_line(each) for each in _headlines(filled, record)]
+    qualifier, interval = _qualifier(filled, record), _span(record)
     qualified = (text if len(text) > MOST or qualifier in text else f"{text}  {qualifier}" for text in headlines)
-    bare = (text.replace(around, "") if around else text for text in headlines)
-    yield from dict.fromkeys((*qualified, *bare))
+    without_interval = (text.replace(interval, "") if interval else text for text in headlines)
+    return tuple(dict.fromkeys((*qualified, *without_interval)))
 
 
 def _span(record: Any) -> str:
@@ -222,12 +244,12 @@ def _span(record: Any) -> str:
     return str(getattr(record, "span", None) or getattr(getattr(record, "ratio", None), "span", ""))
 
 
-def _qualifier(found: _Found, record: Any) -> str:
+def _qualifier(filled: _FilledSection, record: Any) -> str:
     """Return the case of a record, with its device where there are several, in at most `MOST_OF_QUALIFIER` characters."""
-    where = _device_suffix(record, [each for each in found.records if each.row.is_on_cpu is record.row.is_on_cpu])
-    names = _Names(found, record, where=where)
+    where = _device_suffix(record, [each for each in filled.records if each.row.is_on_cpu is record.row.is_on_cpu])
+    names = _Names(filled, record, where=where)
     cases = (f"{each}{where}" for each in (names["case"], names["short"], cut(names["short"], MOST_OF_QUALIFIER - len(where))))
-    return first_that_fits(*_fill(found.section.qualifier, names), *cases, most=MOST_OF_QUALIFIER)
+    return first_that_fits(*_fill(filled.section.qualifier, names), *cases, most=MOST_OF_QUALIFIER)
 
 
 def _device_suffix(record: HasRow, alike: Sequence[HasRow]) -> str:
@@ -237,45 +259,57 @@ def _device_suffix(record: HasRow, alike: Sequence[HasRow]) -> str:
     return f" on {cut(name, _MOST_OF_DEVICE)} and {others} more" if others else ""
 
 
-def _tags(found: _Found, file_tags: set[Tag]) -> tuple[Tag, ...]:
-    """Return the limits of the headline, the gravest first; ``file_tags`` are those of whole files."""
-    section = found.section
-    records = found.foremost[:2] if section.more else found.in_lines or found.foremost[:1]
+def _tags(filled: _FilledSection, file_tags: set[Tag]) -> tuple[Tag, ...]:
+    """Return the limits of the records that headline and lines show, the gravest first; ``file_tags`` are those of whole files."""
+    section = filled.section
+    shown = filled.foremost[:2] if section.more else filled.in_lines or filled.foremost[:1]
     conditions = {**(RATIO_TAGS if section.is_of_ratio else {}), **section.tags}
-    record_tags = {tag for tag, holds in conditions.items() if any(map(holds, records))}
-    row_tags = {tag for each in records for row in sides(each) for tag in tags_of(row)}
+    record_tags = {tag for tag, holds in conditions.items() if any(map(holds, shown))}
+    row_tags = {tag for each in shown for row in sides(each) for tag in tags_of(row)}
     if Tag.FEW_ROUNDS in conditions:
         row_tags.discard(Tag.FEW_ROUNDS)  # a ratio has an interval from four rounds on, a case alone from six
     return tuple(tag for tag in Tag if tag in record_tags | row_tags | file_tags)
 
 
-def _sentences(found: Sequence[_Found]) -> Iterator[str]:
-    """Yield sentences on the foremost records of the section of the headline, and on the first of each other one with a headline."""
-    for at, each in enumerate(each for each in found if each.section.headline):
-        for record in each.foremost[: 1 if at else _MOST_RECORDS]:
+def _sentences(filled: Sequence[_FilledSection]) -> Iterator[str]:
+    """Yield sentences on the foremost records of the first section with a headline, and on the first record of each other one."""
+    with_headline = [each for each in filled if each.section.headline]
+    for each in with_headline:
+        count = _MOST_RECORDS if each is with_headline[0] else 1
+        for record in each.foremost[:count]:
             yield from sentences(each.columns, record, each.records)
 
 
-def sentences(columns: Sequence[Column], record: Any, found: Sequence[Any] = ()) -> Iterator[str]:
-    """Yield sentences on a record, of at most 25 words: its leading texts as the subject, then its numbers with their intervals.
+def sentences(columns: Sequence[Column], record: Any, records: Sequence[Any] = ()) -> Iterator[str]:
+    """Yield sentences on a record from its columns of priority 0: ``matmul n1024: time 2.0 ms (1.9…2.1), ratio 50.0 × (48.5…51.5).``
 
-    Only columns of priority 0 count. The device is part of the subject if ``found``, all records, are of several.
+    The texts of the first columns are the subject. Each number behind them is a fact, with its interval. A sentence takes as many facts as
+    `MOST_WORDS` allow, and the next one repeats the subject. ``records`` are all records of the table: see `_subject`.
     """
-    main = [each for each in columns if each.priority == 0]
-    leading = list(takewhile(lambda each: each.unit is Unit.TEXT, main))
-    named = [each for each in leading if each.name != PLACE.name or len({each.value(one) for one in found}) > 1]
-    subject = ", ".join(filter(None, (cell_text(cell(each.value(record)), each) for each in named)))
-    start = f"{subject}: " if subject else ""
-    facts = [(column.heading.removesuffix("/s"), _with_interval(column, record)) for column in main[len(leading) :]]
+    main = [column for column in columns if column.priority == 0]
+    leading = list(takewhile(lambda column: column.unit is Unit.TEXT, main))
+    subject = _subject(leading, record, records)
+    values = [(column.heading, _with_interval(column, record)) for column in main[len(leading) :]]
+    facts = [f"{heading.removesuffix('/s')} {value}" for heading, value in values if value]  # the value has its unit
     sentence = ""
-    for fact in (f"{heading} {text}" for heading, text in facts if text):
-        longer = f"{sentence}, {fact}" if sentence else f"{start}{fact}"
-        if sentence and len(longer.split()) > MOST_WORDS:
+    for fact in facts:
+        if sentence and len(f"{sentence}, {fact}".split()) > MOST_WORDS:
             yield f"{sentence}."
-            longer = f"{start}{fact}"
-        sentence = longer
+            sentence = ""
+        sentence = f"{sentence}, {fact}" if sentence else f"{subject}{fact}"
     if sentence:
         yield f"{sentence}."
+
+
+def _subject(leading: Sequence[Column], record: Any, records: Sequence[Any]) -> str:
+    """Return the texts of the leading columns as the beginning of a sentence: ``matmul n1024, cuda:0: ``; empty if there are none.
+
+    The device is left out if all ``records`` have the same.
+    """
+    has_several_devices = any(column.name == PLACE.name and len({column.value(each) for each in records}) > 1 for column in leading)
+    named = [column for column in leading if has_several_devices or column.name != PLACE.name]
+    words = ", ".join(filter(None, (cell_text(cell(column.value(record)), column) for column in named)))
+    return f"{words}: " if words else ""
 
 
 def _with_interval(column: Column, record: Any) -> str:
@@ -285,5 +319,5 @@ def _with_interval(column: Column, record: Any) -> str:
     if not text or not ends or None in ends:
         return text
     low, high = map(number, ends)
-    around = span(low, high, lambda value: units.text(value, column.unit).removesuffix(" ×"))
-    return text if around == text.removesuffix(" ×") else f"{text} ({around})"
+    interval = span(low, high, lambda value: units.text(value, column.unit).removesuffix(" ×"))
+    return text if interval == text.removesuffix(" ×") else f"{text} ({interval})"  # an interval of one rounded number says nothing more

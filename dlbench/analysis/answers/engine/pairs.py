@@ -109,23 +109,24 @@ def same_title(found: Sequence[Match]) -> str:
     return f"The same case {differ}: {'how many times as fast' if any(each.speeds for each in found) else 'what it reports'}"
 
 
-def same_columns(found: Sequence[Match], *more: Column) -> list[Column]:
-    """Return the columns of the table of pairs that differ in one setting.
+def same_columns(pairs: Sequence[Match], *more: Column) -> list[Column]:
+    """Return the columns of the table of pairs that differ in one setting: case, device, times of both sides, ratio, and values.
 
-    At its end are, for both sides, ``more`` and the values that workloads declare.
+    Values are ``more`` and what the workloads declare, each of the base and then of the other side.
     """
-    by = found[0].by if found else None
-    timed = any(each.speeds for each in found)
-    columns = [CASE] if by == DEVICE else [CASE, place(found)]
+    is_timed = any(pair.speeds for pair in pairs)
+    is_by_device = bool(pairs) and pairs[0].by == DEVICE
+    columns = [CASE] if is_by_device else [CASE, place(pairs)]  # by device, the labels of the sides say where they ran
     for side in SIDES:
         time = detail(f"{side}.time_s", "s", "time", f"{side}: one call", methodcaller("time_s", side))
-        columns += _labelled(found, side, time)
-    if timed:
+        columns += _labelled_columns(pairs, side, time)
+    if is_timed:
         columns.append(RATIO)
-    for column, side in product((*more, *value_columns(sides_of(found))), SIDES):
-        named = replace(column.on(attrgetter(side)), name=f"{side}.{column.name}")
-        heading = f"{value_words(column)} ({_shared_label(found, side) or side})"  # "p99 (bf16)"
-        columns.append(named.headed(heading, priority=int(timed)))
+    priority = 1 if is_timed else 0  # without times, values are what a narrow screen has to keep
+    for column, side in product((*more, *value_columns(sides_of(pairs))), SIDES):
+        of_one_side = replace(column.on(attrgetter(side)), name=f"{side}.{column.name}")
+        heading = f"{value_words(column)} ({_shared_label(pairs, side) or side})"  # "p99 (bf16)"
+        columns.append(of_one_side.headed(heading, priority=priority))
     return columns
 
 
@@ -154,41 +155,53 @@ def reported_pairs(results: Results, by: str) -> Matches:
 OWN_BEST = "Each side at its own best batch, precision, layout and mode: how many times the throughput"
 
 
-def best_columns(found: Sequence[Match]) -> list[Column]:
+def best_columns(pairs: Sequence[Match]) -> list[Column]:
     """Return the columns of pairs whose sides are each at their own best: throughput and settings of both, and the ratio."""
     columns = [WORK]
     for side in SIDES:
         items = of_side(side, lambda row: row.rate.items_per_s)
         flops = of_side(side, lambda row: row.rate.flops_per_s, "FLOP/s")
-        with_items = sum(items.value(each) is not None for each in found)
-        columns += _labelled(found, side, (items if with_items else flops).headed("throughput"))
-        if 0 < with_items < len(found):  # the others count operations only
+        number_with_items = sum(items.value(pair) is not None for pair in pairs)
+        throughput = items if number_with_items else flops
+        columns += _labelled_columns(pairs, side, throughput.headed("throughput"))
+        if 0 < number_with_items < len(pairs):  # the others count operations only
             columns.append(flops)
         columns.append(detail(f"{side}.choice", "text", "at", f"{side}: what it chose", choice).on(attrgetter(side)))
     return [*columns, RATIO]
 
 
 def figure_of_pairs(title: str, pairs: Sequence[Match], named: Column = CASE) -> Figure:
-    """Return the figure of the ratios of pairs: bars, or dots where several pairs share a name in column ``named``.
+    """Return the figure of the ratios of those pairs that have times, by the name that the column ``named`` gives each.
 
-    Devices are compared with the CPU of their own machine if there is one.
+    It has bars, or dots if several pairs share a name. Devices are compared with the CPU of their own machine if there is one.
     """
-    found = with_own_base([each for each in pairs if each.speeds])
-    by = (found[0].by if found else None) or DEVICE
-    base, other = _label(found, "base"), _label(found, "other")
-    shared_base = _shared_label(found, "base")
-
-    def compared(pair: Match) -> str:
-        return other(pair) if shared_base or has_own_base(pair) else f"{other(pair)} against {base(pair)}"
-
-    base_name = shared_base or ("the CPU" if by == DEVICE else "the base")
+    timed = with_own_base([pair for pair in pairs if pair.speeds])
+    setting = (timed[0].by if timed else None) or DEVICE  # sides at their own best are a CPU and an accelerator
+    base_name = _shared_label(timed, "base") or ("the CPU" if setting == DEVICE else "the base")
     about = f"A value above 1 is faster than {base_name}; the lines are 95 % intervals over rounds."
-    names = {str(named.value(each)) for each in found}
-    mark: Mark = "dot" if len(names) < len(found) else "bar"
-    series = detail("other.label", "text", by.name, "the side that is compared with the base", compared)
-    places = [] if by == DEVICE else [place(found)]
-    x, y = RATIO.headed(f"times as fast as {base_name}"), named.headed("case")
-    return figure(title, about, mark, found, x, y, series, *places, log="x", reference=1.0)
+    names = {str(named.value(pair)) for pair in timed}
+    mark: Mark = "dot" if len(names) < len(timed) else "bar"
+    times_as_fast = RATIO.headed(f"times as fast as {base_name}")
+    series = detail("other.label", "text", setting.name, "the side that is compared with the base", _series_label(timed))
+    where = None if setting == DEVICE else place(timed)
+    case = named.headed("case")
+    return figure(title, about, mark, timed, x=times_as_fast, y=case, series=series, place=where, log="x", reference=1.0)
+
+
+def _series_label(pairs: Sequence[Match]) -> Callable[[Match], str]:
+    """Return a function that labels a pair in a figure: its other side, with ``against`` and its base where that is not the usual one.
+
+    The usual base is the one that all pairs share, or else the CPU of the same machine.
+    """
+    base_label, other_label = _label(pairs, "base"), _label(pairs, "other")
+    is_base_shared = _shared_label(pairs, "base") is not None
+
+    def label(pair: Match) -> str:
+        if is_base_shared or has_own_base(pair):
+            return other_label(pair)
+        return f"{other_label(pair)} against {base_label(pair)}"
+
+    return label
 
 
 def with_own_base(pairs: Sequence[Match]) -> list[Match]:
@@ -219,7 +232,7 @@ def _shared_label(pairs: Sequence[Match], side: Side) -> str | None:
     return labels.pop() if len(labels) == 1 else None
 
 
-def _labelled(pairs: Sequence[Match], side: Side, value: Column) -> list[Column]:
+def _labelled_columns(pairs: Sequence[Match], side: Side, value: Column) -> list[Column]:
     """Return a column headed by the side's label where all pairs share it, else a column of labels in front of it."""
     if shared := _shared_label(pairs, side):
         return [value.headed(shared)]

@@ -90,11 +90,33 @@ def spot_check(subject: Subject) -> Measurement:
     if not (subject.work.call or subject.is_executed_otherwise):
         return subject.result
     limit = subject.workload.signature.declared.parameter("limit") or ""
-    if subject.params.get(limit) is not None:
+    if subject.params.get(limit) is not None:  # a further set-up would not fit into the memory that the case may take
         raise Unavailable(Unknown.WITHIN_LIMIT)
     empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
-    # The first needs the inputs as they are, and the second changes them.
-    checks: dict[str, Callable[[Subject], Any]] = {"fp64": _compare_with_fp64}
+    found, reasons = _run_checks(subject)
+    deviations: Sequence[Deviation] = found.get("fp64", ())
+    returned = next((each for each in deviations if each.what in RETURNED), None)
+    if deviations and not returned:
+        reasons["fp64"] = {"part": "fp64", **Unknown.TOO_ROUGH.reason()}
+    error = returned.error if returned and math.isfinite(returned.error) else None
+    explained = returned.explained if returned else None
+    check = SpotCheck(found.get("inputs"), error, explained, empty_call_s, found.get("operations"))
+    result = replace(subject.result, check=check).with_reasons("check", *(reasons[part] for part in PARTS if part in reasons))
+    if not deviations or (largest := worst(deviations)).is_right:
+        return result
+    off = "is missing, or not finite"
+    if math.isfinite(largest.error):
+        off = f"is {largest.error:.2g} away from fp64, where rounding explains {largest.explained:.2g}"
+    reason = f"its {largest.what} {off}; it computes something else than it says, or not in {subject.params['dtype']}"
+    return replace(result, status=Status.FAILED, reason=reason)
+
+
+def _run_checks(subject: Subject) -> tuple[dict[str, Any], dict[str, Reason]]:
+    """Return what each part of the check found, by part, and of the other parts the reason why they found nothing.
+
+    What the workload raises when it is called once more is such a reason; only a broken device raises.
+    """
+    checks: dict[str, Callable[[Subject], Any]] = {"fp64": _compare_with_fp64}  # first, as it needs the inputs as they are
     if subject.work.call:
         checks |= {"inputs": _follows_input, "operations": _count_operations}
     found: dict[str, Any] = {}
@@ -107,21 +129,7 @@ def spot_check(subject: Subject) -> Measurement:
         except Exception as raised:  # noqa: BLE001  # what was measured is kept, whatever a workload raises when called once more
             reasons[part] = {"part": part, **Unknown.EXCEPTION.reason(text=error_text(raised))}
     subject.backend.synchronize(subject.device)  # a device that a check has broken raises here
-    deviations: Sequence[Deviation] = found.get("fp64", ())
-    returned = next((each for each in deviations if each.what in RETURNED), None)
-    if deviations and not returned:
-        reasons["fp64"] = {"part": "fp64", **Unknown.TOO_ROUGH.reason()}
-    error = returned.error if returned and math.isfinite(returned.error) else None
-    explained = returned.explained if returned else None
-    check = SpotCheck(found.get("inputs"), error, explained, empty_call_s, found.get("operations"))
-    result = replace(subject.result, check=check).with_reasons("check", *(reasons[part] for part in PARTS if part in reasons))
-    if not deviations or (furthest := worst(deviations)).is_right:
-        return result
-    off = "is missing, or not finite"
-    if math.isfinite(furthest.error):
-        off = f"is {furthest.error:.2g} away from fp64, where rounding explains {furthest.explained:.2g}"
-    reason = f"its {furthest.what} {off}; it computes something else than it says, or not in {subject.params['dtype']}"
-    return replace(result, status=Status.FAILED, reason=reason)
+    return found, reasons
 
 
 def _follows_input(subject: Subject) -> bool:

@@ -68,7 +68,10 @@ def kind_of(names: Iterable[str]) -> OperationKind:
 
 @lru_cache(4096)
 def _kind_named(name: str) -> OperationKind | None:
-    """Return the kind of a name such as ``aten::addmm``, ``AddmmBackward0`` or ``Optimizer.step#SGD.step``; None if unknown."""
+    """Return the kind of a name such as ``aten::addmm``, ``AddmmBackward0`` or ``Optimizer.step#SGD.step``; None if unknown.
+
+    Patterns go first. What none of them knows and torch tags as pointwise does a few operations a number, as normalisation does.
+    """
     name = name.removeprefix(OF_BACKWARD)
     for start, kind in _RANGES.items():
         if name.startswith(start):
@@ -80,12 +83,12 @@ def _kind_named(name: str) -> OperationKind | None:
         operation = name.removeprefix("aten::")
     else:
         return None
-    plain = re.sub(r"_(forward|backward).*", "", operation.strip("_"))
+    stem = re.sub(r"_(forward|backward).*", "", operation.strip("_"))
     for kind, pattern in _PATTERNS.items():
-        if re.fullmatch(pattern, plain):
+        if re.fullmatch(pattern, stem):
             return kind
-    known: Any = getattr(torch.ops.aten, operation, None)
-    is_pointwise = known and any(torch.Tag.pointwise in getattr(known, each).tags for each in known.overloads())
+    operator: Any = getattr(torch.ops.aten, operation, None)
+    is_pointwise = operator and any(torch.Tag.pointwise in getattr(operator, each).tags for each in operator.overloads())
     return OperationKind.NORMALISATION if is_pointwise else None
 
 
@@ -275,7 +278,8 @@ def note_layers() -> Iterator[None]:
 
 
 def slowest_layers(timed: Iterable[tuple[Within, float]], steps: int) -> tuple[LayerTime, ...]:
-    """Return the slowest layers. ``timed`` are the events in the order of their beginning, each with its self time in seconds.
+    """Return the `SHOWN` slowest layers, by both passes of a step. ``timed`` are the events of all ``steps`` in the order of their
+    beginning, each with its own seconds, without those of the events inside it.
 
     A node of the backward pass has the sequence number of the forward operation that made it, which leads to the layer. Several
     operations may have one number: the last of them made the node, so later ones overwrite the layer of a number.
@@ -292,11 +296,11 @@ def slowest_layers(timed: Iterable[tuple[Within, float]], steps: int) -> tuple[L
         node = _backward_node(within)
         if node and node.sequence_nr in layers:
             backward_s[layers[node.sequence_nr]] += seconds
-    found = []
+    layer_times = []
     for layer, seconds in forward_s.items():
-        name, _, kind = layer.removeprefix(_RANGE).rpartition(" ")
-        found.append(LayerTime(name, kind, seconds / steps, backward_s[layer] / steps))
-    return tuple(sorted(found, key=lambda each: -each.forward_s - each.backward_s)[:SHOWN])
+        name, _, class_name = layer.removeprefix(_RANGE).rpartition(" ")
+        layer_times.append(LayerTime(name, class_name, seconds / steps, backward_s[layer] / steps))
+    return tuple(sorted(layer_times, key=lambda each: -each.forward_s - each.backward_s)[:SHOWN])
 
 
 MOST_STEPS, BUDGET_S = 3, 0.5
@@ -335,27 +339,30 @@ def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: 
 
 
 def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
-    """Return the profile of a step that takes about ``call_s``."""
+    """Return the profile of a step that takes about ``call_s`` seconds: its time by kind of operation, and its slowest layers.
+
+    All times are those of one step, the mean of a few. What no operation explains is rest on a CPU, and waiting on an accelerator.
+    """
     steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
-    # Counting takes about 50 µs an operation, which is negligible in a long step, and there is only one of these.
+    # Counting takes about 50 µs an operation: a long step is counted while it is profiled, and a short one apart, so that none is slowed.
     events, counts, step_s = _record(work, steps, device, clock, counted_apart=call_s < BUDGET_S)
     timed = list(_own_times(events, device))
-    kinds = defaultdict[OperationKind, float](float)
+    kind_s = defaultdict[OperationKind, float](float)
     for kind, seconds in kinds_in(timed):
         if seconds:
-            kinds[kind] += seconds / steps
+            kind_s[kind] += seconds / steps
     if device.type == "cpu":  # time of the host in no operation, as of Python, is rest
-        named_s = sum(kinds.values()) - kinds[OperationKind.REST]
-        kinds[OperationKind.REST] = max(0.0, step_s - named_s)
+        named_s = sum(kind_s.values()) - kind_s[OperationKind.REST]
+        kind_s[OperationKind.REST] = max(0.0, step_s - named_s)
     else:
-        kinds[OperationKind.WAITING] = max(0.0, step_s - busy_s(events) / steps)
+        kind_s[OperationKind.WAITING] = max(0.0, step_s - busy_s(events) / steps)
         # The device waits for launches, and each operation of the step is one that it may wait for.
         counts.operations[OperationKind.WAITING] = sum(counts.operations.values())
-    found = [
-        KindTime(kind, kinds[kind], counts.operations[kind], counts.bytes.get(kind), counts.flops.get(kind))
-        for kind in sorted(kinds, key=lambda kind: -kinds[kind])
+    kind_times = [
+        KindTime(kind, kind_s[kind], counts.operations[kind], counts.bytes.get(kind), counts.flops.get(kind))
+        for kind in sorted(kind_s, key=lambda kind: -kind_s[kind])
     ]
-    return StepProfile(steps, step_s, tuple(found), slowest_layers(timed, steps))
+    return StepProfile(steps, step_s, tuple(kind_times), slowest_layers(timed, steps))
 
 
 def _record(
