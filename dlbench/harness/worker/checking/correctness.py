@@ -20,7 +20,7 @@ from dlbench.harness.probe.linux import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.backends.torch_build import set_math
 from dlbench.harness.worker.checking.operations import operations_of
-from dlbench.harness.worker.checking.rule import RETURNED, Deviation, distance, known, largest_deviation, rounding, worst
+from dlbench.harness.worker.checking.rule import RETURNED, Deviation, comparable, distance, largest_deviation, rounding, worst
 from dlbench.harness.worker.failures import error_text
 from dlbench.harness.worker.registry import Workload
 
@@ -61,9 +61,12 @@ class Subject:
     @property
     def plain(self) -> "Subject":
         """The same in plain execution, with its data on the device from the start."""
-        declared = self.workload.signature.declared
-        plain = {name: text for name in _EXECUTION if name in self.params and (text := declared.plain_default(name))}
-        return replace(self, params={**self.workload.resident(self.params), **plain})
+        params = self.workload.resident(self.params)
+        for name in _EXECUTION:
+            default = self.workload.signature.declared.plain_default(name)
+            if default and name in params:
+                params[name] = default
+        return replace(self, params=params)
 
     @property
     def is_executed_otherwise(self) -> bool:
@@ -85,24 +88,29 @@ class Subject:
 def spot_check(subject: Subject) -> Measurement:
     """Return the measurement with its check, failed where rounding can't explain an error. Overwrites the work's inputs.
 
-    A work without a call is left unchecked if it is executed plainly. Raises Unavailable where a second set-up has no memory.
+    A work without a call is left unchecked if it is executed plainly. Raises Unavailable for a case whose memory is limited.
     """
     if not (subject.work.call or subject.is_executed_otherwise):
         return subject.result
-    limit = subject.workload.signature.declared.parameter("limit") or ""
-    if subject.params.get(limit) is not None:  # a further set-up would not fit into the memory that the case may take
+    limit = subject.workload.signature.declared.parameter("limit")
+    if limit and subject.params.get(limit) is not None:  # a second set-up would not fit into the limit
         raise Unavailable(Unknown.WITHIN_LIMIT)
     empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
-    found, reasons = _run_checks(subject)
-    deviations: Sequence[Deviation] = found.get("fp64", ())
-    returned = next((each for each in deviations if each.what in RETURNED), None)
-    if deviations and not returned:
+    results, reasons = _run_checks(subject)
+    deviations: Sequence[Deviation] = results.get("fp64", ())
+    error = explained = None
+    for deviation in deviations:
+        if deviation.what in RETURNED:
+            error = deviation.error if math.isfinite(deviation.error) else None  # as `SpotCheck.error` has it
+            explained = deviation.explained
+    if deviations and explained is None:
         reasons["fp64"] = {"part": "fp64", **Unknown.TOO_ROUGH.reason()}
-    error = returned.error if returned and math.isfinite(returned.error) else None
-    explained = returned.explained if returned else None
-    check = SpotCheck(found.get("inputs"), error, explained, empty_call_s, found.get("operations"))
+    check = SpotCheck(results.get("inputs"), error, explained, empty_call_s, results.get("operations"))
     result = replace(subject.result, check=check).with_reasons("check", *(reasons[part] for part in PARTS if part in reasons))
-    if not deviations or (largest := worst(deviations)).is_right:
+    if not deviations:
+        return result
+    largest = worst(deviations)
+    if largest.is_right:
         return result
     off = "is missing, or not finite"
     if math.isfinite(largest.error):
@@ -112,24 +120,24 @@ def spot_check(subject: Subject) -> Measurement:
 
 
 def _run_checks(subject: Subject) -> tuple[dict[str, Any], dict[str, Reason]]:
-    """Return what each part of the check found, by part, and of the other parts the reason why they found nothing.
+    """Run each part of the check. Return two dictionaries by part: the results, and the reasons of those parts that have none.
 
-    What the workload raises when it is called once more is such a reason; only a broken device raises.
+    An error of the workload, when it is called once more, is such a reason; only a broken device raises.
     """
     checks: dict[str, Callable[[Subject], Any]] = {"fp64": _compare_with_fp64}  # first, as it needs the inputs as they are
     if subject.work.call:
         checks |= {"inputs": _follows_input, "operations": _count_operations}
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     reasons: dict[str, Reason] = {}
     for part, check_part in checks.items():
         try:
-            found[part] = check_part(subject)
+            results[part] = check_part(subject)
         except Unavailable as unavailable:
             reasons[part] = {"part": part, **unavailable.reason}
-        except Exception as raised:  # noqa: BLE001  # what was measured is kept, whatever a workload raises when called once more
-            reasons[part] = {"part": part, **Unknown.EXCEPTION.reason(text=error_text(raised))}
+        except Exception as error:  # noqa: BLE001  # what was measured is kept, whatever a workload raises when called once more
+            reasons[part] = {"part": part, **Unknown.EXCEPTION.reason(text=error_text(error))}
     subject.backend.synchronize(subject.device)  # a device that a check has broken raises here
-    return found, reasons
+    return results, reasons
 
 
 def _follows_input(subject: Subject) -> bool:
@@ -138,40 +146,41 @@ def _follows_input(subject: Subject) -> bool:
         raise Unavailable(Unknown.NO_INPUTS)
     subject.refuse_longer(2 * subject.call_s)
     before = _call_once(subject)
-    subject.backend.synchronize(subject.device)  # copies of the inputs that a call has only started read what comes next
-    # The same seed again, so that only the inputs can make a difference, and not dropout.
+    subject.backend.synchronize(subject.device)  # a call may still be copying its inputs, which are overwritten next
     after = _call_once(subject, refill=True)
     if len(before) != len(after) or not all(map(torch.equal, before, after)):
         return True
     precision = subject.precision
-    if precision and precision.roundoff >= COARSE:  # each layer of a deep network may shrink what the inputs changed
+    # Each layer of a deep network may shrink the change, until it is less than a rounding of a coarse precision.
+    if precision and precision.roundoff >= COARSE:
         raise Unavailable(Unknown.TOO_FAINT, precision=precision.name)
     return False
 
 
 def _call_once(subject: Subject, *, refill: bool = False) -> list[Tensor]:
-    """Call the work and return copies of its floating-point outputs, with 0 for NaN; of exact products the integers, too.
+    """Call the work, from the same seed each time, and return copies of its floating-point outputs; in int8 its integers, too.
 
-    Other integers, such as a class or a count, may well stay the same. With ``refill`` the inputs get other numbers before.
+    In other precisions an integer, such as a class or a count, may stay the same when inputs change. NaN, which equals nothing, becomes 0.
+    With ``refill`` the inputs get other numbers before the call.
     """
-    work = subject.work
+    work, precision = subject.work, subject.precision
     if work.before:
         work.before()
     if refill:
         _refill(work.inputs)
-    torch.manual_seed(subject.seed)
-    exact = subject.precision is not None and not subject.precision.sum_roundoff
+    torch.manual_seed(subject.seed)  # so that dropout makes no difference between two calls
+    sums_are_exact = precision is not None and precision.sum_roundoff == 0
     outputs = tensors_in(work.call())  # type: ignore[misc]  # has a call
-    copies = [each.detach().nan_to_num() for each in outputs if exact or each.is_floating_point()]
+    copies = [each.detach().nan_to_num() for each in outputs if sums_are_exact or each.is_floating_point()]
     if not copies:
         raise Unavailable(Unknown.NO_FLOATS)
     return copies
 
 
 def _refill(inputs: Sequence[Tensor]) -> None:
-    """Overwrite the inputs with random numbers between the least and greatest of each, as classes and probabilities have bounds.
+    """Overwrite each input with random numbers between its least and its greatest, as classes and probabilities have bounds.
 
-    Raises Unavailable where no input has two different numbers.
+    Flags, complex and infinite numbers, and inputs with one value alone are left as they are; Unavailable is raised if all are.
     """
     refilled = False
     for tensor in inputs:
@@ -181,7 +190,7 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         is_fp8 = values.is_floating_point() and values.itemsize == 1
         wide = values.float() if is_fp8 else values  # torch computes nothing in fp8
         low, high = (end.item() for end in wide.aminmax())
-        if not -math.inf < low < high < math.inf:
+        if not -math.inf < low < high < math.inf:  # or NaN
             continue
         if values.is_floating_point():
             values.copy_(wide.uniform_(low, high))
@@ -204,7 +213,7 @@ def _count_operations(subject: Subject) -> int:
 
 
 def _compare_with_fp64(subject: Subject) -> list[Deviation]:
-    """Return how far a call is from the same in fp64, by kind of tensor. Raises Unavailable where that would prove nothing."""
+    """Return how far a call is from the same in fp64, for each kind of tensor, such as the output. Raises Unavailable if nothing tells."""
     precision = subject.precision
     parameter = subject.workload.signature.parameter("dtype")
     if parameter is None or "fp64" not in parameter.choices or precision is None:
@@ -215,63 +224,75 @@ def _compare_with_fp64(subject: Subject) -> list[Deviation]:
 
 
 def _compare_execution(subject: Subject, precision: Precision) -> list[Deviation]:
-    """Compare a step that is not executed plainly with the same step in fp64; its plain execution shows what rounding explains."""
+    """Compare a step that is not executed plainly, such as a compiled one, with the same step in fp64, by kind of tensor.
 
-    def observe(work: Work, exact: Mapping[str, Observed], number: int) -> Mapping[str, Observed]:
-        torch.manual_seed(subject.seed + number)  # dropout differs each time, so that plain execution shows how much that changes
-        return work.reference(exact)  # type: ignore[misc]  # the case has one, and these are of its workload
-
-    def observe_plain() -> Mapping[str, Observed]:
-        subject.backend.activate(subject.device)
-        set_math(precision.name)
-        with torch.autograd.set_multithreading_enabled(subject.backend.is_host):
-            return observe(subject.plain.set_up(), exact, 1)
-
+    Rounding explains as much as the same step in plain execution, set up afresh, is away from fp64.
+    """
+    backend = subject.backend
+    # `Work.reference` takes at most two steps. The case takes these, and so does its plain execution, which may be twice as slow.
     in_fp64 = _subject_in_fp64(subject, precision, 6 * subject.call_s, calls=2, on_cpu=False)
     set_math("fp64")
-    work = in_fp64.set_up()
-    _refuse_other_inputs(precision, subject.work.inputs, work.inputs)
-    exact = observe(work, {}, 0)
-    if subject.backend.is_host:
+    exact_work = in_fp64.set_up()
+    _refuse_other_inputs(precision, subject.work.inputs, exact_work.inputs)
+    exact = _observe(exact_work, {}, subject.seed)
+
+    def observe_plain() -> Mapping[str, Observed]:
+        backend.activate(subject.device)  # each thread has a current device of its own
+        set_math(precision.name)
+        with torch.autograd.set_multithreading_enabled(backend.is_host):
+            return _observe(subject.plain.set_up(), exact, subject.seed + 1)
+
+    if backend.is_host:
         plain = observe_plain()
-    else:  # cuDNN keeps the algorithms that it has tried by thread, for the backward pass too
+    else:  # in a thread of its own, backward too, as cuDNN keeps for each thread the algorithms that it has tried
         with ThreadPoolExecutor(1) as thread:
             plain = thread.submit(observe_plain).result()
-    case = observe(subject.work, exact, 2)
+    case = _observe(subject.work, exact, subject.seed + 2)
     deviations = []
-    for kind, of_fp64 in exact.items():
-        of_plain = plain[kind]
-        usual = {name: distance(of_plain.values.get(name), right) for name, right in of_fp64.values.items()}
-        deviations.append(largest_deviation(kind, case[kind].values, of_fp64.values, usual, of_plain.tolerance))
-    return known(deviations)
+    for kind, exact_kind in exact.items():
+        plain_kind = plain[kind]
+        plain_errors = {name: distance(plain_kind.values.get(name), value) for name, value in exact_kind.values.items()}
+        deviations.append(largest_deviation(kind, case[kind].values, exact_kind.values, plain_errors, plain_kind.tolerance))
+    return comparable(deviations)
+
+
+def _observe(work: Work, exact: Mapping[str, Observed], seed: int) -> Mapping[str, Observed]:
+    """Take the step of a work with a reference, and return its tensors by kind. ``exact`` are those in fp64, empty in fp64 itself.
+
+    Each execution has a seed of its own: dropout then differs in plain execution as well, which shows how much that changes.
+    """
+    torch.manual_seed(seed)
+    return work.reference(exact)  # type: ignore[misc]  # has a reference
 
 
 def _compare_output(subject: Subject, precision: Precision) -> Deviation:
-    """Compare the output of a first call with that in fp64 on the CPU; a formula gives what rounding explains."""
+    """Compare the output of a first call with that of the same in fp64 on the CPU. A formula, `rounding`, gives what rounding explains."""
     if precision.name == "fp64" and subject.backend.is_host:
         raise Unavailable(Unknown.IS_FP64)
-    # Twice the bytes, so twice the time to set up.
+    # The case is set up once more, and the same in fp64 has twice the bytes, so it takes twice as long to set up.
     in_fp64 = _subject_in_fp64(subject, precision, 3 * subject.setup_s + subject.call_s)
     flops = subject.work.flops or 0.0
     tally = _Tally()
     case = _FirstCall(subject, nullcontext())  # without the tally, as a compiled call would be compiled once more because of it
     exact = _FirstCall(in_fp64, tally)
     _refuse_unlike(precision, case, exact, tally)
-    usual = [rounding(precision.name, tally.results, tally.numbers, each.numel(), flops) for each in exact.output]
+    explained = [rounding(precision.name, tally.results, tally.numbers, each.numel(), flops) for each in exact.output]
 
-    def deviation_of(outputs: Sequence[Tensor]) -> Deviation:
+    def worst_of(outputs: Sequence[Tensor]) -> Deviation:
         """Return the worst deviation of these outputs; they have no names, so the name of each is empty."""
         deviations = []
-        for own, right, explained in zip(outputs, exact.output, usual, strict=True):
-            deviations.append(largest_deviation("output", {"": own}, {"": right}, {"": explained}))
-        return worst(known(deviations))
+        for output, exact_output, error in zip(outputs, exact.output, explained, strict=True):
+            deviations.append(largest_deviation("output", {"": output}, {"": exact_output}, {"": error}))
+        return worst(comparable(deviations))
 
-    deviation = deviation_of(case.output)
+    deviation = worst_of(case.output)
     if math.isinf(deviation.error) and precision.narrow_range:
         raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
-    # Numbers that change from one set-up to the next are no reason to fail a case.
-    if not deviation.is_right and not deviation_of(_FirstCall(in_fp64, nullcontext()).output).is_right:
-        raise Unavailable(Unknown.CHANGING)
+    if not deviation.is_right:
+        # If a second set-up in fp64 is as far from the first one, its numbers change each time, and that is no fault of the case.
+        repeated = _FirstCall(in_fp64, nullcontext())
+        if not worst_of(repeated.output).is_right:
+            raise Unavailable(Unknown.CHANGING)
     return deviation
 
 
@@ -286,6 +307,18 @@ def _subject_in_fp64(subject: Subject, precision: Precision, others_s: float, ca
     backend, device = subject.backend, subject.device
     if on_cpu or backend.unsupported(device, "fp64"):
         backend, device = find("cpu")
+    call_s = flops / _product_flops_per_s(backend, device) * 3  # convolutions reach a third of what products do in fp64
+    subject.refuse_longer(others_s + calls * call_s)
+    memory = subject.result.memory
+    peak_bytes = max(memory.peak_bytes or 0, memory.host_peak_bytes or 0)
+    growth = 8 // precision.bytes  # a number in fp64 has 8 bytes
+    if backend.is_host and too_little_memory(peak_bytes * (1 + growth)) is not None:  # the case's own tensors stay
+        raise Unavailable(Unknown.NO_MEMORY_LEFT)
+    return replace(subject.plain, params={**subject.plain.params, "dtype": "fp64"}, backend=backend, device=device)
+
+
+def _product_flops_per_s(backend: Backend, device: torch.device) -> float:
+    """Return the floating-point operations a second of a product of two matrices in fp64."""
     size = 256 if backend.is_host else 1024
     matrix = torch.rand(size, size, dtype=torch.float64, device=device)
 
@@ -294,13 +327,7 @@ def _subject_in_fp64(subject: Subject, precision: Precision, others_s: float, ca
         backend.synchronize(device)
 
     product_s = max(min(timeit.repeat(multiply, number=1, repeat=3)), 1e-9)
-    flops_per_s = 2 * size**3 / product_s
-    subject.refuse_longer(others_s + calls * 3 * flops / flops_per_s)  # convolutions reach a third of what products do in fp64
-    memory = subject.result.memory
-    peak_bytes = max(memory.peak_bytes or 0, memory.host_peak_bytes or 0)
-    if backend.is_host and too_little_memory(peak_bytes * (1 + 8 // precision.bytes)) is not None:
-        raise Unavailable(Unknown.NO_MEMORY_LEFT)
-    return replace(subject.plain, params={**subject.plain.params, "dtype": "fp64"}, backend=backend, device=device)
+    return 2 * size**3 / product_s
 
 
 class _Tally(TorchFunctionMode):
@@ -323,16 +350,16 @@ class _Tally(TorchFunctionMode):
 
 
 class _FirstCall:
-    """The first call after a set-up, within a context: its floating-point inputs and outputs."""
+    """Floating-point inputs and outputs of the first call after a set-up, which runs inside ``watch``."""
 
-    def __init__(self, subject: Subject, within: AbstractContextManager[object]) -> None:
+    def __init__(self, subject: Subject, watch: AbstractContextManager[object]) -> None:
         work = subject.set_up()
         self.state = torch.get_rng_state()
         """State of torch's random generator on the CPU after the set-up."""
         self.inputs = [each.clone() for each in floats_in(work.inputs)]
         if work.before:
             work.before()
-        with within:
+        with watch:
             output = work.call()  # type: ignore[misc]  # has a call
         self.drew = not torch.equal(self.state, torch.get_rng_state())
         """Whether the call drew random numbers."""
@@ -346,18 +373,18 @@ def floats_in(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _refuse_other_inputs(precision: Precision, inputs: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
     """Raise Unavailable where inputs differ by more than the rounding of another precision."""
-    own, right = floats_in(inputs), floats_in(exact)
-    if [each.shape for each in own] != [each.shape for each in right]:
+    floats, exact_floats = floats_in(inputs), floats_in(exact)
+    if [each.shape for each in floats] != [each.shape for each in exact_floats]:
         raise Unavailable(Unknown.OTHER_NUMBERS)
-    for one, other in zip(own, right, strict=True):
-        value, expected = one.cpu().double(), other.cpu().double()
-        if expected.numel() and not (value - expected).abs().max() <= 4 * precision.roundoff * expected.abs().max():  # or NaN
+    for tensor, exact_tensor in zip(floats, exact_floats, strict=True):
+        values, expected = tensor.cpu().double(), exact_tensor.cpu().double()
+        if expected.numel() and not (values - expected).abs().max() <= 4 * precision.roundoff * expected.abs().max():  # or NaN
             raise Unavailable(Unknown.OTHER_NUMBERS)
 
 
 def _refuse_unlike(precision: Precision, case: _FirstCall, exact: _FirstCall, tally: _Tally) -> None:
     """Raise Unavailable where the case and its form in fp64 are not the same computation, so that comparing them proves nothing."""
-    if not torch.equal(case.state, exact.state):
+    if not torch.equal(case.state, exact.state):  # one set-up drew more random numbers than the other
         raise Unavailable(Unknown.OTHER_NUMBERS)
     _refuse_other_inputs(precision, case.inputs, exact.inputs)
     if exact.drew:
@@ -368,5 +395,5 @@ def _refuse_unlike(precision: Precision, case: _FirstCall, exact: _FirstCall, ta
         raise Unavailable(Unknown.OTHER_OUTPUT)
     if not tally.results:
         raise Unavailable(Unknown.COMPUTES_NOTHING)
-    if not all(each.isfinite().all() and each.any() for each in exact.output):
+    if not all(each.isfinite().all() and each.any() for each in exact.output):  # an output of zeros has no relative distance
         raise Unavailable(Unknown.NO_OUTPUT)
