@@ -69,18 +69,21 @@ class Unmeasurable(Exception):
 def failure_of(error: Exception, torch_version: str, params: Params = MappingProxyType({})) -> tuple[Status, str]:
     """Return the status of a case that raised an error (out of memory, unsupported, crashed or failed), and the reason in one line.
 
-    The reason of a failed case ends with the place in the user's own code, or where the network or data in its ``params`` is defined.
+    The words of the error decide, see `_MEANINGS`. The reason of a failed case ends with the place in the user's own code, or with the
+    place where the network or data in its ``params`` is defined.
     """
     if isinstance(error, Unmeasurable):
         return error.status, str(error)
-    whole = str(error).lower()
-    status = next((status for status, words in _MEANINGS.items() if any(word in whole for word in words)), Status.FAILED)
+    text = str(error).lower()
+    statuses = (status for status, words in _MEANINGS.items() if any(word in text for word in words))
+    status = next(statuses, Status.FAILED)
     if isinstance(error, MemoryError) or status is Status.OOM:
         return Status.OOM, f"out of memory: {first_line(error)}"
     if isinstance(error, NotImplementedError) or status is Status.UNSUPPORTED:
         return Status.UNSUPPORTED, f"{first_line(error)} (torch {torch_version})"
+    reason = error_text(error)
     place = place_of(error, params) if status is Status.FAILED else ""
-    return status, f"{error_text(error)} ({place})" if place else error_text(error)
+    return status, f"{reason} ({place})" if place else reason
 
 
 _STARTS = (

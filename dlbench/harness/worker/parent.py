@@ -33,14 +33,14 @@ _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
 def die_with_parent(groups: list[int]) -> None:
-    """End some process groups, and this process with its own group, when its parent process dies.
+    """Let the death of the parent process end this process, its own group and some other process groups.
 
-    It uses the kernel's parent-death signal, so it does nothing outside Linux. The signal is SIGTERM: SIGKILL would leave no time to end
-    the groups.
+    The groups are those in the list when the parent dies: the caller may change it until then. It uses the kernel's parent-death signal,
+    so outside Linux only a SIGTERM from elsewhere ends them. The signal is SIGTERM, because a process can't handle SIGKILL.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
-        for group in (*groups, 0):
+        for group in (*groups, 0):  # 0 is the group of this process, which therefore comes last
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
@@ -50,11 +50,12 @@ def die_with_parent(groups: list[int]) -> None:
 
 
 def depend_on_lifeline(lifeline: int, hand_on: int | None = None) -> None:
-    """Start a thread that kills this process and its group at the end of file of ``lifeline``: then the top process is gone.
+    """Start a thread that kills this process and its group once the top process is gone.
 
-    ``lifeline`` is a pipe or socket whose other end only the top process holds; requests that come through it are copied to the pipe
-    ``hand_on``, if there is one. The thread works on every system, while the main thread is inside an operation of torch, and when a
-    process in between is gone. The call also makes this process the first that Linux ends when memory runs out.
+    Only the top process holds the other end of ``lifeline``, a pipe or socket, so the thread reads the end of file then. Requests that
+    come through it before are copied to the pipe ``hand_on``, if there is one. Unlike a signal this works on every system, while the
+    main thread is inside an operation of torch, and when a process in between is gone. The call also makes this process the first that
+    Linux ends when memory runs out.
     """
 
     def wait_for_end() -> None:

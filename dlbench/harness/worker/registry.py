@@ -67,12 +67,13 @@ class Workload:
         Raises TypeError if it returns no Work, and ValueError for instances of an experiment that does not take them.
         """
         hints = typing.get_type_hints(self.function)
-        given: dict[str, Any] = {name: value for name, value in params.items() if name in hints}  # without those of every workload
-        for name, value in given.items():
-            hint, _ = unwrap(hints[name])
-            if isinstance(hint, enum.EnumType):  # a suite has the member's value
-                given[name] = hint(value)
-        work = self.function(device, **given)
+        arguments: dict[str, Any] = {}
+        for name, value in params.items():
+            if name in hints:  # threads and instances are parameters of every workload, and of few functions
+                hint, _ = unwrap(hints[name])
+                # Of an enum a suite gives the member's value.
+                arguments[name] = hint(value) if isinstance(hint, enum.EnumType) else value
+        work = self.function(device, **arguments)
         if not isinstance(work, Work):
             raise TypeError(f"workload '{self._signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
         if "instances" in params and work.observe and not work.joins_instances:
@@ -107,31 +108,31 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
-    if function is not None and not callable(function):
+    if function is None:
+        return lambda decorated: _register(decorated, declared)
+    if not callable(function):
         raise UsageError(f"@workload({function!r}): what it declares is given by name, such as tags=('training',)")
-    if function is not None:
-        return _register(function, declared)
-    return lambda decorated: _register(decorated, declared)
+    return _register(function, declared)
 
 
-def _register(function: WorkloadFunction, given: Mapping[str, Any]) -> WorkloadFunction:
-    """Register a function with what it declares, and return it. Raises UsageError as `workload` does."""
-    known = _workloads.get(function.__name__)
-    refuse_second("workloads", known.function if known else None, function)
-    valid = [each.name for each in fields(Declaration) if each.name != "parameters"]
-    for name in given:
+def _register(function: WorkloadFunction, declarations: Mapping[str, Any]) -> WorkloadFunction:
+    """Register a function with the declarations of its ``@workload``, and return it. Raises UsageError as `workload` does."""
+    earlier = _workloads.get(function.__name__)
+    refuse_second("workloads", earlier.function if earlier else None, function)
+    valid = [each.name for each in fields(Declaration) if each.name != "parameters"]  # roles are annotations of the function
+    for name in declarations:
         if name not in valid:
             raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{nearest(name, valid)}")
-    about = (inspect.getdoc(function) or "").partition("\n")[0]
+    first_line = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters, roles, takes = read_parameters(function)
     names = [each.name for each in parameters]
-    if "ranks" not in names:
+    if "ranks" not in names:  # every workload of one process has these, too
         parameters += [Parameter(name, "integer", required=False, minimum=1) for name in CPU_AXES if name not in names]
-    declared = Declaration(parameters=roles, **given)
-    signature = Signature(function.__name__, about, tuple(parameters), declared)
-    wrong = declared.mistake() or next(find_misfits(signature), None)
-    if wrong:
-        raise UsageError(f"workload '{function.__name__}', {wrong}")
+    declared = Declaration(parameters=roles, **declarations)
+    signature = Signature(function.__name__, first_line, tuple(parameters), declared)
+    mistake = declared.mistake() or next(find_misfits(signature), None)
+    if mistake:
+        raise UsageError(f"workload '{function.__name__}', {mistake}")
     _workloads[function.__name__] = Workload(function, signature, takes)
     return function
 
@@ -159,7 +160,7 @@ def load_builtins() -> None:
 def load_plugin(plugin: str) -> None:
     """Import a Python file that registers workloads, networks, data or devices, unless this process has imported it.
 
-    Raises UsageError with the reason if the import fails.
+    Raises UsageError if the import fails, with the error and the line of the file.
     """
     path = Path(plugin).resolve()
     if getattr(sys.modules.get(path.stem), "__file__", None) == str(path):
@@ -170,18 +171,16 @@ def load_plugin(plugin: str) -> None:
     sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except BaseException as error:
+    except Exception as error:
         del sys.modules[path.stem]
-        if isinstance(error, Exception):  # any error of a user's file becomes a sentence with its line
-            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-            if isinstance(error, SyntaxError) and error.filename == str(path):
-                lines.append(error.lineno)
-            place = f", line {lines[-1]}" if lines else ""
-            text = str(getattr(error, "msg", error))  # a SyntaxError's own text has its place, too
-            if not isinstance(error, UsageError):
-                text = f"{type(error).__name__}: {text}"
-            raise UsageError(f"{plugin}{place}: {text}") from error
-        raise
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            lines.append(error.lineno)  # the traceback ends before it, as the file has not run
+        place = f", line {lines[-1]}" if lines else ""
+        text = str(getattr(error, "msg", error))  # of a SyntaxError without its place, which str() adds
+        if not isinstance(error, UsageError):
+            text = f"{type(error).__name__}: {text}"
+        raise UsageError(f"{plugin}{place}: {text}") from error
 
 
 def refuse_imports_from(folder: str | None) -> None:

@@ -52,45 +52,48 @@ def find_misfits(signature: Signature) -> Iterator[str]:
     """Yield a sentence for each declaration that does not fit the workload's parameters or other declarations."""
     declared = signature.declared
     for parameter in signature.parameters:
-        for wrong in _find_role_mistakes(parameter, declared.parameters.get(parameter.name, {})):
-            yield f"parameter '{parameter.name}': {wrong}"
+        for mistake in _find_role_mistakes(parameter, declared.parameters.get(parameter.name, {})):
+            yield f"parameter '{parameter.name}': {mistake}"
     for second in declared.having("sweep")[1:]:
         yield f"parameter '{second}': {declared.parameter('sweep')} has the role 'sweep' already, which one alone can have"
-    sought = declared.value("largest") or declared.value("highest_rate")
-    if sought and len(declared.searched) != 1:
-        yield f"value '{sought.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
+    result_of_search = declared.value("largest") or declared.value("highest_rate")
+    if result_of_search and len(declared.searched) != 1:
+        yield f"value '{result_of_search.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
     for value in declared.values:
         first = value.role and declared.value(value.role)
-        if first and first.name != value.name and value.role != "once":
+        if first and first is not value and value.role != "once":  # several values may have that role
             yield f"value '{value.name}': {first.name} has the role '{value.role}' already, which one alone can have; leave one without"
         for name, texts in value.when.items():
             if misfit := _misfit_of_values(signature, name, texts):
                 yield f"value '{value.name}': {misfit}"
     parallel = declared.parallel
     if parallel != Parallel():
+        misfit = _misfit_of_values(signature, "ranks", ())
         forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
-        if unlike := _misfit_of_values(signature, "ranks", ()) or (forms and _misfit_of_values(signature, "form", forms)):
-            yield f"parallel: {unlike}"
+        if forms and not misfit:
+            misfit = _misfit_of_values(signature, "form", forms)
+        if misfit:
+            yield f"parallel: {misfit}"
 
 
 def _find_role_mistakes(parameter: Parameter, roles: Mapping[ParameterRole, str]) -> Iterator[str]:
-    """Yield a sentence for each mistake in the roles of a parameter."""
+    """Yield a sentence for each mistake in the roles of a parameter. ``roles`` maps each to the value that it singles out, or to ""."""
     for role, text in roles.items():
-        valid = _KINDS.get(role, (parameter.kind,))
-        if parameter.kind not in valid:
-            yield f"with the role '{role}' it must be {' or '.join(valid)}, not {parameter.kind}"
+        valid_kinds = _KINDS.get(role, (parameter.kind,))
+        if parameter.kind not in valid_kinds:
+            yield f"with the role '{role}' it must be {' or '.join(valid_kinds)}, not {parameter.kind}"
         elif parameter.choices and text not in ("", *parameter.choices):
             yield f"role '{role}': '{text}' is none of its values{nearest(text, list(parameter.choices))}"
         elif not text and role in _WITH_VALUE:
             yield f"role '{role}' names the value that stands out, such as Role('{role}', '{next(iter(parameter.choices), '…')}')"
     if "searched_cores" in roles and parameter.name not in CPU_AXES:
         yield f"with the role 'searched_cores' it must be called {' or '.join(CPU_AXES)}"
-    searched = bool({"searched", "searched_last", "searched_cores"} & roles.keys())
-    if searched and (parameter.required or parameter.default is not None):
+    is_searched = not roles.keys().isdisjoint(("searched", "searched_last", "searched_cores"))
+    if is_searched and (parameter.required or parameter.default is not None):  # a search starts where a case gives no value
         yield f"it can't be left open; write {parameter.name}: Searched[…] = None"
-    elif searched and parameter.kind == "text" and not parameter.choices:
+    elif is_searched and parameter.kind == "text" and not parameter.choices:
         yield "it has no values to try; annotate it with Size, or where the fastest is wanted a Literal"
-    if "switch" in roles and parameter.default is None and not searched:
+    if "switch" in roles and parameter.default is None and not is_searched:
         yield f"a switch has a plain default; write {parameter.name}: Switch[…] = …"
 
 
@@ -116,10 +119,10 @@ def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Role
     roles: Roles = {}
     takes: dict[str, Kind] = {}
     hints = typing.get_type_hints(function, include_extras=True)
-    device, *rest = inspect.signature(function).parameters.values()
+    device, *others = inspect.signature(function).parameters.values()
     if device.kind is device.KEYWORD_ONLY:
         raise UsageError(f"workload '{function.__name__}': its first parameter, the device, stands before '*'")
-    for each in rest:
+    for each in others:
         where = f"workload '{function.__name__}', parameter '{each.name}'"
         if each.kind is not each.KEYWORD_ONLY:
             raise UsageError(f"{where}: write it after '*', so that suites can name it")
@@ -129,17 +132,17 @@ def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Role
         default = None if required else each.default
         if isinstance(default, enum.Enum):
             default = default.value
-        # A search of a switch without a default starts at its first value.
-        plain = next(iter(choices), "") if default is None else str(default)
+        # What a switch or copies are compared with: the default, or the first choice, where a search without a default starts.
+        plain_value = next(iter(choices), "") if default is None else str(default)
         minimum = None
         for mark in marks:
             if isinstance(mark, Least) and not choices:
                 minimum = mark.value
             elif isinstance(mark, Role):
-                usual = plain if mark.name in ("switch", "copies") else ""
-                roles.setdefault(each.name, {})[mark.name] = mark.text or usual
+                singled_out = mark.text or (plain_value if mark.name in ("switch", "copies") else "")
+                roles.setdefault(each.name, {})[mark.name] = singled_out
             elif isinstance(mark, UserDefined):
-                reserve(choices)
+                reserve(choices)  # a user's network must not take the name of one of dlbench's own
                 takes[each.name] = mark.kind
         parameters.append(Parameter(each.name, kind, required, default, choices, minimum))
     return parameters, roles, takes
@@ -184,19 +187,22 @@ def to_numbers(returned: Mapping[str, Any]) -> dict[str, Reported]:
 
 
 def find_undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
-    """Return a sentence about the values of a case that are not as its workload declares them for these parameters; None if all are."""
+    """Return a sentence that names each value of a case which does not match its workload's declarations; None if all match.
+
+    Some declarations apply only to cases with certain ``params``.
+    """
     expected = {each.name: each for each in declared if each.applies(params)}
-    wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
+    mistakes = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
     for name, each in expected.items():
         value = values.get(name)
         if value is None:
             if not each.optional:
-                wrong.append(f"'{name}' is declared and was not returned")
+                mistakes.append(f"'{name}' is declared and was not returned")
         elif not isinstance(value, Sequence):
             if each.series:
-                wrong.append(f"'{name}' is declared as a series and is a scalar")
+                mistakes.append(f"'{name}' is declared as a series and is a scalar")
         elif not each.series:
-            wrong.append(f"'{name}' is declared as a scalar and is a series")
+            mistakes.append(f"'{name}' is declared as a scalar and is a series")
         elif each.points and len(value) != len(each.points):
-            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {len(value)}")
-    return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None
+            mistakes.append(f"'{name}' is declared with {len(each.points)} points and has {len(value)}")
+    return f"value {', and '.join(mistakes)}; put it right in @workload(values=…)" if mistakes else None

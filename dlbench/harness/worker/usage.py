@@ -64,28 +64,28 @@ class LostTime:
         return _Counters(self._waits() if self._waits else {}, _stolen_s(), spent.children_user + spent.children_system, self._now())
 
     def shares(self, own_threads: bool) -> tuple[Throttling, dict[str, Reasons]]:
-        """Return ``waiting`` and ``stolen`` so far as shares of the time, and the reason for each that is None.
+        """Return the shares of the time so far that were lost to waiting and to a hypervisor, and a reason for each that is None.
 
-        ``own_threads``: whether the case starts threads itself, so that they may wait for each other.
+        ``own_threads``: whether the case starts threads itself, so that these may wait for each other and not for another program.
         """
         before, now = self._begun, self._read()
-        seconds = max(now.time_s - before.time_s, 1e-9)
+        elapsed_s = max(now.time_s - before.time_s, 1e-9)
         waited_ns = _largest_increase(before.waited_ns, now.waited_ns)
         stolen_s = _largest_increase(before.stolen_s, now.stolen_s)
         waiting = stolen = None
         missing_reasons: dict[str, Reasons] = {}
-        if own_threads or now.children_s > before.children_s:
+        if own_threads or now.children_s > before.children_s:  # children that have ended may have taken the CPUs, too
             missing_reasons["waiting"] = [Unknown.WAITING_OF_CHILDREN.reason()]
         elif waited_ns is None:
             missing_reasons["waiting"] = [Unknown.WAITING.reason()]
-        elif seconds < SHORTEST_S:
+        elif elapsed_s < SHORTEST_S:
             missing_reasons["waiting"] = [Unknown.TOO_SHORT.reason(seconds=SHORTEST_S)]
         else:
-            waiting = _share(waited_ns / 1e9, seconds)
+            waiting = _share(waited_ns / 1e9, elapsed_s)
         if stolen_s is None:
             missing_reasons["stolen"] = [Unknown.STOLEN.reason()]
         else:
-            stolen = _share(stolen_s - TICK_S, seconds)  # the count has whole ticks, so the difference may be one too many
+            stolen = _share(stolen_s - TICK_S, elapsed_s)  # the kernel counts whole ticks, so the difference may be one too many
         return Throttling(waiting=waiting, stolen=stolen), missing_reasons
 
 

@@ -92,27 +92,27 @@ def network(
     step needs a ``loss``, or an output with one. ``optimizer`` is a function from weights to an optimizer that dlbench does not have.
     Raises UsageError for arguments that don't go together, and for a name that is taken.
     """
-    for name in others:
+    for name in others:  # taken, so that a misspelt argument is told the right name
         raise UsageError(f"@dlbench.network has no {name}={nearest(name, ['inputs', 'classes', 'example', 'loss', 'optimizer'])}")
+    if callable(inputs):  # written without brackets, it gets the function itself
+        raise UsageError("@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)")
     shape = tuple(inputs) if isinstance(inputs, list | tuple) else inputs
 
     def register(build: Callable[[], Any]) -> Callable[[], Any]:
         name = _name_of(build, "network")
         where = f"network '{name}'"
-        for given, function in (("loss", loss), ("optimizer", optimizer), ("example", example)):
+        for argument, function in (("loss", loss), ("optimizer", optimizer), ("example", example)):
             if function and not callable(function):
-                raise UsageError(f"{where}: {given} must be a function, not {function!r}")
-        if wrong := _mistake_in_inputs(shape, classes, example):
-            raise UsageError(f"{where}: {wrong}")
+                raise UsageError(f"{where}: {argument} must be a function, not {function!r}")
+        if mistake := _mistake_in_inputs(shape, classes, example):
+            raise UsageError(f"{where}: {mistake}")
         if _arguments(build):
             raise UsageError(f"{where}: dlbench calls it without arguments; give its parameters defaults")
-        found = Network(name, build, shape, classes, example, loss, optimizer)  # type: ignore[arg-type]  # `_mistake_in_inputs` has checked
-        if found.takes_targets and not (classes or example):
+        defined = Network(name, build, shape, classes, example, loss, optimizer)  # type: ignore[arg-type]  # `_mistake_in_inputs` has checked
+        if defined.takes_targets and not (classes or example):
             raise UsageError(f"{where}: its loss takes targets; give classes, or an example that returns (inputs, targets)")
-        return _register(found)
+        return _register(defined)
 
-    if callable(inputs):  # written without brackets
-        raise UsageError("@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)")
     return register
 
 
@@ -148,22 +148,22 @@ def names(kind: Kind) -> tuple[str, ...]:
 def place_of(error: BaseException, params: Params) -> str:
     """Return the place in the user's own code that raised an error: ``mine.py, line 12``.
 
-    If none did, return the definition of the network or data that the error or a parameter of the case names; an empty text if none is.
+    If none did, return where the network or data is defined that the error names, or else a parameter of the case. Return an empty text
+    if neither names one, or if the user has defined none.
     """
     defined = _defined()
     if not defined:
         return ""
     cause: BaseException | None = error
-    while cause:
+    while cause:  # torch may have raised its error because of the user's
         users_frames = [frame for frame in traceback.extract_tb(cause.__traceback__) if _is_own(frame.filename)]
         if users_frames:
             return f"{Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno}"
         cause = cause.__cause__ or cause.__context__
     by_error = [each for each in defined if f"'{each.name}'" in str(error)]
-    for each in by_error or [each for each in defined if each.name in params.values()]:
-        code = getattr(inspect.unwrap(each.build), "__code__", None)
-        return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
-    return ""
+    named = by_error or [each for each in defined if each.name in params.values()]
+    code = getattr(inspect.unwrap(named[0].build), "__code__", None) if named else None
+    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
 
 
 def _is_own(file: str) -> bool:

@@ -23,10 +23,10 @@ _QUEUED_S = 1e-3
 _MARGIN = 1.5
 """Ratio of the delay to the expected time of the launches, which have to be queued before it ends."""
 _LONGEST_DELAY_S = 0.25
-_MISSES = 4
-"""Delays in a row that may end too soon, each twice the one before; then launches count as too slow to queue ahead."""
-_READINGS = 5
-_SPENT_S = 0.2
+_MOST_MISSES = 4
+"""So many delays may end too soon, each twice the one before; then launches count as too slow to queue ahead."""
+_MOST_READINGS = 5
+_ENOUGH_S = 0.2
 """Time after which the readings so far are enough."""
 
 
@@ -46,12 +46,12 @@ class EventTimer(Protocol):
 def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clock, deadline: float) -> float:
     """Return the seconds of a call by the device's own clock: the median of a few readings. ``samples`` are the host's of the same work.
 
-    Each reading is: mark, delay, mark, calls, mark. The calls are queued before the delay ends, so that the device never waits for the
-    host (NVBench uses a kernel that blocks; a delay always ends, so it can't lock up). The first two marks show whether the delay was
-    long enough. The first calls of a process can't be read, as loading their kernels would wait for the delay.
+    In each reading the device first waits for a delay, while the host queues the calls behind it. Then the device never waits for the host
+    between calls. (NVBench uses a kernel that blocks; a delay always ends, so it can't lock up.) A reading does not count if the delay
+    ended before all calls were queued. The first calls of a process can't be read, as loading their kernels would wait for the delay.
 
-    Raises Unavailable if calls can't be queued ahead, or if two of them take more than half of the time until the deadline, on ``clock``'s
-    scale: the rest is for copies and checks.
+    Raises Unavailable if calls can't be queued ahead, or if two calls would take more than half of the time until ``deadline``, on
+    ``clock``'s scale: the other half is for copies and checks.
     """
     if 2 * statistics.median(samples.block_s) > (deadline - clock.now()) / 2:
         raise Unavailable(Unknown.NO_TIME)
@@ -62,32 +62,32 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
         if work.before is not None:
             work.before()
         clock.now()  # wait for the device
-        begun = perf_counter()
-        delayed = timer.mark()
+        begun_s = perf_counter()
+        before_delay = timer.mark()
         timer.delay(delay_s)
         start = timer.mark()
         for _ in repeat(None, calls):
             call()  # type: ignore[misc]  # what is timed has a call
         end = timer.mark()
-        launched_s = perf_counter() - begun
-        clock.now()
-        return launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls
+        queued_s = perf_counter() - begun_s
+        clock.now()  # until it has passed the marks
+        return queued_s, timer.seconds(before_delay, start), timer.seconds(start, end) / calls
 
-    launched_s, _, _ = read(1, 0.0)
-    # No more than in a timed block: slow calls are launched as fast as others, and so many of them would take too long.
-    calls = min(samples.calls, max(1, int(_QUEUED_S / max(launched_s, 1e-9))))
-    delay_s = _MARGIN * launched_s * calls
+    queued_s, _, _ = read(1, 0.0)
+    # As many calls as the host queues in `_QUEUED_S`, but no more than in a timed block: so many slow calls would take too long.
+    calls = min(samples.calls, max(1, int(_QUEUED_S / max(queued_s, 1e-9))))
+    delay_s = _MARGIN * queued_s * calls
     misses = 0
-    begun = clock.now()
+    begun_s = clock.now()
     readings: list[float] = []
-    while len(readings) < _READINGS and misses < _MISSES and delay_s <= _LONGEST_DELAY_S:
-        launched_s, delayed_s, reading_s = read(calls, delay_s)
-        if launched_s < delayed_s:
-            readings.append(reading_s)
+    while len(readings) < _MOST_READINGS and misses < _MOST_MISSES and delay_s <= _LONGEST_DELAY_S:
+        queued_s, delayed_s, call_s = read(calls, delay_s)
+        if queued_s < delayed_s:
+            readings.append(call_s)
         else:
             delay_s *= 2
             misses += 1
-        if readings and clock.now() - begun > _SPENT_S:
+        if readings and clock.now() - begun_s > _ENOUGH_S:
             break
     if not readings:
         raise Unavailable(Unknown.NOT_QUEUED)
@@ -267,13 +267,13 @@ def describe_devices() -> Iterator[dict[str, Any]]:
             yield {"id": f"{kind}:0", "kind": kind, "unusable": why_not_started(error)}
             continue
         for index in range(count):
-            about: dict[str, Any] = {"id": kind if backend.is_host else f"{kind}:{index}", "kind": kind}
+            description: dict[str, Any] = {"id": kind if backend.is_host else f"{kind}:{index}", "kind": kind}
             try:
-                about |= backend.describe(index)
+                description |= backend.describe(index)
                 backend.start(index)
             except Exception as error:  # noqa: BLE001  # whatever a driver raises is a sentence about this device
-                about["unusable"] = why_not_started(error)
-            yield about
+                description["unusable"] = why_not_started(error)
+            yield description
 
 
 def tensors_in(value: object) -> list[Tensor]:

@@ -53,19 +53,19 @@ class CudaBackend(CachingBackend):
         return count
 
     def describe(self, index: int) -> dict[str, Any]:
-        """Return name, memory, multiprocessors, and the ids by which the driver knows the card."""
-        known = self._torch.get_device_properties(index)
-        uuid = getattr(known, "uuid", None)
-        domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+        """Return name, memory, multiprocessors, and the ids by which the driver knows the card; None for what an older torch lacks."""
+        card = self._torch.get_device_properties(index)
+        uuid = getattr(card, "uuid", None)
+        domain, bus, slot = (getattr(card, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
         return {
-            "name": known.name,
+            "name": card.name,
             "vendor": "amd" if torch.version.hip else "nvidia",
             "uuid": str(uuid) if uuid is not None else None,
             "pci_bus_id": f"{domain:04x}:{bus:02x}:{slot:02x}.0" if None not in (domain, bus, slot) else None,
-            "memory_bytes": known.total_memory,
-            "compute_capability": known.gcnArchName if torch.version.hip else f"{known.major}.{known.minor}",
-            "multiprocessors": known.multi_processor_count,
-            "l2_bytes": getattr(known, "L2_cache_size", None),
+            "memory_bytes": card.total_memory,
+            "compute_capability": card.gcnArchName if torch.version.hip else f"{card.major}.{card.minor}",
+            "multiprocessors": card.multi_processor_count,
+            "l2_bytes": getattr(card, "L2_cache_size", None),
         }
 
     def activate(self, device: torch.device) -> None:
@@ -160,10 +160,10 @@ class XpuBackend(CachingBackend):
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return name, memory and multiprocessors (Intel's execution units)."""
-        known = self._torch.get_device_properties(index)
+        card = self._torch.get_device_properties(index)
         return {
-            "name": known.name,
+            "name": card.name,
             "vendor": "intel",
-            "memory_bytes": known.total_memory,
-            "multiprocessors": getattr(known, "max_compute_units", None),
+            "memory_bytes": card.total_memory,
+            "multiprocessors": getattr(card, "max_compute_units", None),
         }

@@ -21,8 +21,8 @@ _nccl: Any = torch.cuda.nccl
 
 
 def versions() -> dict[str, str | None]:
-    """Return the software that the numbers depend on."""
-    found: dict[str, str | None] = {
+    """Return the versions of the software that the numbers depend on; None for a library that this build of torch lacks."""
+    software: dict[str, str | None] = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "torch_git": torch.version.git_version,
@@ -31,12 +31,14 @@ def versions() -> dict[str, str | None]:
         "cudnn": None,
         "nccl": None,
     }
-    # Each of these raises where the build lacks the library: that is the answer None.
+    # torch raises where the build lacks the library, or returns None.
     with suppress(RuntimeError, AttributeError):
-        found["cudnn"] = str(_cudnn.version() or "") or None
+        if number := _cudnn.version():
+            software["cudnn"] = str(number)
     with suppress(RuntimeError, AttributeError, ValueError):
-        found["nccl"] = ".".join(map(str, _nccl.version())) if torch.cuda.is_available() else None
-    return found
+        if torch.cuda.is_available():
+            software["nccl"] = ".".join(map(str, _nccl.version()))
+    return software
 
 
 def parallelism() -> dict[str, ParamValue]:
@@ -66,34 +68,36 @@ def set_threads(threads: int, cpus: Collection[int] | None) -> None:
 
 
 def set_math(dtype: str) -> None:
-    """Make fp32 mean IEEE fp32 and tf32 mean TF32, in products and convolutions; turn autotuning off, and keep denormals.
+    """Compute in TF32 for the dtype tf32 alone, in products and convolutions, and reset torch's other switches for its kernels.
 
-    torch's defaults differ: convolutions use TF32, products do not. From torch 2.9 on there are old and new switches, and both are set:
-    reading an old one that does not agree with the new raises RuntimeError, and code of `torch.compile` reads the old one
+    torch's own defaults differ: convolutions use TF32, products do not. From torch 2.9 on there are old and new switches, and both are
+    set: reading an old one that does not agree with the new raises RuntimeError, and code of `torch.compile` reads the old one
     (https://github.com/pytorch/pytorch/issues/166387).
     """
-    precision = "tf32" if dtype == "tf32" else "ieee"
+    is_tf32 = dtype == "tf32"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Please use the new API")  # torch 2.9 warns of the old ones
         # The old switches first, because they change some of the new ones, too.
-        _matmul.allow_tf32 = _cudnn.allow_tf32 = precision == "tf32"
-    if hasattr(_matmul, "fp32_precision"):
+        _matmul.allow_tf32 = _cudnn.allow_tf32 = is_tf32
+    if hasattr(_matmul, "fp32_precision"):  # torch 2.9
         for operation in (_matmul, _cudnn.conv, _cudnn.rnn, _mkldnn.matmul, _mkldnn.conv):
-            operation.fp32_precision = precision
+            operation.fp32_precision = "tf32" if is_tf32 else "ieee"
+    # An earlier case of this process may have changed these: no autotuning, every library and kernel allowed, and denormals kept.
     _cudnn.benchmark = False
     _cudnn.enabled = True
     torch._C._set_mkldnn_enabled(True)
-    for kind in ("flash", "mem_efficient", "cudnn", "math"):  # of attention
+    for kind in ("flash", "mem_efficient", "cudnn", "math"):  # kernels of attention
         getattr(torch.backends.cuda, f"enable_{kind}_sdp")(True)
     torch.set_flush_denormal(False)
 
 
 def math_flags() -> dict[str, ParamValue]:
-    """Return the backend flags in force, by their names in result files."""
+    """Return torch's switches in force, by their names in result files."""
     if hasattr(_matmul, "fp32_precision"):
         matmul, conv = _matmul.fp32_precision, _cudnn.conv.fp32_precision
     else:
         matmul, conv = ("tf32" if allowed else "ieee" for allowed in (_matmul.allow_tf32, _cudnn.allow_tf32))
+    # Present only where a case has turned libraries off.
     native: dict[str, ParamValue] = {} if _mkldnn.enabled and _cudnn.enabled else {"native_kernels": "all but MKL and cuBLAS"}
     return native | {
         "fp32_matmul": matmul,
@@ -102,5 +106,5 @@ def math_flags() -> dict[str, ParamValue]:
         "bf16_reduced_sum": bool(_matmul.allow_bf16_reduced_precision_reduction),
         "cudnn_benchmark": bool(_cudnn.benchmark),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "flush_denormal": sys.float_info.min / 2 == 0.0,  # torch tells only by what the processor then does
+        "flush_denormal": sys.float_info.min / 2 == 0.0,  # torch has no getter, but the processor then turns a denormal into 0
     }

@@ -55,24 +55,25 @@ _THREADS = Path("/proc/self/task")
 
 
 def try_plugins(plugins: Iterable[str]) -> list[dict[str, Any]]:
-    """Import plugins as `registry.load_plugin` does, and return what is known of each that defines networks or data.
+    """Import plugins as `registry.load_plugin` does, and return a record of each that defines networks or data.
 
-    ``not_once`` says why no process that forks may import it; None if one may.
+    Its ``not_once`` says why a process must not import the plugin once and then fork for each case; it is None if a process may. After
+    a computation, or with threads or a device of its own, forks of a process hang or fail.
     """
     trials = []
     for plugin in plugins:
-        known = user.sources()
+        sources_before = user.sources()
         threads_before = _threads()
         operations = operations_of(partial(registry.load_plugin, plugin))
-        why = None
+        not_once = None
         if operations:
-            why = f"it computes when imported ({operations[0]})"
+            not_once = f"it computes when imported ({operations[0]})"
         elif _threads() > threads_before:
-            why = "it starts threads when imported"
+            not_once = "it starts threads when imported"
         elif torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            why = "it uses a device when imported"
-        if user.sources() != known:
-            trials.append({"plugin": plugin, "not_once": why})
+            not_once = "it uses a device when imported"
+        if user.sources() != sources_before:
+            trials.append({"plugin": plugin, "not_once": not_once})
     return trials
 
 
