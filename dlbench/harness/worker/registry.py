@@ -39,8 +39,6 @@ class Workload:
     @property
     def signature(self) -> Signature:
         """The signature, whose choices include the names that users have defined by now."""
-        if not self.takes:
-            return self._signature
         parameters: list[Parameter] = []
         for each in self._signature.parameters:
             if kind := self.takes.get(each.name):
