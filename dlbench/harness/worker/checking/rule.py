@@ -57,16 +57,16 @@ def distance(value: Tensor | None, exact: Tensor) -> float:
         return math.inf
     value, exact = value.detach().cpu().double(), exact.detach().cpu().double()
     apart = (value / exact).log().abs() if exact.numel() == 1 else (value - exact).norm() / exact.norm()
-    found = apart.item()
-    return found if math.isfinite(found) else math.inf
+    error = apart.item()
+    return error if math.isfinite(error) else math.inf
 
 
-def known(deviations: Sequence[Deviation | None]) -> list[Deviation]:
-    """Return the deviations without None. Raises Unavailable where nothing is left."""
-    found = [each for each in deviations if each]
-    if not found:
+def comparable(deviations: Sequence[Deviation | None]) -> list[Deviation]:
+    """Return the deviations without None, which `largest_deviation` gives for too much rounding. Raises Unavailable if all are None."""
+    kept = [each for each in deviations if each]
+    if not kept:
         raise Unavailable(Unknown.TOO_ROUGH)
-    return found
+    return kept
 
 
 def worst(deviations: Sequence[Deviation]) -> Deviation:
@@ -77,15 +77,15 @@ def worst(deviations: Sequence[Deviation]) -> Deviation:
 def rounding(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
     """Return the distance from the exact output that rounding explains, relative and in the 2-norm.
 
-    ``results`` tensors are computed before it, with ``numbers`` elements in all and ``flops`` operations; the output has ``size``
-    elements. So an element of these is a sum of k = flops / (2 numbers) products. One of the output sums k_out = flops / (2 results
-    size), which may be more: the gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the roundoff u of the
-    precision. Rounding errors are nearly independent with mean zero, so n of them add up to sqrt(n) u and not to n u (Higham and Mary,
-    A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
+    A call computes ``results`` tensors one after the other, with ``numbers`` elements in all and ``flops`` operations; its output has
+    ``size`` elements. So an element of a result is a sum of k = flops / (2 numbers) products. An element of the output sums k_out = flops
+    / (2 results size), which may be more: the gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the
+    roundoff u of the precision. Rounding errors are nearly independent with mean zero, so n of them add up to sqrt(n) u and not to n u
+    (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
 
         sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
     """
     precision = PRECISIONS[dtype]
-    each_result = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
-    output_sums = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
-    return math.hypot(math.sqrt(results) * each_result, output_sums)
+    error_of_result = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
+    error_of_output_sums = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
+    return math.hypot(math.sqrt(results) * error_of_result, error_of_output_sums)
