@@ -258,7 +258,7 @@ def note_layers() -> Iterator[None]:
     record_function: Any = torch._C._profiler._RecordFunctionFast
 
     def enter(module: nn.Module, inputs: object) -> None:
-        if module not in names:
+        if module not in names:  # it is the outermost, whose names hold for all modules inside
             names.update({inner: name for name, inner in module.named_modules()})
         entered.append(record_function(f"{_RANGE}{names.get(module, '')} {type(module).__name__}"))
         entered[-1].__enter__()
