@@ -1,5 +1,6 @@
 """Ten small networks as users bring them, each of another kind, and a step on them in a mode, held against fp64."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from dlbench.harness.worker.backends.base import find
 from dlbench.harness.worker.checking import correctness
 from dlbench.kit import modes
 from dlbench.kit.steps import StepParts
+from dlbench.testing import ManualClock
 
 IMAGE, CLASSES = (3, 32, 32), 100
 Broken = Callable[[Callable[[], Any], StepParts], Callable[[], Any]]
@@ -143,7 +145,7 @@ def timed_step(workload: str, broken: Broken = lambda step, parts: step, *, mode
         work = known.set_up(device, params)
     samples = Samples(1, (1e-6,), 1e-6, 0.1, True) if work.call else None
     timed = Measurement(Case("step@cpu", "mine", workload, params, "cpu"), 0, Status.OK, samples=samples)
-    return correctness.Subject(timed, work, known, params, 1, backend, device, setup_s=1e9, left_s=1e12)
+    return correctness.Subject(timed, work, known, params, 1, backend, device, 1e9, ManualClock(), deadline=math.inf)
 
 
 def held(workload: str, broken: Broken = lambda step, parts: step, **given: Any) -> Measurement:

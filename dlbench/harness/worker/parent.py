@@ -100,12 +100,8 @@ LEAST_S = 0.01
 """Least time between two readings."""
 
 
-def _drop(message: Mapping[str, Any]) -> None:
-    """Do nothing with a message, as no parent has asked for any."""
-
-
-_tell: Callable[[Mapping[str, Any]], object] = _drop
-"""Sends messages of this module to the parent, after `tell_parent`."""
+_tell: Callable[[Mapping[str, Any]], object] = lambda message: None  # noqa: E731  # it changes
+"""Sends messages of this module to the parent, after `tell_parent`; until then no parent has asked for any."""
 
 
 def tell_parent(tell: Callable[[Mapping[str, Any]], object]) -> None:

@@ -39,8 +39,6 @@ class Workload:
     @property
     def signature(self) -> Signature:
         """The signature, whose choices include the names that users have defined by now."""
-        if not self.takes:
-            return self._signature
         parameters: list[Parameter] = []
         for each in self._signature.parameters:
             if kind := self.takes.get(each.name):
@@ -108,11 +106,11 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
-    if function is not None and not callable(function):
+    if function is None:
+        return lambda decorated: _register(decorated, declared)
+    if not callable(function):
         raise UsageError(f"@workload({function!r}): what it declares is given by name, such as tags=('training',)")
-    if function is not None:
-        return _register(function, declared)
-    return lambda decorated: _register(decorated, declared)
+    return _register(function, declared)
 
 
 def _register(function: WorkloadFunction, declarations: Mapping[str, Any]) -> WorkloadFunction:

@@ -139,8 +139,7 @@ class MpsBackend(Backend):
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return its vendor, its cores if torch knows them, and the machine's memory that it shares; torch has no name for it."""
-        count_cores = getattr(torch.backends.mps, "get_core_count", None)  # torch 2.6 has none
-        cores = count_cores() if count_cores else 0
+        cores = getattr(torch.backends.mps, "get_core_count", lambda: 0)()  # torch 2.6 has no such function
         return {
             "vendor": "apple",
             "multiprocessors": cores if cores > 0 else None,

@@ -17,7 +17,6 @@ from dlbench.core.model import ParamValue
 _matmul: Any = torch.backends.cuda.matmul
 _cudnn: Any = torch.backends.cudnn
 _mkldnn: Any = torch.backends.mkldnn
-_nccl: Any = torch.cuda.nccl
 
 
 def versions() -> dict[str, str | None]:
@@ -37,7 +36,7 @@ def versions() -> dict[str, str | None]:
             software["cudnn"] = str(number)
     with suppress(RuntimeError, AttributeError, ValueError):
         if torch.cuda.is_available():
-            software["nccl"] = ".".join(map(str, _nccl.version()))
+            software["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return software
 
 

@@ -40,33 +40,33 @@ def largest_deviation(
     The rule: the error is at most `FACTOR` times ``usual``, that of plain execution, plus a tolerance. It takes the largest usual error of
     all names, as a single one's may be small by chance (torch's own gate has a factor of 2 to 10 there: torch/_dynamo/utils.py, `same`).
     """
-    names = [name for name in exact if FACTOR * usual[name] <= MOST_TOLERANCE]
-    if not names:
+    compared = [name for name in exact if FACTOR * usual[name] <= MOST_TOLERANCE]
+    if not compared:
         return None
-    error, name = max((distance(case.get(name), exact[name]), name) for name in names)
-    explained = FACTOR * max(usual[name] for name in names) + tolerance
+    error, name = max((distance(case.get(name), exact[name]), name) for name in compared)
+    explained = FACTOR * max(usual[name] for name in compared) + tolerance
     return Deviation(f"{kind} of {name}" if name else kind, error, explained)
 
 
-def distance(tensor: Tensor | None, exact: Tensor) -> float:
-    """Return the distance of a tensor from the exact one, relative and in the 2-norm; infinite if it is missing or of another shape.
+def distance(value: Tensor | None, exact: Tensor) -> float:
+    """Return the relative distance in the 2-norm, infinite for a value that is missing, of another shape or not finite.
 
-    Of single numbers return the logarithm of their ratio: a zero, or another sign, is then infinitely far. So is all that is not finite.
+    Of single numbers return the logarithm of their ratio: a zero, or another sign, is then infinitely far.
     """
-    if tensor is None or tensor.shape != exact.shape:
+    if value is None or value.shape != exact.shape:
         return math.inf
-    values, right = tensor.detach().cpu().double(), exact.detach().cpu().double()
-    relative = (values / right).log().abs() if right.numel() == 1 else (values - right).norm() / right.norm()
-    apart = relative.item()
-    return apart if math.isfinite(apart) else math.inf
+    value, exact = value.detach().cpu().double(), exact.detach().cpu().double()
+    apart = (value / exact).log().abs() if exact.numel() == 1 else (value - exact).norm() / exact.norm()
+    error = apart.item()
+    return error if math.isfinite(error) else math.inf
 
 
 def comparable(deviations: Sequence[Deviation | None]) -> list[Deviation]:
-    """Return the deviations without None, which stands for too much rounding. Raises Unavailable if all are None."""
-    remaining = [each for each in deviations if each]
-    if not remaining:
+    """Return the deviations without None, which `largest_deviation` gives for too much rounding. Raises Unavailable if all are None."""
+    kept = [each for each in deviations if each]
+    if not kept:
         raise Unavailable(Unknown.TOO_ROUGH)
-    return remaining
+    return kept
 
 
 def worst(deviations: Sequence[Deviation]) -> Deviation:
@@ -75,19 +75,17 @@ def worst(deviations: Sequence[Deviation]) -> Deviation:
 
 
 def rounding(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
-    """Return the distance of an output from the exact one that rounding explains, relative and in the 2-norm.
+    """Return the distance from the exact output that rounding explains, relative and in the 2-norm.
 
-    The output has ``size`` elements. On the way to it ``results`` tensors are computed, with ``numbers`` elements in all and ``flops``
-    operations. So an element of these is a sum of k = flops / (2 numbers) products. An element of the output sums k_out = flops / (2
-    results size) products, which may be more: the gradient of a filter takes all pixels.
-
-    Sums are rounded in u_sum, and stored in the roundoff u of the precision. Rounding errors are nearly independent with mean zero, so n of
-    them add up to sqrt(n) u and not to n u (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput.
-    41(5), 2019, section 2):
+    A call computes ``results`` tensors one after the other, with ``numbers`` elements in all and ``flops`` operations; its output has
+    ``size`` elements. So an element of a result is a sum of k = flops / (2 numbers) products. An element of the output sums k_out = flops
+    / (2 results size), which may be more: the gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the
+    roundoff u of the precision. Rounding errors are nearly independent with mean zero, so n of them add up to sqrt(n) u and not to n u
+    (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
 
         sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
     """
     precision = PRECISIONS[dtype]
-    each_result = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
-    output_sums = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
-    return math.hypot(math.sqrt(results) * each_result, output_sums)
+    error_of_result = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
+    error_of_output_sums = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
+    return math.hypot(math.sqrt(results) * error_of_result, error_of_output_sums)

@@ -80,38 +80,40 @@ def name_out_of_memory(backend: Backend, device: torch.device) -> Iterator[None]
 
 @contextmanager
 def memory_limit(
-    declared: Declaration, params: Params, backend: Backend, device: torch.device, left_bytes: int | None
+    declared: Declaration, params: Params, backend: Backend, device: torch.device, free_bytes: int | None
 ) -> Iterator[int | None]:
-    """Limit the memory of a case to its parameter with the role ``limit``, in GiB, or on the host to ``left_bytes`` without a value.
+    """Limit the memory of a case while entered, and yield the limit in bytes. Beyond it torch raises its own error.
 
-    Beyond the limit torch raises its own error. Yields the limit in bytes, which on an accelerator is all free memory without a value;
-    None if the workload has no such parameter, or the free memory is unknown. Raises Unmeasurable, to be skipped, if the parameter is more
-    than the host or the device has left, and NotImplementedError if the device takes no limits or has less memory in all.
+    The parameter with the role ``limit`` gives it in GiB. Without a value the limit is the free memory: a safe share of the host's
+    ``free_bytes``, or all of a device's, which needs no enforcing. Yields None if the workload has no such parameter, when ``free_bytes``
+    still limit a case on the host, or if the free memory is unknown.
+
+    Raises Unmeasurable, for a case to be skipped, if the parameter is more than the free memory, and NotImplementedError if the device
+    takes no limits or has less memory in all.
     """
     name = declared.parameter("limit")
     gibibytes = params.get(name or "")
-    wanted = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
-    used = read_status("VmData") or 0
+    wanted_bytes = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
+    used_bytes = read_status("VmData") or 0
     with ExitStack() as limits:
         if not backend.is_host:
-            if wanted is not None:
-                backend.limit_memory(device, wanted)
+            if wanted_bytes is not None:
+                backend.limit_memory(device, wanted_bytes)
                 limits.callback(_lift, backend, device)
-            left_bytes = backend.free_memory(device) if name else None
+            free_bytes = backend.free_memory(device) if name else None
         elif name:
-            left_bytes = _safe_memory(left_bytes, used)
-        if wanted is not None and left_bytes is not None and wanted > left_bytes:
-            left = byte_count(left_bytes)
+            free_bytes = _safe_memory(free_bytes, used_bytes)
+        limit_bytes = free_bytes if wanted_bytes is None else wanted_bytes
+        if limit_bytes is not None and free_bytes is not None and limit_bytes > free_bytes:
+            free, limit = byte_count(free_bytes), byte_count(limit_bytes)
+            reason = f"the device has {free} left, and the limit is {limit}; free its memory, or give less"
             if backend.is_host:
-                more = f"{name}={wanted / 2**30:g} is more than the {left} that this process can be given"
+                more = f"{name}={limit_bytes / 2**30:g} is more than the {free} that this process can be given"
                 reason = f"{more}; give less, or free some memory and go on with --resume"
-            else:
-                reason = f"the device has {left} left, and the limit is {byte_count(wanted)}; free its memory, or give less"
             raise Unmeasurable(Status.SKIPPED, reason)
-        limit = left_bytes if wanted is None else wanted
-        if backend.is_host and limit is not None:
-            limits.enter_context(limit_memory(limit, used))
-        yield limit if name else None
+        if backend.is_host and limit_bytes is not None:
+            limits.enter_context(limit_memory(limit_bytes, used_bytes))
+        yield limit_bytes if name else None
 
 
 def _safe_memory(free_bytes: int | None, used_bytes: int) -> int | None:
@@ -174,8 +176,8 @@ _SHORT = 0.75
 """A block that is shorter than this share of the least length gets more calls."""
 MOST_CALLS = 10**6
 """Calls in a block: enough for an empty call on an accelerator, and a bound if a clock does not move."""
-_LOOKED_AT = 20
-"""Windows of blocks that are kept, to find undisturbed ones that are steady."""
+_WINDOWS_KEPT = 20
+"""Windows of blocks that a warm-up keeps, to find undisturbed ones that are steady."""
 _TIMES, _ENOUGH_S = 5, 0.5
 """`median_time` repeats an action so often, or until so long has passed: 1 GB into fresh memory takes 0.8 s on an H100's host."""
 
@@ -236,22 +238,23 @@ def take_samples(
 ) -> Samples:
     """Warm ``work.call`` up and time it, in blocks of at least ``least_block_s`` and the device's own least length.
 
-    With ``waits`` a round goes on for undisturbed blocks while it has time. Raises Unmeasurable, a timeout, as soon as the blocks can't end
-    before the deadline, which is on the clock's own scale.
+    Blocks are timed until `has_enough_blocks`. A call above `SLOW_CALL_S` counts as warm after two, and is alone in each block. Raises
+    Unmeasurable, a timeout, as soon as its blocks can't end before the deadline, which is on the clock's own scale.
     """
     time_block = BlockTimer(work, clock, waits)
 
     def refuse_behind_deadline(call_s: float, more: int) -> None:
+        """Raise Unmeasurable if so many more calls would end too late."""
         if clock.now() + call_s * more > deadline:
             late = f"one call takes {call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline"
             raise Unmeasurable(Status.TIMEOUT, f"{late} of {policy.timeout_s:g} s; raise --timeout")
 
     with without_collection():
-        begun = clock.now()
+        begun_s = clock.now()
         first_call_s = time_block(1)
         blocks = [time_block(1)]
-        calls = 1  # in a block, and for a slow call it stays so
-        settled: bool | None = None
+        calls = 1  # in a block
+        is_settled: bool | None = None
         if blocks[0] > SLOW_CALL_S:
             # The second call may still wait for a cold disk or a compiler, so a third one decides.
             refuse_behind_deadline(blocks[0], 1)
@@ -260,60 +263,66 @@ def take_samples(
         is_slow = fastest_s > SLOW_CALL_S
         if is_slow:
             if policy.min_blocks == 1 or max(blocks) - fastest_s > WARM_CALLS_AGREE * fastest_s:
-                del blocks[0]  # the third alone counts
+                del blocks[0]  # the third call alone counts
             refuse_behind_deadline(fastest_s, policy.min_blocks - len(blocks))
         else:
             least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
-            calls, blocks, settled = _warm_up(time_block, blocks, least_s, backend, policy, clock)
-        # The blocks so far count as timed ones.
-        warmup_s = clock.now() - begun - calls * sum(blocks)
+            calls, blocks, is_settled = _warm_up(time_block, blocks, least_s, backend, policy, clock)
+        # The blocks so far are warm and count as timed ones, so that their time is not the warm-up's.
+        warmup_s = clock.now() - begun_s - calls * sum(blocks)
         if work.before is not None:  # it takes as long as its call for each block, so a longer round would take twice its time
             policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         with timed_part():
             while not (blocks and has_enough_blocks(blocks, time_block.last_waits(len(blocks)), calls, policy)):
                 if is_slow and len(blocks) >= policy.min_blocks and clock.now() + fastest_s > deadline:
-                    break
+                    break  # fewer blocks than wanted, but enough for a result
                 blocks.append(time_block(calls))
     wait_s = time_block.last_waits(len(blocks))
     min_blocks = policy.min_blocks if is_slow and wait_s else None
-    return Samples(calls, tuple(blocks), first_call_s, warmup_s, settled, wait_s=wait_s, min_blocks=min_blocks)
+    return Samples(calls, tuple(blocks), first_call_s, warmup_s, is_settled, wait_s=wait_s, min_blocks=min_blocks)
 
 
 def _warm_up(
     time_block: BlockTimer, warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
 ) -> tuple[int, list[float], bool]:
-    """Run blocks until the warm-up has its time and calls, and the last blocks, or the undisturbed ones among them, are steady.
+    """Run blocks until the warm-up has its time and calls, and the last blocks are steady; or until its longest time is over.
 
-    Return the calls of a block, the steady blocks, which count like later ones (none if they are not), and whether they are steady.
-    ``warm`` are the seconds of the calls so far, without the very first.
+    Return the calls of a block, the steady blocks (none if they are not), which count as timed ones, and whether they are steady.
+    ``warm`` are the seconds of the calls so far, without the very first, and ``least_s`` those of a block.
     """
-    begun = clock.now()
+    begun_s = clock.now()
     wanted_s = backend.warmup_s if policy.warmup_s is None else policy.warmup_s
     fastest_s = min(warm)
-    called = 1 + len(warm)
+    calls_so_far = 1 + len(warm)
     calls = _calls_for(fastest_s, least_s)
     blocks: list[float] = []
     window = SHORT_WINDOW if calls * fastest_s > LONG_BLOCK_S else WINDOW
     while True:
-        seconds = time_block(calls)
-        called += calls
-        if seconds * calls < _SHORT * least_s and calls < MOST_CALLS:
-            # The calls were cold when they were counted. In a block as short as this the clock's own time would show.
-            calls = _calls_for(seconds, least_s)
+        call_s = time_block(calls)
+        calls_so_far += calls
+        steady: list[float] = []
+        if call_s * calls < _SHORT * least_s and calls < MOST_CALLS:
+            # Calls were slower, as they were cold, when they were counted. In a block as short as this the clock's own time would show.
+            calls = _calls_for(call_s, least_s)
             window, blocks = WINDOW, []
         else:
-            blocks = [*blocks, seconds][-_LOOKED_AT * window :]
-        undisturbed_at = undisturbed(blocks, time_block.last_waits(len(blocks)), calls)[-2 * window :] if blocks else ()
-        spent_s = clock.now() - begun
-        settled = is_steady(blocks, window)
-        if settled:
-            blocks = blocks[-2 * window :]
-        elif is_steady([blocks[at] for at in undisturbed_at], window):
-            settled = True
-            blocks = blocks[undisturbed_at[0] :]
-        is_warm = settled and spent_s >= wanted_s and called >= backend.warmup_calls
-        if is_warm or spent_s >= max(policy.max_warmup_s, wanted_s):
-            return calls, blocks[-policy.max_blocks :] if settled else [], settled
+            blocks = [*blocks, call_s][-_WINDOWS_KEPT * window :]
+            steady = _steady_end(blocks, time_block.last_waits(len(blocks)), calls, window)
+            blocks = steady or blocks
+        elapsed_s = clock.now() - begun_s
+        is_warm = steady and elapsed_s >= wanted_s and calls_so_far >= backend.warmup_calls
+        if is_warm or elapsed_s >= max(policy.max_warmup_s, wanted_s):
+            return calls, steady[-policy.max_blocks :], bool(steady)
+
+
+def _steady_end(blocks: list[float], waits: Sequence[float] | None, calls: int, window: int) -> list[float]:
+    """Return the last two windows of blocks if these, or so many undisturbed ones among the last, are steady; else none."""
+    if is_steady(blocks, window):
+        return blocks[-2 * window :]
+    last_undisturbed = undisturbed(blocks, waits, calls)[-2 * window :]
+    if is_steady([blocks[index] for index in last_undisturbed], window):
+        return blocks[last_undisturbed[0] :]
+    return []
 
 
 def _calls_for(seconds: float, least_s: float) -> int:
@@ -335,9 +344,10 @@ def take_pinned_transfer(
     transfer: Transfer, inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock
 ) -> Transfer:
     """Return ``transfer`` with the times of the same copies in page-locked memory. Raises Unavailable if none can be locked."""
-    needed = transfer.h2d_bytes + transfer.d2h_bytes
-    if (left := too_much_to_lock(needed)) is not None:
-        raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed, bytes_left=left)
+    needed_bytes = transfer.h2d_bytes + transfer.d2h_bytes
+    left_bytes = too_much_to_lock(needed_bytes)
+    if left_bytes is not None:
+        raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed_bytes, bytes_left=left_bytes)
     on_host = backend.to_host([*inputs, *outputs])
     try:
         pinned = backend.pin(on_host)

@@ -33,8 +33,8 @@ from dlbench.harness.worker.parent import note_stage
 
 OF_BACKWARD = "autograd::engine::evaluate_function: "
 """Beginning of the name of an event that runs one node of the backward pass."""
-Within = Sequence[Any]
-"""An event of the profiler, and those that it runs within, the outermost last."""
+Stack = Sequence[Any]
+"""An event of the profiler, followed by those that it runs within, the outermost last."""
 _WHOLE = frozenset((OperationKind.UPDATE, OperationKind.DATA, OperationKind.POOLING, OperationKind.ATTENTION))
 _RANGES = {
     "Optimizer.": OperationKind.UPDATE,
@@ -68,27 +68,24 @@ def kind_of(names: Iterable[str]) -> OperationKind:
 
 @lru_cache(4096)
 def _kind_named(name: str) -> OperationKind | None:
-    """Return the kind of a name such as ``aten::addmm``, ``AddmmBackward0`` or ``Optimizer.step#SGD.step``; None if unknown.
-
-    Patterns go first. What none of them knows and torch tags as pointwise does a few operations a number, as normalisation does.
-    """
+    """Return the kind of a name such as ``aten::addmm``, ``AddmmBackward0`` or ``Optimizer.step#SGD.step``; None if it tells none."""
     name = name.removeprefix(OF_BACKWARD)
     for start, kind in _RANGES.items():
         if name.startswith(start):
             return kind
     node = re.fullmatch(r"(\w+)Backward\d*", name)
-    if node:
+    if node:  # autograd writes native_batch_norm as NativeBatchNorm
         operation = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node[1]).lower()
     elif name.startswith("aten::"):
         operation = name.removeprefix("aten::")
     else:
         return None
-    stem = re.sub(r"_(forward|backward).*", "", operation.strip("_"))
+    base_name = re.sub(r"_(forward|backward).*", "", operation.strip("_"))  # without the mark of an operation in place, too
     for kind, pattern in _PATTERNS.items():
-        if re.fullmatch(pattern, stem):
+        if re.fullmatch(pattern, base_name):
             return kind
-    operator: Any = getattr(torch.ops.aten, operation, None)
-    is_pointwise = operator and any(torch.Tag.pointwise in getattr(operator, each).tags for each in operator.overloads())
+    aten: Any = getattr(torch.ops.aten, operation, None)
+    is_pointwise = aten and any(torch.Tag.pointwise in getattr(aten, each).tags for each in aten.overloads())
     return OperationKind.NORMALISATION if is_pointwise else None
 
 
@@ -149,17 +146,17 @@ def _nodes_between(last: Any, taken: Iterable[Any]) -> set[Any]:
     return found
 
 
-def kinds_in(timed: Iterable[tuple[Within, float]]) -> Iterator[tuple[OperationKind, float]]:
-    """Yield the kind and the seconds of each event. ``timed`` are the events in the order of their beginning, each with its own seconds.
+def kinds_in(event_times: Iterable[tuple[Stack, float]]) -> Iterator[tuple[OperationKind, float]]:
+    """Yield the kind and the seconds of each event. ``event_times`` are the events in the order of their beginning, with their own seconds.
 
-    A node of the backward pass has the sequence number of the operation that made it, as in `slowest_layers`. If that was part of a
-    composite function, so is the node.
+    A node of the backward pass has the sequence number of the forward operation that made it. If that operation was part of a composite
+    function, so is the node.
     """
     forward_kinds: dict[int, OperationKind] = {}
-    for within, seconds in timed:
-        kind = kind_of(each.name for each in within)
-        number = within[0].sequence_nr
-        if node := _backward_node(within):
+    for stack, seconds in event_times:
+        kind = kind_of(each.name for each in stack)
+        number = stack[0].sequence_nr
+        if node := _backward_node(stack):
             forward_kind = forward_kinds.get(node.sequence_nr, kind)
             if forward_kind in _COMPOSITES.values():
                 kind = forward_kind
@@ -168,9 +165,9 @@ def kinds_in(timed: Iterable[tuple[Within, float]]) -> Iterator[tuple[OperationK
         yield kind, seconds
 
 
-def _backward_node(within: Within) -> Any:
+def _backward_node(stack: Stack) -> Any:
     """Return the innermost event that runs a node of the backward pass; None if there is none."""
-    return next((each for each in within if each.name.startswith(OF_BACKWARD)), None)
+    return next((each for each in stack if each.name.startswith(OF_BACKWARD)), None)
 
 
 _NOT_READ = ("copy_", "fill_", "zero_")
@@ -261,7 +258,7 @@ def note_layers() -> Iterator[None]:
     record_function: Any = torch._C._profiler._RecordFunctionFast
 
     def enter(module: nn.Module, inputs: object) -> None:
-        if module not in names:
+        if module not in names:  # it is the outermost, whose names hold for all modules inside
             names.update({inner: name for name, inner in module.named_modules()})
         entered.append(record_function(f"{_RANGE}{names.get(module, '')} {type(module).__name__}"))
         entered[-1].__enter__()
@@ -277,30 +274,29 @@ def note_layers() -> Iterator[None]:
             hook.remove()
 
 
-def slowest_layers(timed: Iterable[tuple[Within, float]], steps: int) -> tuple[LayerTime, ...]:
-    """Return the `SHOWN` slowest layers, by both passes of a step. ``timed`` are the events of all ``steps`` in the order of their
-    beginning, each with its own seconds, without those of the events inside it.
+def slowest_layers(event_times: Iterable[tuple[Stack, float]], steps: int) -> tuple[LayerTime, ...]:
+    """Return the slowest layers, with seconds a step. ``event_times`` are as in `kinds_in`, of several ``steps``.
 
     A node of the backward pass has the sequence number of the forward operation that made it, which leads to the layer. Several
     operations may have one number: the last of them made the node, so later ones overwrite the layer of a number.
     """
     forward_s, backward_s = defaultdict[str, float](float), defaultdict[str, float](float)
     layers: dict[int, str] = {}
-    for within, seconds in timed:
-        number = within[0].sequence_nr
-        layer = next((each.name for each in within[1:] if each.name.startswith(_RANGE)), None)
+    for stack, seconds in event_times:
+        number = stack[0].sequence_nr
+        layer = next((each.name for each in stack[1:] if each.name.startswith(_RANGE)), None)
         if layer:
             forward_s[layer] += seconds
             if number >= 0:
                 layers[number] = layer
-        node = _backward_node(within)
+        node = _backward_node(stack)
         if node and node.sequence_nr in layers:
             backward_s[layers[node.sequence_nr]] += seconds
     layer_times = []
     for layer, seconds in forward_s.items():
         name, _, class_name = layer.removeprefix(_RANGE).rpartition(" ")
         layer_times.append(LayerTime(name, class_name, seconds / steps, backward_s[layer] / steps))
-    return tuple(sorted(layer_times, key=lambda each: -each.forward_s - each.backward_s)[:SHOWN])
+    return tuple(sorted(layer_times, key=lambda each: -(each.forward_s + each.backward_s))[:SHOWN])
 
 
 MOST_STEPS, BUDGET_S = 3, 0.5
@@ -314,10 +310,10 @@ _DETACHES_FROM = (12, 6)
 (https://github.com/pytorch/pytorch/pull/146604); kineto 1264 made that its default there."""
 
 
-def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
+def with_profile(subject: Subject) -> Measurement:
     """Return the measurement of a step with its profile. Raises Unavailable if that would be meaningless, or take too long."""
-    work, device = subject.work, subject.device
-    if work.own_threads and device.type == "cpu":  # the times of all threads would be added up
+    result, work, device, clock = subject.result, subject.work, subject.device, subject.clock
+    if work.own_threads and device.type == "cpu":  # the profile would add the times of all threads up
         raise Unavailable(Unknown.OWN_THREADS)
     if subject.workload.signature.declared.searched:
         raise Unavailable(Unknown.SEARCHES)
@@ -330,7 +326,7 @@ def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: 
         if (major, minor) < _DETACHES_FROM:
             raise Unavailable(Unknown.STAYS_ATTACHED)
     step_s = max(result.samples.block_s)  # type: ignore[union-attr]  # it was timed
-    most_s = min(MOST_STEP_S, (deadline - clock.now()) / _SPARE)
+    most_s = min(MOST_STEP_S, (subject.deadline - clock.now()) / _SPARE)
     if step_s > most_s:
         raise Unavailable(Unknown.TOO_LONG, seconds=step_s, seconds_most=round(most_s, 1))
     with _without_stderr():
@@ -339,36 +335,34 @@ def with_profile(result: Measurement, subject: Subject, clock: Clock, deadline: 
 
 
 def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
-    """Return the profile of a step that takes about ``call_s`` seconds: its time by kind of operation, and its slowest layers.
-
-    All times are those of one step, the mean of a few. What no operation explains is rest on a CPU, and waiting on an accelerator.
-    """
+    """Return the profile of a step that takes about ``call_s``: seconds and counts of operations by kind, and its slowest layers."""
+    # What runs before every step must not be profiled, so there is one step then.
     steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
-    # Counting takes about 50 µs an operation: a long step is counted while it is profiled, and a short one apart, so that none is slowed.
+    # Counting adds about 50 µs an operation, so a short step is counted in a run of its own. Of a long one it is a negligible part.
     events, counts, step_s = _record(work, steps, device, clock, counted_apart=call_s < BUDGET_S)
-    timed = list(_own_times(events, device))
-    kind_s = defaultdict[OperationKind, float](float)
-    for kind, seconds in kinds_in(timed):
+    event_times = list(_own_times(events, device))
+    kinds = defaultdict[OperationKind, float](float)
+    for kind, seconds in kinds_in(event_times):
         if seconds:
-            kind_s[kind] += seconds / steps
-    if device.type == "cpu":  # time of the host in no operation, as of Python, is rest
-        named_s = sum(kind_s.values()) - kind_s[OperationKind.REST]
-        kind_s[OperationKind.REST] = max(0.0, step_s - named_s)
+            kinds[kind] += seconds / steps
+    if device.type == "cpu":  # time outside of all operations, such as Python's, is rest
+        named_s = sum(kinds.values()) - kinds[OperationKind.REST]
+        kinds[OperationKind.REST] = max(0.0, step_s - named_s)
     else:
-        kind_s[OperationKind.WAITING] = max(0.0, step_s - busy_s(events) / steps)
-        # The device waits for launches, and each operation of the step is one that it may wait for.
+        kinds[OperationKind.WAITING] = max(0.0, step_s - busy_s(events) / steps)
+        # The device may wait for the launch of each operation, so waiting has the count of all.
         counts.operations[OperationKind.WAITING] = sum(counts.operations.values())
     kind_times = [
-        KindTime(kind, kind_s[kind], counts.operations[kind], counts.bytes.get(kind), counts.flops.get(kind))
-        for kind in sorted(kind_s, key=lambda kind: -kind_s[kind])
+        KindTime(kind, kinds[kind], counts.operations[kind], counts.bytes.get(kind), counts.flops.get(kind))
+        for kind in sorted(kinds, key=lambda kind: -kinds[kind])
     ]
-    return StepProfile(steps, step_s, tuple(kind_times), slowest_layers(timed, steps))
+    return StepProfile(steps, step_s, tuple(kind_times), slowest_layers(event_times, steps))
 
 
 def _record(
     work: Work, steps: int, device: torch.device, clock: Clock, *, counted_apart: bool
 ) -> tuple[Sequence[Any], OperationCounts, float]:
-    """Run so many steps under the profiler; return its events of all of them, the operations of one step, and the seconds of one.
+    """Run so many steps under the profiler; return the events of all steps, the counts of operations of one step, and its seconds.
 
     With ``counted_apart`` the operations are counted in one more step, in which the profiler warms up: the first step under CUPTI allocates
     its buffers. Without it there has to be a single step, whose operations are counted while it is profiled.
@@ -377,7 +371,7 @@ def _record(
     before = work.before or (lambda: None)
     counts = OperationCounts()
     activities = {ProfilerActivity.CPU, _activity(device)}
-    os.environ.setdefault("TEARDOWN_CUPTI", "1")  # read when the profiler ends, and by CUDA's alone
+    os.environ.setdefault("TEARDOWN_CUPTI", "1")  # see `_DETACHES_FROM`; CUDA's profiler alone reads it, when it ends
     phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
     before()
     # Without `acc_events` torch warns that events of earlier cycles are lost, and there are none.
@@ -386,7 +380,7 @@ def _record(
             with counts:
                 call()
             before()
-            clock.now()  # wait for the work of this step
+            clock.now()  # wait for the work of this step, which must not count in the next phase
             profiler.step()
         begun = clock.now()
         with nullcontext() if counted_apart else counts:
@@ -400,15 +394,15 @@ def _activity(device: torch.device) -> Any:
     return getattr(ProfilerActivity, device.type.upper(), None)
 
 
-def _own_times(events: Sequence[Any], device: torch.device) -> Iterator[tuple[Within, float]]:
+def _own_times(events: Sequence[Any], device: torch.device) -> Iterator[tuple[Stack, float]]:
     """Yield each event of the host, with those that it runs within, and its own seconds: on the CPU, or in the kernels it starts."""
     for event in events:
         if event.device_type == DeviceType.CPU:
-            within = [event]
-            while (outer := within[-1].cpu_parent) is not None:
-                within.append(outer)
+            stack = [event]
+            while (outer := stack[-1].cpu_parent) is not None:
+                stack.append(outer)
             own_us = event.self_cpu_time_total if device.type == "cpu" else sum(each.duration for each in event.kernels)
-            yield within, own_us / 1e6
+            yield stack, own_us / 1e6
 
 
 def busy_s(events: Sequence[Any]) -> float:

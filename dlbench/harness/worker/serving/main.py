@@ -51,17 +51,16 @@ _COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
 
 def main() -> None:
     """Serve until the requests end. Arguments: mode (fork or stay), then request, reply and lifeline descriptors."""
-    mode = sys.argv[1]
+    stays = sys.argv[1] == "stay"
     requests, replies, lifeline = map(int, sys.argv[2:5])
     faulthandler.enable()
-    case_groups: list[int] = []
+    case_groups: list[int] = []  # the process groups of a fork at work, which end with this process
     parent.die_with_parent(case_groups)
-    stays = mode == "stay"
     if stays:
         parent.depend_on_lifeline(lifeline)
 
     def fork(request: HelloRequest | MeasureRequest) -> int:
-        """Do a request in a fork of this process, and return its exit code."""
+        """Do a request in a fork of this process, which leads a process group of its own, and return the fork's exit code."""
         pid = os.fork()
         if pid == 0:
             try:
@@ -89,11 +88,11 @@ def serve(
     *,
     stays: bool = True,
 ) -> None:
-    """Do requests until they end or a device fault leaves this process unfit. With ``rank_process`` it is one of several ranks.
+    """Answer requests until they end or a device fault leaves this process unfit. With ``rank_process`` it is one of several ranks.
 
-    ``fork`` does a request in a fork and returns its exit code. A process that ``stays`` uses it for a hello, until it has measured
-    something: a fork releases all accelerators when it ends, but a context of this process would take memory on each of them, and in
-    exclusive mode the device itself.
+    ``fork`` does a request in a fork and returns its exit code. A process that ``stays`` does requests itself, except each hello before
+    it has measured something. A hello starts all accelerators: a fork releases them when it ends, while this process would keep a context
+    on each, which takes memory, and in exclusive mode the device itself.
     """
     registry.load_builtins()
     # The collector was off during imports, which saves 0.5 s. Frozen modules are left out of later collections: looking through them takes
@@ -109,7 +108,7 @@ def serve(
                 # The first optimizer imports this: 0.7 s that every training case would pay again.
                 import torch._dynamo  # noqa: F401  # imported for its effect
 
-            with suppress(DlbenchError):  # each case says so
+            with suppress(DlbenchError):  # each case imports the plugin again, and reports its error
                 for plugin in request.plugins:
                     registry.load_plugin(plugin)
             gc.freeze()
@@ -127,7 +126,7 @@ def serve(
 
 
 def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: RankProcess | None = None) -> bool:
-    """Do one request and send its reply. Return whether this process is fit for another one."""
+    """Do one request in this process and send its reply. Return whether the process is fit for another request."""
     send(replies, {"pid": os.getpid()})
     if isinstance(request, MeasureRequest) and request.hide_accelerators:
         os.environ.update(parent.NO_DEVICE)
@@ -192,7 +191,7 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None) ->
 
 
 def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: RankProcess | None) -> Reply:
-    """Set a case up, time it, and add the other groups of columns. Raises whatever torch or the workload raises, or Unmeasurable."""
+    """Set a case up, time it, and add all columns to ``begun``. Raises Unmeasurable, or whatever torch or the workload raises."""
     case, policy = request.case, request.policy
     rank = rank_process.rank if rank_process else 0
     backend, device = find(request.devices[rank])
@@ -227,8 +226,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         lost_time = LostTime()
         if work.observe:
             with timed_part():
-                observed = work.observe(clock)
-            result.values = to_numbers(observed)
+                values = work.observe(clock)
+            result.values = to_numbers(values)
         else:
             waits = thread_waits() if backend.is_host and not rank_process else None
             least_block_s = BLOCK_S if rank_process else 0.0
@@ -238,19 +237,19 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         if work.report:
             result.values = to_numbers(work.report(clock))
         result.math = math_flags()
-        if rank_process or declared.value("at_once"):
-            of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
-            result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
+        if rank_process or declared.value("at_once"):  # ranks wait for each other, and a device's clock sees one device alone
+            why_not_known = [Unknown.WAITING_OF_RANKS.reason()]
+            result.missing_reasons = {"waiting": why_not_known, "stolen": why_not_known, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
             _note_lost_time(result, lost_time, work.own_threads)
         result = _with_gaps(result, work, backend, device_memory.left_bytes)
-        if rank == 0 and (wrong := find_undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
-            return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
+        mistake = find_undeclared(result.values, declared.values, case.params)
+        if mistake and rank == 0:  # a case's values are those of rank 0
+            return Reply(measurement=replace(result, status=Status.FAILED, reason=mistake))
         groups = [*_groups_to_add(result, declared)]
         if rank_process:
             return Reply(measurement=_without_extras(result, groups, backend))
-        subject = Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s=0.0)
-        return _with_extras(subject, groups, clock, deadline)
+        return _with_extras(Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, clock, deadline), groups)
 
 
 def _groups_to_add(timed: Measurement, declared: Declaration) -> Iterator[str]:
@@ -274,14 +273,17 @@ def _without_extras(timed: Measurement, groups: Sequence[str], backend: Backend)
     return timed
 
 
-def _with_extras(subject: Subject, groups: Sequence[str], clock: Clock, deadline: float) -> Reply:
-    """Add groups of columns to a timed measurement. The parent keeps it as it is before each, in case this process dies."""
+def _with_extras(subject: Subject, groups: Sequence[str]) -> Reply:
+    """Add groups of columns to a timed measurement, and return it. A group that fails has a reason instead.
+
+    Before each the parent gets the measurement so far, in case this process dies. After a fault of the device the reply has its error.
+    """
     timed = subject.result
     missing = list(groups)
     for group in groups:
         keep_timed(Reply(measurement=timed, missing=tuple(missing)).to_json())
         try:
-            timed = _EXTRAS[group](timed, subject, clock, deadline)
+            timed = _EXTRAS[group](replace(subject, result=timed))
         except Unavailable as unavailable:
             timed = timed.with_reasons(group, unavailable.reason)
         except Exception as error:  # noqa: BLE001  # what was timed is kept
@@ -299,27 +301,28 @@ def _note_lost_time(result: Measurement, lost_time: LostTime, own_threads: bool)
         result.samples.wait_s = None
 
 
-def _with_device_time(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
+def _with_device_time(subject: Subject) -> Measurement:
     """Return the measurement with the seconds of a call by the device's own clock. Raises Unavailable if they can't be read."""
+    result = subject.result
     if result.samples:
         backend = subject.backend
         timer = backend.event_timer(subject.device)
         if timer is None:
             raise Unavailable(Unknown.NO_CLOCK) if backend.is_host else Unavailable(Unknown.NO_EVENTS, kind=backend.kind)
-        result.samples.device_s = take_device_time(subject.work, result.samples, timer, clock, deadline)
+        result.samples.device_s = take_device_time(subject.work, result.samples, timer, subject.clock, subject.deadline)
     return result
 
 
-def _with_transfer(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
+def _with_transfer(subject: Subject) -> Measurement:
     """Return the measurement with the times of copies. Raises Unavailable if there are none, or none in page-locked memory."""
-    work, backend, device = subject.work, subject.backend, subject.device
+    result, work, backend, device, clock = subject.result, subject.work, subject.backend, subject.device, subject.clock
     if backend.is_host:
         raise Unavailable(Unknown.ON_HOST)
     if subject.workload.resident(subject.params) != subject.params:
         raise Unavailable(Unknown.OWN_COPIES)
     if result.samples is None:
         raise Unavailable(Unknown.EXPERIMENT)
-    if clock.now() + max(result.samples.block_s) > deadline:
+    if clock.now() + max(result.samples.block_s) > subject.deadline:  # there is no output to copy without one more call
         raise Unavailable(Unknown.NO_TIME_TO_COPY)
     if work.before:
         work.before()
@@ -337,18 +340,13 @@ def _with_transfer(result: Measurement, subject: Subject, clock: Clock, deadline
     return result
 
 
-def _with_check(result: Measurement, subject: Subject, clock: Clock, deadline: float) -> Measurement:
-    """Return the measurement with its spot check."""
-    return spot_check(replace(subject, result=result, left_s=deadline - clock.now()))
-
-
-_EXTRAS: dict[str, Callable[[Measurement, Subject, Clock, float], Measurement]] = {
+_EXTRAS: dict[str, Callable[[Subject], Measurement]] = {
     "device_s": _with_device_time,
     "transfer": _with_transfer,
     "profile": with_profile,
-    "check": _with_check,
+    "check": spot_check,
 }
-"""Functions that add a group of columns to a timed case, by the group."""
+"""Functions that return a timed case's measurement with one more group of columns, by the group."""
 
 
 def _with_gaps(result: Measurement, work: Work, backend: Backend, left_bytes: int) -> Measurement:

@@ -19,10 +19,11 @@ def main() -> None:
     parent.die_with_parent([])
     connection = call_parent(address)
     send(connection.fileno(), {"rank": rank, "pid": os.getpid()})
+    # The connection is the lifeline, too, so its thread reads it and hands the requests on.
     requests, hand_on = os.pipe()
     parent.depend_on_lifeline(connection.fileno(), hand_on)
     output = os.open(Path(folder) / str(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for stream in (1, 2):
+    for stream in (1, 2):  # stdout and stderr of each rank go to a file of its own
         os.dup2(output, stream)
     faulthandler.enable()
     gc.disable()  # until all is imported

@@ -17,6 +17,7 @@ from dlbench.harness.worker.checking import correctness
 from dlbench.harness.worker.checking.correctness import Subject, spot_check
 from dlbench.harness.worker.checking.rule import FACTOR, Deviation, distance, largest_deviation, rounding
 from dlbench.kit.precision import storage
+from dlbench.testing import ManualClock
 
 registry.load_builtins()
 BACKEND, CPU = find("cpu")
@@ -25,14 +26,15 @@ MATMUL = registry.get("matmul")
 TIMED = Measurement(Case("matmul[n=64]@cpu", "mine", "matmul", PARAMS, "cpu"), 0, Status.OK, samples=Samples(1, (1e-6,), 1e-6, 0.1, True))
 
 WORK = MATMUL.set_up(CPU, PARAMS)
-SUBJECT = Subject(TIMED, WORK, MATMUL, PARAMS, seed=1, backend=BACKEND, device=CPU, setup_s=0.0, left_s=60.0)
+CLOCK = ManualClock()
+SUBJECT = Subject(TIMED, WORK, MATMUL, PARAMS, seed=1, backend=BACKEND, device=CPU, setup_s=0.0, clock=CLOCK, deadline=60.0)
 
 
 def checked(measurement, subject=SUBJECT, left_s=60.0):
     """What becomes of a measurement of a real product of 64 x 64."""
     torch.manual_seed(1)
     work = subject.workload.set_up(CPU, PARAMS)
-    return spot_check(replace(subject, result=measurement, work=work, left_s=left_s))
+    return spot_check(replace(subject, result=measurement, work=work, deadline=CLOCK.now() + left_s))
 
 
 @pytest.mark.parametrize("copies", ["none", "pageable"])

@@ -340,8 +340,8 @@ def with_copies(backend, deadline=100.0, number=0):
     samples = Samples(1, (10.0,) * 3, 10.0, 0.0, steady=None)
     measured = Measurement(Case("a[]@twin:0", "s", "a", {}, "twin:0"), number, Status.OK, samples=samples)
     resident = SimpleNamespace(resident=lambda params: params)
-    subject = Subject(measured, work, resident, {}, 1, backend, find("cpu")[1], 0.0, 0.0)
-    found = main._with_extras(subject, ["transfer"], clock, deadline).measurement
+    subject = Subject(measured, work, resident, {}, 1, backend, find("cpu")[1], 0.0, clock, deadline)
+    found = main._with_extras(subject, ["transfer"]).measurement
     return found.transfer, len(calls), explained(found.missing_reasons.get("transfer", ()))
 
 

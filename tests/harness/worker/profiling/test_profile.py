@@ -91,8 +91,11 @@ def test_a_step_that_takes_long_is_left_out(left_s, most):
     def profiled(step_s):
         result, workload = SimpleNamespace(samples=SimpleNamespace(block_s=(step_s,))), mock.Mock()
         workload.signature.declared.searched = ()
-        subject = SimpleNamespace(work=Work(call=lambda: None), workload=workload, device=CPU)
-        return profile.with_profile(result, subject, SimpleNamespace(now=lambda: 100.0), 100.0 + left_s)
+        clock = SimpleNamespace(now=lambda: 100.0)
+        subject = SimpleNamespace(
+            result=result, work=Work(call=lambda: None), workload=workload, device=CPU, clock=clock, deadline=100.0 + left_s
+        )
+        return profile.with_profile(subject)
 
     with pytest.raises(profile.Unavailable, match=f"about 11 s, and {most} s at most"):
         profiled(11.0)
