@@ -372,10 +372,10 @@ def _params(case: Case) -> Params:
 
 
 def _copies(transfers: Sequence[Transfer], call_s: float | None, reason: str | None, device: Json | None) -> Copies:
-    """Return the columns of copies: their times, the share of these in a call with copies, and the link's bandwidth that pinned ones reach.
+    """Return the columns of copies: their times, their share of a call with copies, and the share of the link's bandwidth they reach.
 
-    ``call_s`` is the median time of a call; ``device`` the header's entry for the device, None if the file has none. To ``reason``, which
-    is the file's, is added why there are no columns of a link.
+    ``call_s`` is the median time of a call without copies. ``reason`` is why the file has no transfers, None if it has some; a reason why
+    there are no columns of the link is added to it. ``device`` is the header's entry for the device, None if the file has none.
     """
     columns = _copy_times(transfers) if transfers else {}
     if transfers and call_s is not None:
