@@ -28,7 +28,7 @@ from dlbench.kit.products import INPUTS, Product, product_errors, refuse_wrong, 
 _BITS = tuple(name for name, precision in PRECISIONS.items() if precision.storage == "bool")
 _SCALED = tuple(name for name, precision in PRECISIONS.items() if precision.scaled and name not in _BITS)
 _NARROWER = tuple(name for name, precision in PRECISIONS.items() if precision.bytes < 8)
-"""Precisions whose errors can be measured against fp64."""
+"""Precisions whose errors can be measured against fp64, which has 8 bytes."""
 _ROUNDED_BEFORE = tuple(name for name in _NARROWER if not PRECISIONS[name].rounds_within)
 """Precisions whose operands are rounded before the product, and not within its kernel, so that their rounded values are known."""
 VALUES = (

@@ -50,7 +50,7 @@ AVERAGINGS = Value("averagings", Unit.COUNT, None, "how often all ranks averaged
 def local(learner: Learner, experiment: Experiment) -> Observe:
     """Return a training in which every rank updates weights of its own, and all average them by an all-reduce every so many steps.
 
-    Averaged after each step they are those of one process with the whole batch, as an update is linear in gradients and momentum.
+    Averaged after each step, the weights equal those of one process that trains on the whole batch: updates are linear in the gradients.
     """
     weights = nn.Parameter(learner.weights)  # shares the memory of learner.weights
     weights.grad = learner.gradients
@@ -70,7 +70,7 @@ def local(learner: Learner, experiment: Experiment) -> Observe:
                 if steps % experiment.average_every == 0:
                     average(learner)
             elapsed_s = clock.now() - begun_s
-            # Ranks wait for each other at the clock, so it is read rarely: after half of the steps that still fit into the time.
+            # Ranks wait for each other at the clock, so it is read rarely: after half of the steps that still fit, rounded up.
             steps_that_fit = int((experiment.seconds / elapsed_s - 1) * steps)
             steps_to_reading = (steps_that_fit + 1) // 2
         if steps % experiment.average_every:
@@ -101,7 +101,7 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
 
     The time of each part of a step is read on rank 0's own clock: a barrier after each part would hide how long rank 0 waits for others.
     """
-    group, ranks = control_group(), dist.get_world_size()
+    group, ranks = control_group(), dist.get_world_size()  # the group sends between CPUs, whatever the device
     is_first = dist.get_rank() == 0
     master_weights = nn.Parameter(learner.weights.detach().cpu().clone())
     optimizer = experiment.optimizer(master_weights)
@@ -246,8 +246,8 @@ def _serve(server: ParameterServer, learner: Learner, end_s: float) -> None:
 def _answer(server: ParameterServer, end_s: float) -> None:
     """Receive gradients from whichever rank sends next and send new weights back; after ``end_s`` tell each rank to stop."""
     inbox, outbox = torch.empty_like(server.weights), torch.empty_like(server.weights)
-    working = dist.get_world_size() - 1
-    while working:
+    working_ranks = dist.get_world_size() - 1
+    while working_ranks:
         rank = dist.recv(inbox, group=control_group())
         proceed = time.perf_counter() < end_s
         dist.send(torch.tensor(proceed), dst=rank, group=control_group())
@@ -255,7 +255,7 @@ def _answer(server: ParameterServer, end_s: float) -> None:
             server.exchange(rank, inbox, outbox)
             dist.send(outbox, dst=rank, group=control_group())
         else:
-            working -= 1
+            working_ranks -= 1
 
 
 def _work(learner: Learner) -> None:
