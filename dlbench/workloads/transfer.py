@@ -97,7 +97,7 @@ def _refuse_impossible(device: torch.device, direction: Direction, memory: HostP
 def pin(device: torch.device, *, bytes: Size) -> Work:  # noqa: A002  # the same name
     """Page-lock `bytes` of the host's memory and unlock them again, as pinning existing tensors does."""
     if device.type != "cuda":
-        raise NotImplementedError(f"page-locking is timed by the runtime of CUDA or ROCm, which a device of kind {device.type} has not")
+        raise NotImplementedError(f"page-locking is timed by the runtime of CUDA or ROCm, and a device of kind {device.type} has neither")
     refuse_more_than_left(bytes, "what is to be locked takes")
     pages = torch.ones(bytes, dtype=torch.uint8)  # written to, so that the system has provided all of them
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch leaves it untyped
