@@ -376,7 +376,7 @@ def test_ctrl_c_keeps_what_was_measured_gives_no_verdict_and_cleans_up(checkout,
     assert len(left_over(checkout)) == 2
     process.send_signal(signal.SIGINT)
     if signals == 2:  # the second comes when the first has ended the rounds, and before the folders would be removed anyway
-        while lines(checkout.parent / "o.jsonl")[-1]["kind"] != "round":
+        while '{"kind":"round"' not in (checkout.parent / "o.jsonl").read_text():
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
@@ -384,4 +384,4 @@ def test_ctrl_c_keeps_what_was_measured_gives_no_verdict_and_cleans_up(checkout,
     assert process.returncode == 130, err
     assert signals == 2 or "interrupted, so there is no verdict; for one on what was measured: dlbench compare ../o.jsonl --by run" in err
     assert left_over(checkout) == []
-    assert lines(checkout.parent / "o.jsonl")[0]["kind"] == "header"
+    assert (checkout.parent / "o.jsonl").read_text().startswith('{"kind":"header"')  # its last line may be torn by the second
