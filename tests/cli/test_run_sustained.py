@@ -79,14 +79,15 @@ def test_energy_is_what_the_counter_gained_between_both_ends_of_the_window(tmp_p
 
         return CounterMeter("rapl", count)
 
-    for name, value in (("LEAST_S", 0.1), ("IDLE_S", 0.05), ("processor_meter", meter)):
+    # On a busy machine the parent hears late of either end of a window, which it then finds shorter than it was.
+    for name, value in (("LEAST_S", 0.0), ("IDLE_S", 0.05), ("processor_meter", meter)):
         monkeypatch.setattr(sampler, name, value)
     _, measured = run(tmp_path, patient(tmp_path, rounds=6), "steps.py", "--device", "cpu")
     assert len(meters) == 2 + 6, "twice for idle power, and a window in each round"
     energies = [each["energy"] for each in measured]
     for energy, told in zip(energies, meters[2:], strict=True):
         assert (energy["joules"], energy["source"], energy["items"]) == (pytest.approx(told[-1] - told[0], abs=1e-6), "rapl", 8)
-        assert energy["seconds"] >= 0.1
+        assert energy["seconds"] > 0
         assert energy["idle_watts"] == energies[0]["idle_watts"] > 0
     assert all(len(each["values"]["power_w"]) >= 1 for each in measured)
     (row,) = rows(tmp_path).values()
