@@ -27,7 +27,7 @@ from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.sampler import Monitor
-from dlbench.harness.process.launch import Interruption
+from dlbench.harness.process.launch import Interpreter, Interruption
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
 from dlbench.harness.runner import Runner
 from dlbench.harness.schedule import Observer, RunSettings, Side, Task
@@ -142,7 +142,11 @@ def run_cases(
     threads = usable_threads()
     settings, side = RunSettings(policy, seed=0, isolation="fork", threads=threads), Side({"cpu": "CPU"}, tuple(plugins))
     timed = _Timed()
-    with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, WorkerProcess("fork", threads, 0, interruption) as worker:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Interruption() as interruption,
+        WorkerProcess("fork", threads, 0, interruption, Interpreter()) as worker,
+    ):
         signatures = {each["name"]: convert(Signature, each) for each in handshake(worker, plugins, (), threads)["signatures"]}
         planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
