@@ -83,7 +83,11 @@ class Runner:
         self.observer.left_s = lambda: max(0.0, min(self.progress.left_s(), self._left_s()))
 
     def run(self, first_round: int = 0) -> None:
-        """Measure round after round until each task has enough. Raises DeviceFault if a whole machine of several is gone."""
+        """Measure round after round until each task has enough.
+
+        ``first_round``: the number of the first one; above 0 where other rounds of the same file came before, as of an A/B's first
+        measurement. Raises DeviceFault if a whole machine of several is gone.
+        """
         policy, progress = self.settings.policy, self.progress
         self._read_idle()
         self._pool = WorkerPool(self.settings, self.interruption, dict(self.first_workers), self.signatures)
@@ -93,7 +97,7 @@ class Runner:
                 pending = progress.pending(number, self._left_s())
                 if progress.finished():
                     break
-                # The first round begins in any case: each case that it has no time for gets a row that says so.
+                # Round 0 begins in any case: each case that it has no time for gets a row that says so.
                 if number and progress.start_s + progress.cases_s(pending) > self._left_s():
                     break
                 # If none is pending, the file has all of this round already, from before the interruption.

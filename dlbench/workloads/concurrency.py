@@ -79,18 +79,18 @@ def concurrent_training(
     lanes: list[Step] = [
         Lane(train_step(device, model=model, batch=batch, dtype=dtype, optimizer=optimizer).call, streams) for _ in range(networks)
     ]
-    # A side is a thread: one for each network, or one that takes a step of each in turn.
-    sides = lanes if launch == "thread_each" else [lambda: [lane() for lane in lanes]]
+    # What each thread runs: the steps of one network, or in a single thread a step of each in turn.
+    threads = lanes if launch == "thread_each" else [lambda: [lane() for lane in lanes]]
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        run_for(clock, sides, cpus, WARMUP_S)
+        run_for(clock, threads, cpus, WARMUP_S)
         trains_alone = not instances or dist.get_rank() == 0  # the other instances wait meanwhile
         ends_alone = run_for(clock, lanes[:1] if trains_alone else [], [all_cpus], seconds)
-        ends_at_once = run_for(clock, sides, cpus, seconds)
+        ends_at_once = run_for(clock, threads, cpus, seconds)
         (alone_per_s,) = rates(of_each_rank(ends_alone)[0])
-        sides_of_all_ranks = [ends for rank_ends in of_each_rank(ends_at_once) for ends in rank_ends]
-        # A step of a side is one of each of its networks, so its rate counts once for each.
-        networks_per_s = rates(sides_of_all_ranks) * (networks // len(sides))
+        threads_per_s = rates([ends for rank_ends in of_each_rank(ends_at_once) for ends in rank_ends])
+        # A step of a thread is one of each of its networks, so each of these has the thread's rate.
+        networks_per_s = [rate for _ in range(networks // len(threads)) for rate in threads_per_s]
         values: dict[str, Reported] = {}
         if instances and device.type == "cuda":
             folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108  # NVIDIA's default

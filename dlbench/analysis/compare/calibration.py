@@ -71,9 +71,10 @@ class Drift:
     def p(self, shift: float, rounds_sd: float, rounds_freedom: int, cases: float) -> float:
         """Return the chance that identical code differs by at least ``shift`` between two occasions in one of so many cases.
 
-        ``rounds_sd`` is the standard deviation of the rounds' own estimate, with ``rounds_freedom`` degrees of freedom. For a known common
-        part, p is that of Student's t of what remains of the shift, times the number of cases. The result is the mean of that p over all
-        common parts, weighted by their likelihood. So the common part counts once, and not for each case.
+        ``rounds_sd`` is the standard deviation of the rounds' own estimate, with ``rounds_freedom`` degrees of freedom; both are 0 if each
+        side has a single round. For a known common part, p is that of Student's t of what remains of the shift, times the number of cases.
+        The result is the mean of that p over all common parts, weighted by their likelihood. So the common part counts once, and not for
+        each case.
         """
         variance = self.sd**2 + rounds_sd**2
         # Degrees of freedom of a sum of variances: Satterthwaite, An Approximate Distribution of Estimates of Variance Components, 1946.
@@ -82,7 +83,8 @@ class Drift:
         freedom = max(1, int(1 / inverse_freedom)) if inverse_freedom else 1
 
         def p_given(common: float) -> float:
-            remainders = abs(shift) - common, abs(shift) + common  # the common part may go the way of the shift, or against it
+            # Identical code differs by as much either way: together with the common part, which leaves less to reach, or against it.
+            remainders = abs(shift) - common, abs(shift) + common
             return min(1.0, cases * sum(_tail(remainder, math.sqrt(variance), freedom) for remainder in remainders))
 
         if not self.common:
@@ -199,7 +201,7 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     matched = _matched_cases(repeated)
     deviations = [_deviations(repeated, matched, statistic) for statistic in STATISTICS]
     start_times = sorted(filter(None, map(began, results.environments.values()))) or [""]
-    # All matched cases have as many occasions. Without them it is the median number of all cases.
+    # All matched cases have the same number of occasions. If there are none, the median of the cases' numbers stands for all.
     occasions = len(repeated[matched[0]]) if matched else statistics.median_low(map(len, repeated.values()))
     return Calibration(
         machine_key,

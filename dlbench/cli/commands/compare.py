@@ -88,7 +88,7 @@ def compare_command(
 
 @contextmanager
 def _map_for(files: Sequence[Path]) -> Iterator["Map"]:
-    """Yield the function that reads the files one by one: the built-in map, or on Linux for large files one that reads them at once.
+    """Yield the function that calls a reader for each file: the built-in map, or for large files on Linux one that reads in parallel.
 
     That reads the first file here, and each other one in a process of its own meanwhile.
     """

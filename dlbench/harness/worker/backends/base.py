@@ -53,6 +53,7 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
     Raises Unavailable if calls can't be queued ahead, or if two calls would take more than half of the time until ``deadline``, on
     ``clock``'s scale: the other half is for copies and checks.
     """
+    # `block_s` has the seconds of a call in each block. At least two calls are made: one to time the launch, and one to read.
     if 2 * statistics.median(samples.block_s) > (deadline - clock.now()) / 2:
         raise Unavailable(Unknown.NO_TIME)
     call = work.call
