@@ -142,7 +142,7 @@ def count_formats(trainings: Sequence[FormatTraining]) -> FormatCount:
         formats=len(outcomes_by_format),
         like=converging,
         open=len(outcomes_by_format) - converging - failing,
-        few=not any(each.converges for each in trainings),  # None for too few seeds
+        few=all(each.converges is None for each in others),  # None for too few seeds
     )
 
 

@@ -83,14 +83,15 @@ class Drift:
         freedom = max(1, int(1 / inverse_freedom)) if inverse_freedom else 1
 
         def p_given(common: float) -> float:
-            # Identical code differs by as much either way: together with the common part, which leaves less to reach, or against it.
+            # Two-sided: the case's own part must exceed what remains of the shift, whether the common part adds to it or opposes it.
             remainders = abs(shift) - common, abs(shift) + common
             return min(1.0, cases * sum(_tail(remainder, math.sqrt(variance), freedom) for remainder in remainders))
 
         if not self.common:
             return p_given(0.0)
         # The mean is an integral over the common part, which is Student's t with n degrees of freedom, times its scale. With
-        # t = sqrt(n) tan(angle) the density is the (n - 1)-th power of the cosine, so equal steps of the angle reach far into the tail.
+        # t = sqrt(n) tan(angle) the density of the angle is the (n - 1)-th power of its cosine, so equal steps reach far into the tail.
+        # Angles above zero are enough: `p_given` is the same for a common part of either sign.
         angles = [(number + 0.5) / _NODES * math.pi / 2 for number in range(_NODES)]
         likelihoods = [math.cos(angle) ** (self.common_freedom - 1) for angle in angles]
         scale = math.sqrt(self.common_freedom) * self.common

@@ -111,7 +111,7 @@ def _position(row: Cells, axis: Column, log: bool) -> Any:
 def _points(figure: Figure) -> list[Spec]:
     """Return the fields of a point for each row that can be drawn; the layers of `_VEGA` read these fields.
 
-    The name of a series includes the place where places differ.
+    A series is named by its words and its place, each only if it differs among the rows; by its words if neither does.
     """
     axes_of_names = [axis for axis in (figure.series, figure.place) if axis]
     distinguishing = [axis for axis in axes_of_names if len({_words(row, axis) for row in figure.rows}) > 1]
@@ -120,7 +120,7 @@ def _points(figure: Figure) -> list[Spec]:
     for rank, row in enumerate(figure.rows):
         point: Spec = {name: _position(row, getattr(figure, name), name in figure.log) for name in "xy"}
         if None in point.values():
-            continue  # a position that no axis can show
+            continue  # no number, or one that a logarithmic axis can't show
         point["rank"] = rank
         point["hint"] = " · ".join(_words(row, axis) for axis in figure.axes)
         if figure.series:

@@ -163,6 +163,7 @@ class _Limits(NamedTuple):
             case OperationKind.REST | "host":
                 return None
             case OperationKind.DATA:
+                # The kind's own time is only the wait for a batch: loading takes at least that, where nobody has timed it alone.
                 alone_s = self.row.in_role("input_alone") or kind.seconds
                 return "input meanwhile", max(0.0, alone_s - others_s)
             case "transfer":
