@@ -71,19 +71,8 @@ CALIBRATIONS = Path("results", "calibration")
 
 PATH = click.Path(path_type=Path)
 OUTPUT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
-
-
-def refuse_repeated_folder(_: click.Context, __: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the paths of an argument. Raises UsageError that names a folder which is given twice, instead of one of the files in it."""
-    folders = [path.resolve() for path in paths if path.is_dir()]
-    for path in paths:
-        if folders.count(path.resolve()) > 1:
-            raise UsageError(f"the folder {path} is given twice; name it once")
-    return paths
-
-
 file_argument = click.argument("file", type=PATH)
-files_argument = click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH, callback=refuse_repeated_folder)
+files_argument = click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH)
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]

@@ -158,16 +158,21 @@ def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:
 def files_in(paths: Sequence[Path]) -> list[Path]:
     """Return the files among ``paths``, and in place of each folder the result files in it, by name, without those given themselves.
 
-    Raises UsageError for a folder without any.
+    Raises UsageError for a folder without any, and for one given twice, which it names instead of the files in it.
     """
-    given = {path.resolve() for path in paths}
-    found: list[Path] = []
+    given = Counter(path.resolve() for path in paths)
+    files: list[Path] = []
     for path in paths:
-        inside = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        if not path.is_dir():
+            files.append(path)
+            continue
+        if given[path.resolve()] > 1:
+            raise UsageError(f"the folder {path} is given twice; name it once")
+        inside = sorted(path.glob("*.jsonl"))
         if not inside:
             raise UsageError(f"{path} is a folder without a result file; give one that itself holds .jsonl files of dlbench run")
-        found += [each for each in inside if not path.is_dir() or each.resolve() not in given]
-    return found
+        files += [each for each in inside if each.resolve() not in given]
+    return files
 
 
 Read = Callable[[Path, str], Results]

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.cli.options import (
-    CALIBRATIONS,
-    OUTPUT_FILE,
-    PATH,
-    OutputOptions,
-    complete_columns,
-    output_options,
-    refuse_repeated_folder,
-    threshold_options,
-)
+from dlbench.cli.options import CALIBRATIONS, OUTPUT_FILE, PATH, OutputOptions, complete_columns, output_options, threshold_options
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.thresholds import ThresholdSettings
 
@@ -36,7 +27,7 @@ _HUGE = 1 << 30  # bytes of all files; above, reading them at the same time woul
 
 @click.command("compare")
 @click.argument("base", type=PATH)
-@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH, callback=refuse_repeated_folder)
+@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH)
 @click.option(
     "--by", metavar="COLUMN", shell_complete=complete_columns, help="Compare rows within BASE that differ in it: device, dtype, mode, …"
 )

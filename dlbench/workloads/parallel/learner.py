@@ -1,4 +1,4 @@
-"""What trainings that run for a time share: a replica of the network on each rank, and the values that all of them report."""
+"""Parts of every training that runs for a time: a replica of the network on each rank, and the values that all of them report."""
 
 import time
 from dataclasses import dataclass
