@@ -4,15 +4,13 @@ import hashlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Self
 
 import click
@@ -221,22 +219,13 @@ def _named(side: Side, folder: Path | None) -> Iterator[None]:
 def _temporary_folder(interruption: Interruption) -> Iterator[Path]:
     """Yield a new temporary folder, and remove it afterwards, also where a second signal ends the program at once."""
     folder = Path(tempfile.mkdtemp(prefix="dlbench-")).resolve()
-
-    def remove_before(handler: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
-        if interruption.requested is not None:  # so this signal is the second, whose handler exits without any clean-up
-            _remove(folder)
-        handler(number, frame)
-
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in handlers.items():
-        if callable(handler):  # an ignored signal has a number instead
-            signal.signal(number, partial(remove_before, handler))
+    clean_up = partial(_remove, folder)
+    interruption.clean_ups.append(clean_up)
     try:
         yield folder
     finally:
-        _remove(folder)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        clean_up()
+        interruption.clean_ups.remove(clean_up)
 
 
 def _remove(folder: Path) -> None:

@@ -6,7 +6,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +19,15 @@ from dlbench.harness.probe import processor
 
 
 class Interruption:
-    """While entered, notes the first SIGINT, SIGTERM or SIGHUP and makes its ``fileno`` readable; a second exits at once.
+    """While entered, notes the first SIGINT, SIGTERM or SIGHUP and makes its ``fileno`` readable; a second exits after `clean_ups` alone.
 
     Exiting closes the pipes that every child watches, so none of them stays.
     """
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
+        self.clean_ups: list[Callable[[], None]] = []
+        """What a second signal still does before it exits."""
         self._read, self._write = os.pipe()
         self._previous: dict[signal.Signals, object] = {}
 
@@ -58,6 +60,8 @@ class Interruption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested is not None:
+            for clean_up in self.clean_ups:
+                clean_up()
             os._exit(128 + number)
         self.requested = signal.Signals(number)
         os.write(self._write, b"!")
