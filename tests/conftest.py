@@ -83,6 +83,23 @@ def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return check
 
 
+@pytest.fixture
+def transcript(snapshot: Callable[[str, str], None]) -> Callable[[str, int, Callable[[str], str]], None]:
+    """Give each title of a snapshot to a function, and hold what it says against the lines below that title.
+
+    The titles are the test's input, and how many there are is said, so that one that goes is noticed. One more is written
+    there, and its lines by --snapshot-update.
+    """
+    import front_door
+
+    def check(name: str, count: int, say: Callable[[str], str]) -> None:
+        titles = re.findall("^=== (.*) ===$", (TESTS / "snapshots" / f"{name}.txt").read_text(encoding="utf-8"), re.MULTILINE)
+        assert len(titles) == count
+        snapshot(name, front_door.under_titles({title: say(title) for title in titles}))
+
+    return check
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its kind, and begin with the files that take long, so that at the end no worker is alone with one."""
     COLLECTED[:] = [item.nodeid for item in items]

@@ -257,21 +257,16 @@ def test_code_of_the_checkout_itself_is_never_measured_in_place_of_a_reference(c
     assert re.search(error, done.err)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--a", "ref=nowhere", "plug/sides.py"), "--a ref=nowhere: the checkout has no reference 'nowhere'"),
-        (("--a", "ref=-x", "plug/sides.py"), "--a ref=-x: the checkout has no reference '-x'"),
-        (("--b", "ref=main", "other.py"), "--b ref=main: this reference has no other.py"),
-        (("--a", "ref=main", "../outside.py"), "--a ref=main: no FILE.py of yours lies in a git checkout, so there is nothing to take"),
-    ],
-)
-def test_references_that_make_no_sense(checkout, arguments, sentence):
+def test_references_that_make_no_sense(checkout, transcript):
     for path in (checkout / "other.py", checkout.parent / "outside.py"):
         path.write_text("")
-    done = ab_of_states(checkout, *arguments, GIT_CEILING_DIRECTORIES=str(checkout.parent))
-    assert sentence in front_door.refusal(done)
-    assert (done.code, left_over(checkout), (checkout.parent / "o.jsonl").exists()) == (2, [], False)
+
+    def refused(words):
+        done = ab_of_states(checkout, *words.split(), GIT_CEILING_DIRECTORIES=str(checkout.parent))
+        assert (left_over(checkout), (checkout.parent / "o.jsonl").exists()) == ([], False)
+        return front_door.refusal(done)
+
+    transcript("wrong-references", 4, refused)
 
 
 def torch_alone(folder):
@@ -323,29 +318,7 @@ def test_an_interpreter_that_was_asked_for_does_not_import_from_the_folder_of_th
     assert dlbench("ab", "self", "mine.py", "--a", python, cwd=tmp_path) == front_door.Done(2, "", f"dlbench: side a: {error}\n")
 
 
-SIDES_WITHOUT_SENSE = [
-    "self --a python=no/such/python",
-    "self --b python=./empty",
-    "self --b python=/bin/false",
-    "self --b env=PYTHONPATH=old",
-    "self --b env=PYTHONPATH=bare",
-    "self --b env=PYTHONPATH=dated",
-    "self --a env=SPEED",
-    "self --a env=2=3",
-    "self --a env=OMP_NUM_THREADS=1",
-    "self --b env=LD_PRELOAD=missing.so",
-    "self --a env=X=1 --a env=X=2",
-    "self --a ref=main",
-    "self --b same --threshold 5",
-    "self --b same --set nn=3",
-    "self --b same -k (noop",
-    "qick --b same",
-    "self --b same --b env=A=1",
-    "self",
-]
-
-
-def test_sides_that_make_no_sense_are_one_sentence(tmp_path, snapshot):
+def test_sides_that_make_no_sense_are_one_sentence(tmp_path, transcript):
     (tmp_path / "empty").touch(mode=0o755)
     for name, text in {
         "old/sitecustomize": "import sys; sys.version_info = (3, 9, 2)",
@@ -354,12 +327,13 @@ def test_sides_that_make_no_sense_are_one_sentence(tmp_path, snapshot):
     }.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / f"{name}.py").write_text(text)
-    texts = {}
-    for words in SIDES_WITHOUT_SENSE:
+
+    def refused(words):
         done = shared_hosts.dlbench("ab", *words.split(), "-o", "o.jsonl", cwd=tmp_path)
-        texts[words] = front_door.refusal(done).replace(f"{tmp_path}/", "")
         assert not (tmp_path / "o.jsonl").exists()
-    snapshot("wrong-sides", front_door.under_titles(texts))
+        return front_door.refusal(done).replace(f"{tmp_path}/", "")
+
+    transcript("wrong-sides", 18, refused)
 
 
 @pytest.mark.parametrize("signals", [1, 2])

@@ -1,5 +1,6 @@
 """Mistakes of a user and damaged files: one sentence with place and remedy, the right exit code, and what is whole is shown."""
 
+import ast
 import errno
 import fcntl
 import json
@@ -22,57 +23,19 @@ from dlbench.core.writer import ResultWriter
 
 HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}\n'
 
-OPTIONS = [
-    "run cnn --set layout=nhwc",
-    "run cnn --set mode=freeze",
-    "run cores --set instances=0",
-    "run scaling --set threads=2",
-    "run quick --device gpux",
-    "run matmul --set dtype=fp31",
-    "run self --budget soon",
-    "run self --rounds 0",
-    "run self --gate --rounds 3",
-    "run quick --resume x.jsonl",
-    "run --resume missing.jsonl",
-    "run self missing.py",
-    "devices mine",
-    "run self -o .",
-    "run self -o typo/dir/x.jsonl",
-    "run self -o file/mine.jsonl",
-    f"run self -o {'a' * 300}",
-    "ab self --b same --junit typo/x.xml",
-    "run mine.toml",
-]
 
-
-def test_wrong_options(tmp_path, snapshot):
+def test_wrong_options(tmp_path, transcript):
     (tmp_path / "file").write_text("")
-    texts = {words: refusal(shared_hosts.dlbench(*shlex.split(words), cwd=tmp_path)) for words in OPTIONS}
+    transcript("wrong-options", 24, lambda words: refusal(shared_hosts.dlbench(*shlex.split(words), cwd=tmp_path)))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    snapshot("wrong-options", under_titles(texts))
 
 
-SUITES = [
-    '[[bench]]\nworkload = "matmull"\n',
-    '[[bench]]\nworkload = "matmul"\naxes.N = 4\n',
-    '[[bench]]\nworkload = "matmul"\naxes.n = "big"\n',
-    '[[bench]]\nworkload = "matmul"\naxes.n = []\n',
-    '[[bench]]\nworkload = "matmul"\n',
-    '[[bench]\nworkload = "matmul"\n',
-    '[[bench]]\nworkload = "matmul"\naxes.n = 4\ndevices = ["gpu9"]\n',
-    'devices = ["gpu"]\n[[bench]]\nworkload = "noop"\n',
-    'devices = []\n[[bench]]\nworkload = "noop"\n',
-    '[policy]\nrounds = 0\n[[bench]]\nworkload = "noop"\n',
-    "",
-]
+def test_wrong_suites(tmp_path, transcript):
+    def run(suite):
+        (tmp_path / "s.toml").write_text(ast.literal_eval(suite))
+        return refusal(shared_hosts.dlbench("run", "s.toml", cwd=tmp_path))
 
-
-def test_wrong_suites(tmp_path, snapshot):
-    texts = {}
-    for text in SUITES:
-        (tmp_path / "s.toml").write_text(text)
-        texts[repr(text)] = refusal(shared_hosts.dlbench("run", "s.toml", cwd=tmp_path))
-    snapshot("wrong-suites", under_titles(texts))
+    transcript("wrong-suites", 15, run)
 
 
 FILES = {

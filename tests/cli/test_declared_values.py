@@ -5,7 +5,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,81 +174,23 @@ def test_a_parameter_that_may_be_left_out_gets_the_member_of_its_enum(tmp_path: 
     assert (row["case.status"], row["case.reason"]) == ("ok", None)
 
 
-def refused(folder: Path, declared: str, parameters: str) -> str:
+def refused(folder: Path, decorator: str, parameters: str) -> str:
     """The sentence with which a module is refused that declares a workload so."""
     path = folder / "w.py"
     path.write_text(
         "from typing import Annotated, Literal\nimport dlbench\nfrom dlbench import *\n"
-        f"@workload({declared})\ndef wrong(device, *, {parameters}) -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
+        f"{decorator}\ndef wrong{parameters.replace('(', '(device, *, ', 1)} -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
     )
     with pytest.raises(UsageError) as error:
         registry.load_plugin(str(path))
     return str(error.value).removeprefix(f"{folder}/")
 
 
-VALUES = [
-    'Value("a", "ms", None, "")',
-    'Value("a", Unit.TEXT, None, "")',
-    'Value("a", Unit.MONEY, None, "")',
-    'Value("a", Unit.SECONDS, None, "", when={"form": "tower"})',
-    'Value("a", Unit.SECONDS, None, "", when=3)',
-    'Value("a", Unit.SECONDS, "down", "")',
-    'Value("a b", Unit.SECONDS, None, "")',
-    'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")',
-    'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})',
-    'Value("a", Unit.SECONDS, None, "", role="inputs")',
-    'Value("a", Unit.RATIO, None, "", role="input")',
-    'Value("a", Unit.SECONDS, None, "", role="input"), Value("b", Unit.SECONDS, None, "", role="input")',
-    'Value("a", Unit.COUNT, None, "", role="largest")',
-    'Value("a", Unit.ITEMS_PER_S, None, "", role="highest_rate")',
-    'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")',
-    'Value("a", Unit.SECONDS, None, "", optional="yes")',
-    'Value("a", Unit.SECONDS, "lower", "", margin=0)',
-    'Value("a", Unit.SECONDS, "lower", "", margin="1%")',
-    'Value("a", Unit.SECONDS, None, "", margin=1)',
-    'Value("a", Unit.SECONDS, "lower", "", series=True, margin=1)',
-    'Value("a", Unit.FRACTION, "higher", "", series=True, margin=0.01, paired=True)',
-    'Value("a", Unit.SECONDS, None, "", points=("x",))',
-]
-FORMS = "form: Literal['ddp', 'tower'] = 'ddp', flag: bool = True, ranks: int = 1"
-MISFITS = [
-    'values=(Value("a", Unit.RATIO, None, "", when={"flag": ("1",)}),)',
-    'values=(Value("a", Unit.SECONDS, None, "", when={"form": ("tover",)}),)',
-    'parallel=Parallel(scaling="weka")',
-    'parallel=Parallel(all_reduce=("ddp", "tawer"))',
-    'ceiling="memry"',
-]
-STEP = 'parallel=Parallel(step="s")'
-PARAMETERS = [
-    "form: Sweep[Literal['a', 'b']] = 'a'",
-    "n: Sweep = 1",
-    "form: Communicates[str] = 'a'",
-    "n: Switch[int] = 1",
-    "form: Switch[Literal['a', 'b']]",
-    "form: Annotated[Literal['loops', 'rows'], Role('way', 'lops')] = 'rows'",
-    "form: Annotated[Literal['loops', 'rows'], Role('way')] = 'rows'",
-    "n: Annotated[int, Role('swep')] = 1",
-    "n: Sweep[Size] = 1, m: Sweep[Size] = 1",
-    "batch: Searched[Size] = 8",
-    "batch: Searched[Size]",
-    "threads: SearchedCores[str] = None",
-    "cores: SearchedCores[Size] = None",
-    "form: Searched[str] = None",
-    "n: [8, 16] = 8",
-]
-
-
 def test_a_declaration_that_makes_no_sense_is_a_sentence(
-    tmp_path: Path, snapshot: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, transcript: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which would be that of the module before it
-    texts = {
-        **{values: refused(tmp_path, f"values=({values},)", "form: str = 'x'") for values in VALUES},
-        **{declared: refused(tmp_path, declared, FORMS) for declared in MISFITS},
-        **{parameters: refused(tmp_path, "", parameters) for parameters in PARAMETERS},
-        STEP: refused(tmp_path, STEP, "rank: int = 1"),
-    }
-    snapshot("wrong-declarations", front_door.under_titles(texts))
+    transcript("wrong-declarations", 43, lambda function: refused(tmp_path, *function.split(" def wrong")))
 
 
 P99 = {"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "m"}
@@ -267,44 +209,20 @@ def written(path: Path, value: float | Sequence[float], suites: Sequence[object]
     return made_up.write(path, reported(values), workloads={"serve": {"values": [{**P99, **declared}], "parallel": {}}}, suites=suites)
 
 
-FEWER, MORE = (1.02, 0.85, 1.17, 0.93, 1.30, 0.76, 1.08), (1.53, 1.27, 1.75, 1.21, 1.95, 1.28, 1.62)
-"""Seven rounds each that differ by 15 to 20 %, the second by half more: its lowest lies among the first."""
-BELOW_ZERO = (-10.0, -11.0, -9.9, -10.1, -10.2, -9.8, -10.4)
-SHARE = {"unit": "fraction", "direction": "higher"}
-NOISY, CALM = (1.0, 1.6, 0.7, 1.3, 0.8, 1.9, 1.1), (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0)
-SUITES = {"suites": [{"name": "quick", "thresholds": {"value": 0.05, "serve": {"value": 0.6}}}]}
-SCENES: Mapping[str, tuple[float | Sequence[float], Mapping[str, Any], float | Sequence[float], Mapping[str, Any], tuple[str, ...]]] = {
-    "a threshold of the suite for the workload": (1.0, SUITES, 1.5, SUITES, ()),
-    "the margin is that of base": (1.0, {"margin": 0.05}, 1.04, {"margin": 0.03}, ()),
-    "an old file takes the margin of the other": (1.0, {}, 1.04, {"margin": 0.03}, ()),
-    "a change from zero without a margin": (0.0, {}, 1e-12, {}, ("--strict",)),
-    "too few rounds": ((1.0, 1.01, 0.99), {}, (2.0, 2.01, 1.99), {}, ()),
-    "what must be seen may be there": (NOISY, {}, NOISY[::-1], {}, ("--detect", "25%")),
-    "what must be seen is not there": (CALM, {}, CALM, {}, ("--detect", "25%")),
-    "in bytes on one side": (1.0, {}, 2.0, {"unit": "bytes"}, ()),
-    "higher is better on one side": (1.0, {}, 2.0, {"direction": "higher"}, ()),
-    "a series on one side": (1.0, {}, 2.0, {"series": True}, ()),
-    "more than any sum could hold": (1e308, {}, 1.7e308, {}, ()),
-    "rounds that overlap": (FEWER, {}, MORE, {}, ()),
-    "the same in the other direction": (MORE, {}, FEWER, {}, ()),
-    "one share lost": (0.98, {**SHARE, "margin": 0.01}, 0.89, {**SHARE, "margin": 0.01}, ()),
-    "the same within a margin": (0.98, {**SHARE, "margin": 0.1}, 0.89, {**SHARE, "margin": 0.1}, ()),
-    "zero and next to nothing": (0.0, {"margin": 1e-3}, 1e-12, {"margin": 1e-3}, ()),
-    "more than nothing": (0.0, {"margin": 0.5}, 2.0, {"margin": 0.5}, ()),
-    "less than zero": (BELOW_ZERO, {"direction": "higher"}, tuple(each - 3 for each in BELOW_ZERO), {"direction": "higher"}, ()),
-    "nothing on both sides": (0.0, {}, 0.0, {}, ()),
-}
-"""Values and what is declared of them in both files, and the options with which they are compared."""
+def test_what_a_comparison_says_of_values(tmp_path: Path, transcript: Callable[..., None]) -> None:
+    """Of what one file reported and declared against another; noisy rounds differ by 15 to 20 %."""
 
+    def compared(title: str) -> str:
+        what, base, declared, new, otherwise, options, code = re.fullmatch(
+            r"(.*?): (.+?) (\{.*\}) against (.+?) (\{.*\})(.*), exit (.)", title
+        ).groups()  # type: ignore[union-attr]  # or the title is wrong
+        for name, values, more in (("one", base, declared), ("two", new, otherwise)):
+            written(tmp_path / what / f"{name}.jsonl", json.loads(values), **json.loads(more))
+        done = in_process(tmp_path / what, "compare", "one.jsonl", "two.jsonl", *options.split())
+        assert done.code == int(code)
+        return done.out + done.err
 
-def test_what_a_comparison_says_of_values(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
-    texts = {}
-    for what, (base, of_base, new, of_new, options) in SCENES.items():
-        written(tmp_path / what / "one.jsonl", base, **of_base)
-        written(tmp_path / what / "two.jsonl", new, **of_new)
-        done = in_process(tmp_path / what, "compare", "one.jsonl", "two.jsonl", *options)
-        texts[f"{what}, exit {done.code}"] = done.out + done.err
-    snapshot("compare-values", front_door.under_titles(texts))
+    transcript("compare-values", 19, compared)
 
 
 GIB = 1 << 30
@@ -322,50 +240,35 @@ def searched(path: Path, batch: int, limit_bytes: int | None = GIB) -> Path:
     return made_up.write(path, [measured], workloads=declared)
 
 
-SEARCHED = {
-    "one step of each side": (100, GIB, 110, GIB),
-    "more than that": (100, GIB, 88, GIB),
-    "nearly as much memory": (100, GIB, 88, int(0.96 * GIB)),
-    "less memory": (100, GIB, 50, GIB // 2),
-    "too little for any": (40, GIB, 0, 256 << 20),
-    "enough, after too little": (0, 256 << 20, 40, GIB),
-    "nothing fits in the same": (40, GIB, 0, GIB),
-    "a limit that one side does not know": (100, None, 50, GIB),
-    "a fall from 4 to 2": (4, GIB, 2, GIB),
-    "a fall from 2 to 1": (2, GIB, 1, GIB),
-    "a rise from 2 to 4": (2, GIB, 4, GIB),
-    "a fall from 12 to 10": (12, GIB, 10, GIB),
-}
-RATES = {
-    "a little more": ((272, 421), (297, 421)),
-    "a fall by a quarter, within what the search left open": ((354, 421), (272, 386)),
-    "a fall below what it left open": ((272, 421), (182, 257)),
-    "a rise": ((182, 257), (272, 421)),
-}
-"""The highest rate that held, and the lowest that failed, in each file."""
-
-
-def test_what_searches_found_is_compared_within_the_same_memory_and_what_they_left_open(
-    tmp_path: Path, snapshot: Callable[[str, str], None]
-) -> None:
-    for what, (batch, limit, other_batch, other_limit) in SEARCHED.items():
-        searched(tmp_path / what / "one.jsonl", batch, limit)
-        searched(tmp_path / what / "two.jsonl", other_batch, other_limit)
+def rated(path: Path, held: int, failed: int) -> Path:
+    """Write a run whose search found the highest rate that held, and the lowest that failed."""
     values = [
         {"name": name, "unit": "items/s", "direction": better, "meaning": "m", "role": role}
         for name, better, role in (("held", "higher", "highest_rate"), ("failed", None, "failing_rate"))
     ]
-    declared = {"serve": {"values": values, "parameters": {"rate": {"searched": ""}}}}
-    for what, rates in RATES.items():
-        for name, (held, failed) in zip(("one", "two"), rates, strict=True):
-            (found,) = made_up.rounds_of(made_up.case("serve", model="resnet18"), [[1.0]], found={"rate": held})
-            measured = made_up.with_values(made_up.without_rounds(found), held=float(held), failed=float(failed))
-            made_up.write(tmp_path / what / f"{name}.jsonl", [measured], workloads=declared)
-    texts = {}
-    for what in (*SEARCHED, *RATES):
+    (found,) = made_up.rounds_of(made_up.case("serve", model="resnet18"), [[1.0]], found={"rate": held})
+    measured = made_up.with_values(made_up.without_rounds(found), held=float(held), failed=float(failed))
+    return made_up.write(path, [measured], workloads={"serve": {"values": values, "parameters": {"rate": {"searched": ""}}}})
+
+
+def test_what_searches_found_is_compared_within_the_same_memory_and_what_they_left_open(
+    tmp_path: Path, transcript: Callable[..., None]
+) -> None:
+    def compared(title: str) -> str:
+        what, of, *numbers, expected = re.fullmatch(
+            r"(.*): (batch|rate) (\d+) (?:in|to) (\w+) .*, then (\d+) (?:in|to) (\w+) .*, exit (.)", title
+        ).groups()  # type: ignore[union-attr]  # or the title is wrong
+        for name, found, edge in zip(("one", "two"), numbers[::2], numbers[1::2], strict=True):
+            path = tmp_path / what / f"{name}.jsonl"
+            if of == "rate":
+                rated(path, int(found), int(edge))
+            else:
+                searched(path, int(found), None if edge == "unknown" else int(edge) << 20)
         code, (row,), _ = compare(tmp_path / what)
-        texts[f"{what}, exit {code}"] = f"{row['compare.verdict']}: {row['compare.note']}; unseen: {row['compare.unseen']}"
-    snapshot("compare-searches", front_door.under_titles(texts))
+        assert code == int(expected)
+        return f"{row['compare.verdict']}: {row['compare.note']}; unseen: {row['compare.unseen']}"
+
+    transcript("compare-searches", 16, compared)
 
 
 def test_rounds_that_suffice_for_values_and_not_for_their_memory_are_too_few(tmp_path: Path) -> None:
@@ -386,23 +289,13 @@ def test_one_noisy_case_among_cases_of_values_alone_is_not_all_of_a_comparison(t
     assert (code, "is not excluded in 1 of 2 cases" in err) == (0, True)
 
 
-HEADERS = [
-    '{"values": null}',
-    '{"values": [], "parallel": null}',
-    '{"ceiling": "roof"}',
-    '{"parameters": {"mode": {"swich": "eager"}}}',
-    '{"values": [{"name": "hits", "unit": "furlong"}]}',
-    '{"values": [{"name": "two words", "unit": "s"}]}',
-    '{"values": [{"name": "hits"}]}',
-]
-
-
-def test_a_declaration_in_a_header_that_makes_no_sense_is_refused(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
+def test_a_declaration_in_a_header_that_makes_no_sense_is_refused(tmp_path: Path, transcript: Callable[..., None]) -> None:
     path = written(tmp_path / "one.jsonl", 1.0)
     header, *rest = lines(path)
-    texts = {}
-    for declared in HEADERS:
+
+    def show(declared: str) -> str:
         header["workloads"]["other"] = json.loads(declared)
         path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *rest)))
-        texts[declared] = front_door.refusal(in_process(tmp_path, "show", path.name))
-    snapshot("wrong-headers", front_door.under_titles(texts))
+        return front_door.refusal(in_process(tmp_path, "show", path.name))
+
+    transcript("wrong-headers", 7, show)

@@ -1,5 +1,6 @@
 """Help that teaches by example, a bare ``dlbench``, the words that a shell completes, and defaults of options."""
 
+import ast
 import json
 import os
 import re
@@ -57,23 +58,6 @@ def test_help_is_a_word_too(tmp_path, monkeypatch):
     assert max(map(len, front_door.in_process(tmp_path, "help").out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("rnu",), "there is no command 'rnu'; did you mean 'run'?"),
-        (("x.jsonl",), "there is no command 'x.jsonl'; did you mean dlbench show x.jsonl?"),
-        (("a b.py",), "there is no command 'a b.py'; did you mean dlbench run 'a b.py'?"),
-        (("s.toml",), "there is no command 's.toml'; did you mean dlbench run s.toml?"),
-        (
-            ("run", "quick", "x.jsonl"),
-            "x.jsonl is a result file: dlbench show x.jsonl shows it, dlbench run --resume x.jsonl goes on with it",
-        ),
-    ],
-)
-def test_a_word_in_the_wrong_place_is_answered_with_the_nearest_command(tmp_path, words, sentence):
-    assert front_door.in_process(tmp_path, *words) == front_door.Done(2, "", f"dlbench: {sentence}\n")
-
-
 CPU = Processor(name="AMD EPYC", physical_cores=2, threads=2, memory_bytes=24 << 30)
 CARD = ("RTX 4090", 24 << 30)
 
@@ -113,22 +97,8 @@ def offered(folder, *words):
     return [tuple(line.split(",", 1)) for line in done.out.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("line", "words", "kind"),
-    [
-        ("dlbench co", ["compare", "contribute"], "plain"),
-        ("dlbench run mat", ["matmul"], "plain"),
-        ("dlbench run --rou", ["--rounds"], "plain"),
-        ("dlbench run --device c", ["cpu", "cuda"], "plain"),
-        ("dlbench show --topic b", ["bottleneck", "batch"], "plain"),
-        ("dlbench show run.jsonl --by d", ["device", "device_name", "dtype"], "plain"),
-        ("dlbench show run.jsonl --format j", ["json"], "plain"),
-        ("dlbench export run.jsonl --to p", ["parquet", "pyperf"], "plain"),
-        *((f"dlbench {words}", [words.split()[-1]], "file") for words in ("show no", "run no/", "run --resume no", "export no")),
-    ],
-)
-def test_the_words_that_begin_so_are_offered_and_a_path_is_left_to_the_shell(tmp_path, line, words, kind):
-    assert offered(tmp_path, *line.split()) == [(kind, word) for word in words]
+def test_the_words_that_begin_so_are_offered_and_a_path_is_left_to_the_shell(tmp_path, transcript):
+    transcript("completed", 12, lambda line: "\n".join(f"{kind}: {word}" for kind, word in offered(tmp_path, *line.split())))
 
 
 def test_a_broken_file_of_defaults_is_no_trouble_here_and_what_no_shell_asks_is_a_usage_error(tmp_path):
@@ -202,37 +172,17 @@ def test_what_a_default_set_is_named_under_the_verdict_in_its_document_and_after
     assert (failed.code, failed.err.splitlines()[1:]) == (2, ["note: dlbench.toml set --device to quda"])
 
 
-MISTAKES = [
-    "[run\n",
-    '["\\u001b[2J"]\n',
-    "[rnu]\n",
-    "run = 7\n",
-    "[run]\nronds = 7\n",
-    "[list]\n-k = 'x'\n",
-    "[run]\nrounds = true\n",
-    "[run]\nrounds = 2.5\n",
-    "[run]\nrounds = 0\n",
-    "[run]\nbudget = 'soon'\n",
-    "[show]\nformat = ['md']\n",
-    *(f"[{command}]\n{option} = '50%'\n" for command in ("compare", "ab") for option in ("threshold", "detect")),
-    "[compare]\ncalibration = 'c'\n",
-    "[compare]\nacross-machines = true\n",
-    "[ab]\ndevice = 'cpu'\n",
-    "[run]\noutput = 'o'\n",
-    "\ufeff[run]\n\x00",
-    f"# {' ' * (1 << 20)}\n",
-]
+def test_a_mistake_ends_every_command_before_it_does_anything(tmp_path, dlbench, transcript):
 
-
-def test_a_mistake_ends_every_command_before_it_does_anything(tmp_path, dlbench, snapshot):
-    texts = {}
-    for text in MISTAKES:
+    def list_with(text):
         (tmp_path / "dlbench.toml").write_text(text)
         done = dlbench("devices")
         assert dlbench("list") == done
         assert dlbench("run", "--help").code == 0
-        texts[ascii(text)[:80]] = front_door.refusal(done)
-    snapshot("wrong-defaults", front_door.under_titles(texts))
+        return front_door.refusal(done)
+
+    transcript("wrong-defaults", 20, lambda text: list_with(ast.literal_eval(text)))
+    assert "larger than 1,048,576 bytes" in list_with(f"# {' ' * (1 << 20)}\n")
 
 
 def test_a_file_is_looked_for_up_to_the_top_of_the_checkout_and_no_further(tmp_path, monkeypatch):

@@ -274,31 +274,15 @@ def test_the_budget_begins_once_the_machines_have_connected(tmp_path, monkeypatc
     assert {each["status"] for each in rows} == {"ok"}
 
 
-ONE_MACHINE = ("ab self --b same", "calibrate self", "doctor")
+def test_what_cannot_be_started_on_several_machines_is_a_sentence(tmp_path, transcript):
+    port = str(free_port())
 
+    def start(words):
+        variable, *arguments = words.split()
+        variables = {**OF_TORCHRUN, "MASTER_PORT": port, **dict([variable.split("=")])}
+        return front_door.refusal(shared_hosts.dlbench(*arguments, cwd=tmp_path, variables=variables)).replace(port, "PORT")
 
-REFUSED = "torchrun's rendezvous at 127.0.0.1:{port} can't be used (Connection refused)"
-
-
-@pytest.mark.parametrize(
-    ("variable", "arguments", "sentence"),
-    [
-        (("RANK", "1"), "run self", f"{REFUSED}; start the same command on every machine"),
-        (("RANK", "0"), "run self", REFUSED),
-        (("LOCAL_WORLD_SIZE", "2"), "run self", "give torchrun --nproc-per-node 1"),
-        *(
-            (("RANK", "1"), words, f"dlbench {words.split()[0]} measures on one machine; start it without torchrun")
-            for words in ONE_MACHINE
-        ),
-        (("RANK", "1"), "run --resume o.jsonl", "--resume goes on with a run on one machine; give it without torchrun"),
-    ],
-)
-def test_what_cannot_be_started_on_several_machines_is_a_sentence(tmp_path, variable, arguments, sentence):
-    port = free_port()
-    variables = {**OF_TORCHRUN, "MASTER_PORT": str(port), variable[0]: variable[1]}
-    done = shared_hosts.dlbench(*arguments.split(), cwd=tmp_path, variables=variables)
-    assert (done.code, done.out, "Traceback" in done.err) == (2, "", False)
-    assert sentence.format(port=port) in done.err
+    transcript("no-several-machines", 7, start)
 
 
 PLUGIN = """

@@ -1,5 +1,6 @@
 """Conditions of a measurement: facts on throttling and disturbances in, flags and sentences out."""
 
+import json
 import re
 from dataclasses import asdict
 
@@ -23,56 +24,17 @@ def on_cpus(*others, stolen=0.0):
     return [RoundState(number, 10.0, each, stolen) for number, each in enumerate(others)]
 
 
-@pytest.mark.parametrize(
-    ("throttling", "throttled", "capped", "causes"),
-    [
-        (Throttling(), None, None, ""),
-        (Throttling(thermal=0.0), False, None, ""),
-        (Throttling(thermal=0.01, power_cap=0.01), False, False, ""),
-        (Throttling(thermal=0.123), True, None, "too hot for 12.3 % of its time"),
-        (Throttling(quota=0.5, thermal=0.0), True, None, "stopped by the CPU quota for 50.0 % of its time"),
-        (Throttling(power_cap=0.9, thermal=0.0, reasons=()), False, True, ""),
-        (Throttling(reasons=()), False, False, ""),
-        (Throttling(reasons=("sw_power_cap",)), False, True, ""),
-        (Throttling(reasons=("hw_slowdown", "sw_power_cap")), True, True, "slowed down (hw_slowdown)"),
-        (
-            Throttling(thermal=1.0, quota=0.02, reasons=("sw_thermal_slowdown",)),
-            True,
-            False,
-            "too hot for 100.0 % of its time and slowed down (sw_thermal_slowdown) and stopped by the CPU quota for 2.0 % of its time",
-        ),
-    ],
-)
-def test_what_counts_as_throttled(throttling, throttled, capped, causes):
-    assert (throttling.throttled, throttling.power_capped, throttling.causes()) == (throttled, capped, causes)
+def test_what_counts_as_throttled_and_what_as_disturbed(transcript):
+    def judged(title):
+        found = Throttling(**json.loads(title))
+        lines = [f"throttled: {found.throttled} ({found.causes()}), at its power limit: {found.power_capped}"]
+        lines += [f"disturbed: {found.disturbed} ({found.disturbances()}), lost: {found.lost}, held back: {found.held_back}"]
+        return "\n".join([*lines, found.explanation()])
+
+    transcript("throttled-and-disturbed", 19, judged)
 
 
-WAITED, TAKEN = "waited for a CPU for {} % of its time", "a hypervisor took a CPU for {} % of its time"
-
-
-@pytest.mark.parametrize(
-    ("throttling", "lost", "disturbances"),
-    [
-        (Throttling(), None, ""),
-        (Throttling(stolen=0.5), 0.5, TAKEN.format("50.0")),
-        (Throttling(waiting=0.05), 0.05, ""),
-        (Throttling(waiting=0.05, stolen=0.0), 0.05, ""),
-        (Throttling(waiting=0.051), 0.051, WAITED.format("5.1")),
-        (Throttling(waiting=0.0, stolen=0.125), 0.125, TAKEN.format("12.5")),
-        (Throttling(waiting=0.75, stolen=0.5), 1.0, f"{WAITED.format('75.0')} and {TAKEN.format('50.0')}"),
-        (Throttling(waiting=0.5, quota=0.01), 0.5, WAITED.format("50.0")),
-        (Throttling(waiting=0.5, quota=0.2), None, ""),
-        (Throttling(waiting=0.25, thermal=0.5), 0.25, WAITED.format("25.0")),
-    ],
-)
-def test_what_counts_as_disturbed(throttling, lost, disturbances):
-    disturbed = None if lost is None else bool(disturbances)
-    assert (throttling.lost, throttling.disturbed, throttling.disturbances()) == (lost, disturbed, disturbances)
-    assert throttling.held_back is bool(throttling.throttled or disturbed)
-    throttled = f"throttled: {throttling.causes()}" if throttling.throttled else ""
-    assert throttling.explanation() == "; ".join(filter(None, [throttled, f"disturbed: {disturbances}" if disturbances else ""]))
-
-
+WAITED = "waited for a CPU for {} % of its time"
 AGAIN = "measured again in 1 of 2 rounds, as an earlier try was throttled or disturbed"
 WAITING, TOO_HOT = f"disturbed in 2 of 3 rounds: {WAITED.format('12.5')}", "throttled in 2 of 4 rounds: too hot for 30.0 % of its time"
 CAPPED = "at its power limit in 2 of 2 rounds, for up to 25.0 % of the time"

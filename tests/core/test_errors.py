@@ -1,5 +1,6 @@
 """Exit codes, offers of a near name, and reasons why something is not known: in a result file, and as they are shown."""
 
+import json
 from collections.abc import Callable
 
 from dlbench.core.errors import ExitCode, Unavailable, Unknown, explained, nearest
@@ -14,22 +15,10 @@ def test_every_reason_has_a_sentence_in_which_its_figures_stand_and_what_is_rais
     assert (error.reason, str(error)) == ({"reason": "no_locks", "kind": "mps"}, "dlbench locks no host memory for mps devices")
 
 
-REASONS = [
-    [Unknown.TOO_SHORT.reason(seconds=0.1)],
-    [Unknown.TOGETHER.reason(part="inputs"), Unknown.TOO_LONG.reason(part="fp64", seconds=213.4, seconds_most=1.0)],
-    [Unknown.TOO_MUCH_TO_LOCK.reason(bytes=3 << 29, bytes_left=512)],
-    [Unknown.EXCEPTION.reason(text="TypeError: {no}")],
-    # One that is not known, or that lacks a figure, is shown by its name.
-    [{"part": "fp64", "reason": "of_no_kind", "watts": 3}],
-    [{"reason": "too_long", "seconds": 1.5}],
-    [{"reason": "too_long", "seconds": "long", "seconds_most": 1.0}],
-    [{"reason": "left_by_others", "bytes": "many"}],
-    [{"reason": "no_events"}],
-]
-
-
-def test_sentences_have_their_figures_and_parts(snapshot: Callable[[str, str], None]) -> None:
-    snapshot("reasons-explained", "".join(f"{explained(reasons)}\n" for reasons in REASONS))
+def test_sentences_have_their_figures_and_parts_and_one_that_is_not_known_or_lacks_a_figure_is_shown_by_its_name(
+    transcript: Callable[..., None],
+) -> None:
+    transcript("reasons-explained", 9, lambda reasons: explained(json.loads(reasons)))
 
 
 def test_exit_codes_are_those_that_scripts_rely_on() -> None:

@@ -1,11 +1,11 @@
 """The result file: what is appended is there, what is torn is mended, and what is damaged is left out with its line."""
 
-import copy
 import json
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from edited import edited
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +26,6 @@ AROUND = {
 SAID = {"values": {"loss": 0.5}, "math": {"deterministic": False}, "missing_reasons": {"memory": [{"reason": "no_proc"}]}}
 SAMPLES = Samples(7, [0.5, 0.25], 1.5, 0.75, steady=False)
 WHOLE = Measurement(CASE, 3, Status.OK, device_name="A card", samples=SAMPLES, **COUNTS, **READ, **AROUND, **SAID)
-TWO = {"cuda:0": {"other_processes": "two"}}
 ROWS = (WHOLE, Measurement(CASE, 0, Status.OOM, "it was too big"))
 STATE = RoundState(3, 5.0, 0.25, None, {"cpu": {"governor": "powersave"}}, {})
 
@@ -114,67 +113,25 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path, name, why):
         ResultWriter.create(tmp_path / name, {})
 
 
-def edited(change):
-    row = copy.deepcopy(line(WHOLE))
-    change(row)
-    return row
+def test_an_edited_line_is_left_out_with_its_number_and_what_is_wrong(path, transcript):
+    def left_out(changes):
+        run = load(write(path, WHOLE, edited(line(WHOLE), *changes.split("; ")), ROWS[1]))
+        assert run.measurements == ROWS
+        ((number, why),) = run.left_out
+        return f"line {number}: {why}"
+
+    transcript("edited-lines", 24, left_out)
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda row: row.pop("case"), "missing required field `case`"),
-        (lambda row: row["case"].pop("id"), "`$.case`"),
-        (lambda row: row["case"].update(params={"n": [1]}), "`$.case.params[...]`"),
-        (lambda row: row.update(status="fine"), "`$.status`"),
-        (lambda row: row.update(flops=True), "`$.flops`"),
-        (lambda row: row.update(flops=1e101), "`$.flops`"),
-        (lambda row: row["samples"].update(block_s=[]), "`$.samples.block_s`"),
-        (lambda row: row["samples"].update(block_s=[0.5, 1e200]), "`$.samples.block_s[1]`"),
-        (lambda row: row["samples"].update(calls=10**400), "`$.samples.calls`"),
-        (lambda row: row.update(threads=2**63), "`$.threads`"),
-        (lambda row: row["values"].update(loss=[True]), "`$.values[...][0]`"),
-        (lambda row: row["throttling"].update(reasons=[3]), "`$.throttling.reasons[0]`"),
-        (lambda row: row.update(kind="footer", seconds="long"), "`$.seconds`"),
-        (lambda row: row.update(kind="footer", state={"cpu": {"clock_hz": []}}), "`$.state.cpu.clock_hz`"),
-        (lambda row: row.update(kind="nonsense"), "no line of dlbench is called 'nonsense'"),
-        (lambda row: row.update(kind=3), "`$.kind`"),
-        (lambda row: row.update(kind="round", seconds=-1), "`$.seconds`"),
-        (lambda row: row.update(kind="round", round=1.5, seconds=1), "`$.round`"),
-        (lambda row: row.update(kind="round", seconds=1, other_cpus="many"), "`$.other_cpus`"),
-        (lambda row: row.update(kind="round", seconds=1, before=[]), "`$.before`"),
-        (lambda row: row.update(kind="round", seconds=1, after={"cpu": []}), "`$.cpu`"),
-        (lambda row: row.update(kind="round", seconds=1, after={"cpu": {"governor": 1}}), "`$.cpu.governor`"),
-        (lambda row: row.update(kind="round", seconds=1, after={"accelerators": 1}), "`$.accelerators`"),
-        (lambda row: row.update(kind="round", seconds=1, after={"accelerators": TWO}), "`$.accelerators[...].other_processes`"),
-    ],
-)
-def test_an_edited_line_is_left_out_with_its_number_and_what_is_wrong(path, change, why):
-    run = load(write(path, WHOLE, edited(change), ROWS[1]))
-    ((number, said),) = run.left_out
-    assert (number, why in said, run.measurements) == (3, True, ROWS), said
+def test_a_header_on_which_nobody_can_rely_is_refused(tmp_path, transcript):
+    def refused(header):
+        path = tmp_path / "f.jsonl"
+        path.write_text(json.dumps({"kind": "header", "schema": SCHEMA, **json.loads(header)}) + "\n")
+        with pytest.raises(ResultFileError) as caught:
+            load(path)
+        return str(caught.value).removeprefix(f"{tmp_path}/")
 
-
-@pytest.mark.parametrize(
-    ("header", "wrong"),
-    [
-        ({"devices": [{"name": "A card"}]}, "devices: Object missing required field `id` - at `$[0]`"),
-        ({"planned": {"count": "all"}}, "planned: Expected `int`, got `str` - at `$.count`"),
-        ({"environment": {"identity": []}}, "environment: Expected `object`, got `array` - at `$.identity`"),
-        ({"suites": 3}, "suites: Expected `array`, got `int`"),
-        ({"suites": [{"thresholds": []}]}, "thresholds: Expected `object`, got `array`"),
-        ({"gate": {"time": -1}}, 'gate: time must be a fraction such as 0.05 or "5%", not -1'),
-        ({"sides": {"a": {}}}, "sides: there must be two, not 1"),
-        ({"sides": 3}, "sides: Expected `object`, got `int`"),
-        ({"sides": {"a": {}, "b": {"stack": []}}}, "sides: Expected `object`, got `array` - at `$[...].stack`"),
-    ],
-)
-def test_a_header_on_which_nobody_can_rely_is_refused(tmp_path, header, wrong):
-    path = tmp_path / "f.jsonl"
-    path.write_text(json.dumps({"kind": "header", "schema": SCHEMA, **header}) + "\n")
-    with pytest.raises(ResultFileError) as caught:
-        load(path)
-    assert str(caught.value) == f"{path}, line 1: in the header, {wrong}; the file was edited or damaged"
+    transcript("edited-headers", 9, refused)
 
 
 json_values = st.recursive(
@@ -247,6 +204,6 @@ def test_a_file_of_two_runs_is_refused(path, other):
 
 
 def test_half_of_a_surrogate_pair_becomes_a_question_mark_and_unknown_fields_are_ignored(path):
-    newer = edited(lambda row: (row.update(watts=3, device_name="é\ud800"), row["samples"].update(sigma=0.5)))
+    newer = edited(line(WHOLE), "watts = 3", r'device_name = "é\ud800"', "samples.sigma = 0.5")
     run = load(write(path, newer))
     assert (run.measurements, run.left_out) == ((replace(WHOLE, device_name="é?"),), ())

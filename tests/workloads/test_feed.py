@@ -1,5 +1,6 @@
 """How a batch gets to the device: each sample once an epoch, no buffer overwritten too early, no worker left behind."""
 
+import ast
 import multiprocessing
 import os
 import select
@@ -177,27 +178,20 @@ def test_a_function_is_given_what_it_takes_and_its_batches_keep_their_kind_on_an
     assert [(each.device.type, each.dtype) for each in sent] == [("meta", torch.bfloat16), ("meta", torch.uint8)]
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ([], "has ended without a batch; it is gone through once an epoch, so each time has to begin anew"),
-        ([(5, 5)], "gives a batch of 5, and batch=4; both have to be the same"),
-        ([(3, 3)], "gives a batch of 3, and batch=4; both have to be the same"),
-        ([(4, 4), (3, 3), (4, 4)], "gives a batch of 3 before the last of an epoch, and batch=4"),
-        (["ab"], "gives str, and a step takes (inputs, targets)"),
-        ([("ab", "cd")], "gives ('str', 'str'), and the network takes ('Tensor', 'Tensor')"),
-        (3, "raises TypeError: 'int' object is not iterable"),
-    ],
-)
-def test_what_no_step_can_take_is_said(registered, given, sentence):
-    def mine():
-        if not isinstance(given, list):
-            return given
-        return [(torch.zeros(each[0], 6), torch.zeros(each[1])) if isinstance(each[0], int) else each for each in given]
+def test_what_no_step_can_take_is_said(registered, transcript):
+    def refused(title):
+        given = ast.literal_eval(title)
 
-    with pytest.raises(ValueError, match="data 'mine'") as raised:
-        taken(own(mine), 3)
-    assert str(raised.value) == f"data 'mine' {sentence}"
+        def mine():
+            if not isinstance(given, list):
+                return given
+            return [(torch.zeros(each[0], 6), torch.zeros(each[1])) if isinstance(each[0], int) else each for each in given]
+
+        with pytest.raises(ValueError, match="data 'mine'") as raised:
+            taken(own(mine), 3)
+        return str(raised.value)
+
+    transcript("batches-no-step-can-take", 7, refused)
 
 
 def test_who_waits_for_a_loader_says_so_at_the_start_of_an_epoch(registered, monkeypatch):

@@ -135,20 +135,6 @@ def test_a_search_that_is_resumed_comes_to_the_same(tmp_path):
     assert row["values"] == whole["values"]
 
 
-@pytest.mark.parametrize(
-    ("axes", "said"),
-    [
-        ({"rate": 0.0}, "rate must be a number above 0, not 0.0"),
-        ({"rate": float("inf")}, "axis rate: a value must be an integer of 64 bits, a finite number"),
-        ({"requests": 99}, "requests must be an integer of at least 100, not 99"),
-        ({"bound_ms": 0}, "bound_ms must be a number above 0, not 0"),
-    ],
-)
-def test_what_no_open_loop_can_have_is_refused_before_anything_runs(tmp_path, axes, said):
-    done, _ = ended(tmp_path, axes)
-    assert (done.code, said in done.err) == (2, True), done.err
-
-
 WRONG = [
     ({"wait_ms": -1.0}, "failed", "ValueError: wait_ms must be 0 or more, not -1"),
     ({"bound_ms": 1e-6}, "unsupported", "so that none is done within bound_ms=1e-06"),

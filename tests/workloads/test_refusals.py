@@ -1,7 +1,6 @@
 """What no workload can do is a sentence before anything is built: tests/snapshots/refusals.txt holds them all."""
 
 import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +12,6 @@ from dlbench.harness.probe import linux
 from dlbench.harness.worker import registry, user
 from dlbench.harness.worker.backends.torch_build import set_math
 from dlbench.workloads import ceilings, concurrency, feed, preprocess, transformer
-
-REFUSALS = Path(__file__).parents[1] / "snapshots" / "refusals.txt"
-"""A line for each call of a workload, such as ``conv2d batch=1``, and below it what --snapshot-update found it to say."""
 
 
 @pytest.fixture
@@ -48,19 +44,18 @@ def named(name, function):
 
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="storage is read as Linux does")
-def test_each_refusal(snapshot, small_machine, own_networks, tmp_path):
+def test_each_refusal(transcript, small_machine, own_networks, tmp_path):
     registry.load_builtins()
-    said = []
-    rows = [line for line in REFUSALS.read_text().splitlines() if not line.startswith(" ")]
-    assert len(rows) == 100  # so that a row that goes is noticed
-    for row in rows:
-        name, *words = row.split()
+
+    def refused(call):
+        name, *words = call.split()
         given = {key: value_of(text) for key, _, text in (word.partition("=") for word in words)}
         with pytest.raises((NotImplementedError, ValueError, MemoryError)) as raised:
             registry.get(name).function(torch.device(given.pop("device", "cpu")), **given)
-        said.append(f"{row}\n    {type(raised.value).__name__}: {raised.value}\n".replace(str(tmp_path), "FOLDER"))
+        return f"{type(raised.value).__name__}: {raised.value}".replace(str(tmp_path), "FOLDER")
+
+    transcript("refusals", 100, refused)
     set_math("fp32")  # transformers chose their kernels of attention
-    snapshot("refusals", "".join(said))
 
 
 def value_of(text):

@@ -1,6 +1,7 @@
 """What training costs in time, energy and money, by hand and by simulation: rented or bought, on one device and on several."""
 
 import math
+import re
 from dataclasses import replace
 
 import made_up
@@ -48,27 +49,19 @@ def test_what_it_says(scenes):
     scenes("cost", "cost", found, workloads={"infer_step": {**IMAGENET, "tags": ["inference", "imagenet"]}})
 
 
-MINE, FAMILIAR = "mine trains at 64.0 samples/s: 50,000 samples in 13 min (13)", "resnet18 trains at 128 images/s"
-MORE = Prices(samples=1000, epochs=3)
+def test_the_line_on_a_screen(tmp_path, transcript):
+    """Without one's own network it is of the most familiar, and beside an accelerator only if samples are asked for."""
 
+    def line(title):
+        steps_of, _, asked_for = title.partition(": ")
+        cases = [each.split() for each in steps_of.split(", ")]
+        rows = [each for model, rate, device in cases for each in steps(int(rate), device, model=model)]
+        path = made_up.write(tmp_path / f"{len([*tmp_path.iterdir()])}.jsonl", rows)
+        results = replace(collect([path]), prices=Prices(samples=1000, epochs=3) if asked_for else NO_PRICES)
+        (found,) = (each for each in answers(results) if each.question.topic == "cost")
+        return f"{found.label} {found.lines[0][0] if found.lines else None}"
 
-@pytest.mark.parametrize(
-    ("steps_of", "prices", "label", "line"),
-    [
-        ("mine 64 cpu, resnet50 64 cpu", NO_PRICES, "CPU only?", MINE),
-        ("mine 64 cuda:0, mine 64 cpu, resnet50 64 cuda:0, resnet50 64 cpu", NO_PRICES, "your data", f"{MINE}; 13 min on the CPU"),
-        # Without one's own it is of the most familiar, and beside an accelerator only if samples are asked for.
-        ("alexnet 64000 cuda:0, resnet50 64 cuda:0, resnet18 128 cuda:0", NO_PRICES, "your data", None),
-        ("alexnet 64000 cuda:0, resnet18 128 cuda:0", MORE, "your data", f"{FAMILIAR}: 3 × 1,000 images in 23.4 s (22.7…24.1)"),
-        ("alexnet 64000 cpu, resnet18 128 cpu", NO_PRICES, "CPU only?", f"{FAMILIAR}: 50,000 images in 391 s (379…402)"),
-    ],
-)
-def test_the_line_on_a_screen(tmp_path, steps_of, prices, label, line):
-    cases = [each.split() for each in steps_of.split(", ")]
-    rows = [each for model, rate, device in cases for each in steps(int(rate), device, model=model)]
-    results = replace(collect([made_up.write(tmp_path / "run.jsonl", rows)]), prices=prices)
-    (found,) = (each for each in answers(results) if each.question.topic == "cost")
-    assert (found.label, found.lines[0][0] if found.lines else None) == (label, line)
+    transcript("cost-on-a-screen", 5, line)
 
 
 def test_slow_calls_are_paid_for_and_decide_which_step_trains_fastest(asked):
@@ -82,40 +75,17 @@ def test_slow_calls_are_paid_for_and_decide_which_step_trains_fastest(asked):
     assert (row["train.seconds"], row["train.high"]) == (pytest.approx(50_000 * 0.02 / 64),) * 2
 
 
-# Samples a second, watts, options; then by hand what an hour costs, 1000 samples, and all of it, each to the cent.
-BY_HAND = {
-    "rented for an hour": (100, None, f"{OWN} --price 2.50/h", "rented", (2.5, 0.01, 2.5)),
-    "rented for ten hours": (10, None, f"{OWN} --price 2.50/h", "rented", (2.5, 0.07, 25.0)),
-    "rented at a third of the rate": (300, None, f"{OWN} --price 1/h", "rented", (1.0, 0.0, 0.33)),
-    "rented for nothing": (100, None, f"{OWN} --price 0/h", "rented", (0, 0, 0)),
-    "rented, its power in the rent": (100, 700, f"{OWN} --price 2.50/h --price kwh=0.40", "rented", (2.5, 0.01, 2.5)),
-    "rented, for a kind": (100, None, f"{OWN} --price 9/h --price cuda=3.60/h", "rented", (3.6, 0.01, 3.6)),
-    "rented, for one device": (100, None, f"{OWN} --price 9/h --price cuda=8/h --price cuda:0=7.20/h", "rented", (7.2, 0.02, 7.2)),
-    "rented, one epoch": (100, None, "--samples 7200000 --price 2/h", "rented", (2.0, 0.01, 40.0)),
-    "rented, dear": (100, None, f"{OWN} --price 98.76/h", "rented", (98.76, 0.27, 98.76)),
-    "rented, ImageNet": (IMAGES / 40, None, "--price 3/h", "rented", (3.0, 0.0, 3.0)),
-    "rented, 50,000 samples": (1000, None, "--price 3.60/h", "rented", (3.6, 0.0, 0.05)),
-    "electricity alone": (100, 500, f"{OWN} --price kwh=0.30", "electricity", (0.15, 0.0, 0.15)),
-    "electricity, 10 h at 700 W": (10, 700, f"{OWN} --price kwh=0.25", "electricity", (0.18, 0.0, 1.75)),
-    "bought, a tenth of an hour's use": (100, None, f"{OWN} --price 29200/4y/8h", "bought", (2.5, 0.01, 2.5)),
-    "bought, day and night": (100, None, f"{OWN} --price 26280/3y/24h", "bought", (1.0, 0.0, 1.0)),
-    "bought, half a year": (100, None, f"{OWN} --price 3650/0.5y/10h", "bought", (2.0, 0.01, 2.0)),
-    "bought, with electricity": (100, 700, f"{OWN} --price 29200/4y/8h --price kwh=0.40", "bought", (2.78, 0.01, 2.78)),
-    "bought, ten hours": (10, 1000, f"{OWN} --price 14600/5y/4h --price kwh=0.30", "bought", (2.3, 0.06, 23)),
-    "bought, a gift with a bill": (100, 250, f"{OWN} --price 0/1y/1h --price kwh=0.20", "bought", (0.05, 0.0, 0.05)),
-}  # fmt: skip
+def test_money_is_what_it_is_by_hand(cost, transcript):
+    def money(title):
+        name, rate, watts, options = re.fullmatch("(.*): (.*) /s, (.*) W, (.*)", title).groups()
+        mine = steps(float(rate), model="mine" if "50,000" in name else "resnet50")
+        answer = cost(mine, *options.split(), watts=None if watts == "no" else int(watts), workloads={"train_step": IMAGENET})
+        rows = [row for row in rows_of(answer, "What it costs") if row["cost.payment"] == re.match(r"\w+", name)[0]]
+        row = next(row for row in rows if "ImageNet" not in name or "ImageNet" in row["cost.samples"])
+        hour, thousand, whole = (f"{row[f'cost.{each}']:.3f}" for each in ("per_hour", "of_1000", "of_all"))
+        return f"{row['cost.payment']}: {hour} an hour, {thousand} for 1,000, {whole} in all"
 
-
-@pytest.mark.parametrize("name", BY_HAND)
-def test_money_is_to_the_cent_what_it_is_by_hand(cost, name):
-    rate, watts, options, payment, amounts = BY_HAND[name]
-    model = "mine" if "50,000" in name else "resnet50"
-    answer = cost(steps(rate, model=model), *options.split(), watts=watts, workloads={"train_step": IMAGENET})
-    rows = [row for row in rows_of(answer, "What it costs") if row["cost.payment"] == payment]
-    row = next(row for row in rows if "ImageNet" not in name or "ImageNet" in row["cost.samples"])
-    found = [row[f"cost.{name}"] for name in ("per_hour", "of_1000", "of_all")]
-    assert found == [pytest.approx(each, abs=0.005001) for each in amounts]
-    assert found[-1] == pytest.approx(amounts[-1], abs=0.004)
+    transcript("money-by-hand", 19, money)
 
 
 def test_the_interval_of_money_is_that_of_the_throughput(cost):

@@ -1,5 +1,6 @@
 """Tables on screens of any width."""
 
+from collections.abc import Callable
 from io import StringIO
 
 import pytest
@@ -28,23 +29,8 @@ COLUMNS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("width", "shown", "gone"),
-    [
-        (90, "case time rounds rate share notes", ""),
-        (60, "case time rounds rate share notes", ""),
-        (50, "case time rate share notes", "rounds"),
-        (44, "case time rate notes", "rounds, share"),
-        (38, "case time rate", "rounds, share, notes"),
-        (20, "case time", "rounds, rate, share, notes"),
-    ],
-)
-def test_the_greatest_priority_goes_first_and_is_named(width: int, shown: str, gone: str) -> None:
-    lines = drawn(ScreenTable(COLUMNS), width)
-    assert lines[1].split() == shown.split()
-    text = " ".join(" ".join(lines).split())
-    assert (f"not shown at this width: {gone};" in text) == bool(gone)
-    assert ("rounds: fresh processes" in text) == ("rounds" in shown)
+def test_the_greatest_priority_goes_first_and_is_named(transcript: Callable[..., None]) -> None:
+    transcript("table-at-widths", 6, lambda title: "\n".join(drawn(ScreenTable(COLUMNS), int(title.split()[0]))))
 
 
 CELLS = st.lists(st.text("ab 1×汉…\x1b", max_size=40), min_size=3, max_size=3)

@@ -148,43 +148,13 @@ def test_an_accelerator_has_the_time_of_its_kernels_and_waits_between_them():
 K = OperationKind
 
 
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    {
-        K.PRODUCTS: "aten::addmm aten::mkldnn_convolution aten::convolution_backward AddmmBackward0 ConvolutionBackward0 aten::baddbmm "
-        "aten::_thnn_conv2d aten::mv aten::cudnn_convolution aten::_scaled_mm aten::bmm aten::mm aten::mkldnn_rnn_layer",
-        K.NORMALISATION: "aten::native_batch_norm aten::cudnn_batch_norm_backward NativeLayerNormBackward0 aten::relu_ aten::clamp_min_ "
-        "aten::threshold_backward aten::add aten::gelu_backward aten::_log_softmax aten::nll_loss_forward aten::sum aten::bernoulli_ "
-        "aten::native_dropout aten::mean aten::hardtanh_backward AddBackward0 ReluBackward0 aten::embedding_dense_backward aten::_softmax",
-        K.POOLING: "aten::max_pool2d_with_indices_backward aten::adaptive_avg_pool2d MaxPool2DWithIndicesBackward0",
-        K.ATTENTION: "aten::_scaled_dot_product_flash_attention_for_cpu ScaledDotProductFlashAttentionForCpuBackward0",
-        K.UPDATE: "Optimizer.step#SGD.step Optimizer.zero_grad#AdamW.zero_grad torch::autograd::AccumulateGrad aten::_foreach_add_ "
-        "aten::_fused_adamw_ aten::_amp_foreach_non_finite_check_and_unscale_",
-        K.COPIES: "aten::copy_ aten::_to_copy aten::fill_ aten::cat aten::zeros_like aten::constant_pad_nd aten::clone",
-        K.DATA: "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ aten::index_select aten::index",
-        K.REST: "aten::sort aten::empty aten::view mylib::mm pool convolution "
-        "aten::_convert_indices_from_coo_to_csr aten::upsample_bilinear2d",
-    }.items(),
-)
-def test_a_name_tells_a_kind(kind, names):
-    assert {name: kind_of((name,)) for name in names.split()} == dict.fromkeys(names.split(), kind)
-    assert {kind_of((f"{OF_BACKWARD}{name}",)) for name in names.split()} == {kind}
+def test_the_innermost_name_that_tells_a_kind_counts_and_of_some_the_whole(transcript):
+    def kind(title):
+        names = title.split(" < ")
+        assert len(names) > 1 or kind_of((f"{OF_BACKWARD}{title}",)) is kind_of((title,))
+        return kind_of(names).name
 
-
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        (K.COPIES, ("aten::copy_", "aten::linear")),
-        (K.PRODUCTS, ("aten::empty", "aten::linear", "dlbench layer: pool MaxPool2d")),
-        (K.UPDATE, ("aten::mul_", "aten::add", "Optimizer.step#SGD.step")),
-        (K.ATTENTION, ("aten::copy_", "aten::_flash_attention_forward", "aten::scaled_dot_product_attention")),
-        (K.ATTENTION, ("aten::bmm", "aten::scaled_dot_product_attention")),
-        (K.POOLING, ("aten::sum", "aten::adaptive_avg_pool2d")),
-        (K.DATA, ("aten::addmm", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")),
-    ],
-)
-def test_the_innermost_that_tells_counts_and_of_some_the_whole(kind, names):
-    assert kind_of(names) is kind
+    transcript("kinds-of-operations", 68, kind)
 
 
 def counted(call):
