@@ -255,13 +255,13 @@ def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) ->
     policy = policies.pop() if len(policies) == 1 else Policy()
     if policy.budget_s is None:
         return policy
-    measured = {
+    measured_devices = {
         device
         for suite in suites
         for bench in suite.benches
         for device in _devices_of(suite, bench, signatures, devices, include_absent=False)
     }
-    return replace(policy, budget_s=policy.budget_s * len(measured))
+    return replace(policy, budget_s=policy.budget_s * len(measured_devices))
 
 
 def forecast_s(suite: Suite, devices: Sequence[str]) -> float:
