@@ -92,7 +92,8 @@ class WorkerPool:
         for task in filter(self._uses_shared_process, tasks):
             needed[task.side.name, process_for(task.case, self.settings.isolation, self.signatures)] = task.side
         missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
-        if not missing or self.first_workers:  # the processes of the handshake are ready, and nothing waits for others meanwhile
+        # Later ones start only while this round waits for its own. The processes of the handshake are ready, so for them nothing waits.
+        if not missing or self.first_workers:
             return missing
         later = [
             ((later_number, name, process), side)
