@@ -92,11 +92,15 @@ class WorkerPool:
         for task in filter(self._uses_shared_process, tasks):
             needed[task.side.name, process_for(task.case, self.settings.isolation, self.signatures)] = task.side
         missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
-        if not missing or self.first_workers:  # the processes of the handshake are ready, and nothing waits for others meanwhile
+        # Later ones start only while this round waits for its own. The processes of the handshake are ready, so for them nothing waits.
+        if not missing or self.first_workers:
             return missing
-        later: list[tuple[_Key, Side]] = []
-        for later_number in range(number + 1, number + rounds_ahead):
-            later += [((later_number, name, process), side) for (name, process), side in needed.items() if process == "cpu"]
+        later = [
+            ((later_number, name, process), side)
+            for later_number in range(number + 1, number + rounds_ahead)
+            for (name, process), side in needed.items()
+            if process == "cpu"
+        ]
         room = max(0, min(self.settings.threads, MOST_AT_ONCE) - len(missing))
         return missing + later[:room]
 
@@ -123,17 +127,17 @@ class WorkerPool:
     def ask(self, request: MeasureRequest, side: Side, placement: Placement, window: Window, run_ends: float) -> RequestOutcome:
         """Measure a case in the process that `process_for` names, or in all of its ranks; return how that ended.
 
-        A process that is missing or unusable is started first. ``window`` gets the samples of the device. At ``run_ends``, on the scale of
-        `time.monotonic`, the process is ended.
+        A process that is missing or unusable is started first. ``window`` gets the samples of the device, of a case without ranks alone.
+        At ``run_ends``, on the scale of `time.monotonic`, the process is ended.
         """
         is_single = request.case.ranks is None
         process = process_for(request.case, self.settings.isolation, self.signatures)
         key = self._number, side.name, process
         for other_key, other_worker in self._workers.items():
             other_process = other_key[2]
-            # It would hold a device that takes only one process at a time.
+            # The other process holds an accelerator, and this side's take only one process at a time.
             blocks_device = side.one_process and "cpu" not in (process, other_process) and other_key != key
-            # Ranks that wait hold memory, and another number of them can't do this case.
+            # The other ranks only hold memory: a group of another number of ranks can't measure this case.
             has_other_ranks = isinstance(other_worker, RankGroup) and process != other_process
             if blocks_device or has_other_ranks:
                 other_worker.end()
@@ -141,9 +145,9 @@ class WorkerPool:
         if worker is None or not worker.usable:
             if is_single:
                 worker = self._start(key, side)
-                start = worker.answer(run_ends=run_ends)
-                if start.how != "replied":
-                    return start
+                start_outcome = worker.answer(run_ends=run_ends)
+                if start_outcome.how != "replied":
+                    return start_outcome
             else:
                 layout = layout_seed(self.settings.seed, self._number, side.name)
                 worker = RankGroup(placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines)

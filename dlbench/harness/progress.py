@@ -18,7 +18,8 @@ MOST_S, MOST_BLOCKS = 3.0, 500
 _PLANNED = 0.8
 """Share of the time left that the policy's rounds may take, as retries want some."""
 _DOUBT = 6
-"""Degrees of freedom added, of no difference between processes: few rounds often differ by chance, and short ones then would for long."""
+"""Weight, in degrees of freedom, of the assumption that processes do not differ. Few rounds often differ by chance alone. If that were
+believed, rounds would get short, and short rounds would go on to differ by chance."""
 
 
 @dataclass
@@ -57,20 +58,20 @@ class SeriesRounds:
         return statistics.variance(map(math.log, self._times)) if len(self._times) > 1 else 0.0
 
     def best_length_s(self) -> float:
-        """Return the best length of the blocks of the next round, at least that of the policy.
+        """Return the best length in seconds of the blocks of the next round, at least that of the policy.
 
-        The median of a round of t seconds has the variance between + within / t, of which the first is between processes. The round costs
-        t plus its set-up. Variance times cost is least for t = sqrt(set-up * within / between) (Kalibera and Jones, Rigorous Benchmarking
-        in Reasonable Time, ISMM 2013, section 6).
+        The median of a round of t seconds has the variance between + within / t. Here ``between`` is the variance between processes, and
+        ``within`` the one inside a process, for a round of one second. The round costs t plus its set-up. Variance times cost is least for
+        t = sqrt(set-up * within / between) (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6).
         """
-        best_s = LOOK_S if self._times else 0.0
+        best_s = LOOK_S if self._times else 0.0  # one round does not show a variance between processes yet
         freedom = len(self._times) - 1
         if freedom > 0:
-            # For a round of one second; longer rounds weigh more, as they see long bursts.
+            # A mean over the rounds; longer ones weigh more, as they see long bursts.
             within = self._within_weighted / sum(self._spent_s)
-            # The medians vary by both, so their variance has to lose the part within a round of the usual length.
+            # The variance of the medians has both parts, so the part within a round of the usual length is taken off.
             between = self.variance - within / statistics.harmonic_mean(self._spent_s)
-            between *= freedom / (freedom + _DOUBT)
+            between *= freedom / (freedom + _DOUBT)  # the fewer rounds, the less of it is believed
             least_between = (self.policy.target / 4) ** 2  # processes are taken to differ by a quarter of the target at least
             best_s = math.sqrt(self.set_up_s * within / max(between, least_between))
         most_s = min(MOST_S, (self.policy.timeout_s - self.set_up_s) / 2)  # well within the timeout
@@ -100,7 +101,7 @@ def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) ->
     rounds are in proportion to standard deviation / √cost (Neyman, *On the Two Different Aspects of the Representative Method*, 1934, with
     costs as in Cochran, *Sampling Techniques*, section 5.5).
     """
-    costs_s = [max(each.took_s, 1e-3) for each in rounds]
+    costs_s = [max(each.took_s, 1e-3) for each in rounds]  # a series without a time would get all rounds
     variances = [each.variance for each in rounds]
     counts = [each.count for each in rounds]
 
@@ -126,8 +127,8 @@ class Progress:
         self._tasks = [(task, self._series[task.series]) for task in tasks]
         self.start_s = 0.0
         """Seconds that the processes of a round took to start."""
-        self.certain = 1
-        """Number of rounds, from the next one on, that will measure some task for certain."""
+        self.certain_rounds = 1
+        """How many rounds, the next one included, will surely measure some task."""
         self.rounds = 0
         """Number of rounds so far, with those of an earlier, interrupted run."""
         self._pending: set[Series] = set()
@@ -160,7 +161,7 @@ class Progress:
         """Return the tasks to measure in a round: those that lack a round of the policy, else the ones that best use the time left."""
         unfinished = [(task, series) for task, series in self._tasks if not series.done() and number not in series.measured]
         rounds = [series for _, series in unfinished]
-        self.certain = max([1, *(each.lacking for each in rounds)])
+        self.certain_rounds = max([1, *(each.lacking for each in rounds)])
         self._set_lengths(rounds, left_s)
         pending = [task for task, series in unfinished if series.lacking]
         if not pending:
@@ -176,7 +177,7 @@ class Progress:
             return
         best_s = [each.best_length_s() for each in series]
         set_ups_s = sum(each.took_s - each.length_s for each in series)
-        room_s = _PLANNED * left_s / self.certain - self.start_s - set_ups_s
+        room_s = _PLANNED * left_s / self.certain_rounds - self.start_s - set_ups_s
         share = min(1.0, room_s / sum(best_s))
         for each, its_best_s in zip(series, best_s, strict=True):
             length_s = max(policy.round_s, share * its_best_s)

@@ -85,12 +85,13 @@ class Runner:
     def run(self, first_round: int = 0) -> None:
         """Measure round after round until each task has enough.
 
-        ``first_round``: the number of the first one; above 0 where other rounds of the same file came before, as of an A/B's first
-        measurement. Raises DeviceFault if a whole machine of several is gone.
+        ``first_round`` is the number of the first one. It is above 0 where the file has rounds already to which an A/B adds further ones.
+        Raises DeviceFault if a whole machine of several is gone.
         """
         policy, progress = self.settings.policy, self.progress
         self._read_idle()
         self._pool = WorkerPool(self.settings, self.interruption, dict(self.first_workers), self.signatures)
+        # Only a budget pays for more rounds than the policy's own.
         most_rounds = max(policy.rounds, policy.max_rounds if policy.budget_s else 0)
         with self._scratch, self._pool:
             for number in range(first_round, first_round + most_rounds):
@@ -135,8 +136,9 @@ class Runner:
         self.observer.round_started(number, [task.series for task in tasks])
         training = any("training" in self._declared(task.case).tags for task in tasks)
         tasks = sorted(tasks, key=lambda task: not self._is_reference(task.case))  # False sorts first, so references do
-        served = tasks if self._left_s() > 0 else ()  # once the budget is spent no process is started ahead of its first case
-        workers = self._pool.processes_of_round(number, served, self.progress.certain, training=training)
+        # Once the budget is spent no process is started ahead of its first case.
+        tasks_to_start_for = tasks if self._left_s() > 0 else ()
+        workers = self._pool.processes_of_round(number, tasks_to_start_for, self.progress.certain_rounds, training=training)
         with workers, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
             self.progress.start_s = self._pool.start_s
             for attempt in self._retries.of_round(in_order(tasks, self.settings.policy, self.settings.seed, number)):
@@ -154,8 +156,9 @@ class Runner:
                     for waiting in self._retries.waiting:
                         self._keep_best(waiting)
                     return False
-                # Time that the retry itself would take is no time for the pause before it.
-                if self._retries.grant(attempt, measured, self._left_s() - self.progress.cases_s(attempt.tasks)):
+                # The retry itself needs time, too, which is no time for the pause before it.
+                left_for_pause_s = self._left_s() - self.progress.cases_s(attempt.tasks)
+                if self._retries.grant(attempt, measured, left_for_pause_s):
                     self._discard(measured, len(attempt.earlier_tries))
                     for measurement in measured:
                         self.observer.case_postponed(measurement)
@@ -198,7 +201,8 @@ class Runner:
         """Measure a task, by a search if its case leaves parameters open.
 
         The tries give the largest size or the highest rate. For the fastest settings they are too brief: these are then measured in full.
-        Raises Interrupted, and BudgetSpent, which carries the row of the best try so far, if there is no time for a try or for that.
+        Raises Interrupted. Raises BudgetSpent if there is no time for the next try, or for the measurement in full. That error carries a
+        row with the best values so far, if any try was made.
         """
         policy = self.settings.policy
         search = search_of(task.case, self.signatures.get(task.case.workload))
@@ -221,7 +225,7 @@ class Runner:
         except BudgetSpent as error:
             if not tries:
                 raise
-            when = "before that was measured"  # the best settings, which `unfinished` names
+            when = "before that was measured"  # the search was done, and `unfinished` names its fastest settings: these are "that"
             if next_case:  # the search itself was cut short
                 when = "after 1 try" if len(tries) == 1 else f"after {len(tries)} tries"
             reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
@@ -232,7 +236,7 @@ class Runner:
     def _measure_case(self, task: Task, case: Case, number: int, policy: Policy) -> Measured:
         """Measure ``case``, that of the task or one that its search tries, and return its row, which may say why it was not measured.
 
-        Raises BudgetSpent if there is no time for it, or not enough, and Interrupted; neither once it was timed: that is kept.
+        Raises Interrupted, and BudgetSpent if there is no time for the case or not enough. Once it was timed its row is returned instead.
         """
         attempted = task._replace(case=case)
         unmeasured = partial(self._unmeasured, attempted, number)
@@ -300,8 +304,8 @@ class Runner:
         folder = None
         place_parameter = declared.parameter("scratch")
         if place_parameter or declared.writes_files:
-            place = case.params.get(place_parameter or "")
-            folder = self._scratch.of(case.workload, Path(str(place)) if place else None)
+            place = case.params.get(place_parameter or "")  # None: the system's temporary folder
+            folder = self._scratch.folder_of(case.workload, Path(str(place)) if place else None)
         available = available_memory()  # None where it is unknown; the ranks of this machine share it
         return MeasureRequest(
             plugins=side.plugins,
@@ -333,8 +337,8 @@ class Runner:
         """
         has_failed = any(each.status is not Status.OK for each in last_try)
         is_complete = len(last_try) == len(attempt.tasks)
-        candidates = [] if has_failed else [*attempt.earlier_tries]  # a last try that is not ok counts whatever came before
-        if is_complete or not candidates:
+        candidates = [] if has_failed else [*attempt.earlier_tries]  # a failed last try is the result, whatever came before
+        if is_complete or not candidates:  # a try without all sides counts only where there is no other
             candidates.append(last_try)
         best = best_try(candidates)
         if best is not last_try:

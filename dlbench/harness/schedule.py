@@ -187,13 +187,13 @@ class Retries:
     def __init__(self, most_tries: int) -> None:
         self._most_tries = most_tries
         self.waiting: deque[Attempt] = deque()
-        self._first_tries: dict[str, list[bool]] = {}
-        """By device: whether the first try at each case of this round was held back."""
+        self._held_back_at_first: dict[str, list[bool]] = {}
+        """By device: for each case of this round, whether its first try was held back."""
 
     def of_round(self, tasks: Iterable[Task]) -> Iterator[Attempt]:
         """Yield an attempt at each case, with its sides in a row, and then the retries that were granted meanwhile."""
         self.waiting = deque(Attempt(tuple(sides)) for _, sides in groupby(tasks, lambda task: task.case.id))
-        self._first_tries = {}
+        self._held_back_at_first = {}
         while self.waiting:
             yield self.waiting.popleft()
 
@@ -208,12 +208,12 @@ class Retries:
         conditions = known(each.conditions for each in latest_try)
         was_held_back = any(each.held_back for each in conditions)
         retries = len(attempt.earlier_tries)
-        first_tries = self._first_tries.setdefault(attempt.tasks[0].case.device, [])
+        held_back_at_first = self._held_back_at_first.setdefault(attempt.tasks[0].case.device, [])
         if not retries:
-            first_tries.append(was_held_back)
+            held_back_at_first.append(was_held_back)
         if not was_held_back or retries + 1 >= self._most_tries:
             return False
-        if sum(first_tries) > max(FEW_CASES, len(first_tries) / 2):  # whatever holds most cases back is there to stay
+        if held_back_at_first.count(True) > max(FEW_CASES, len(held_back_at_first) / 2):  # what holds most cases back is there to stay
             return False
         was_throttled = any(each.throttled for each in conditions)
         pause_s = PAUSES_S[min(retries, len(PAUSES_S) - 1)] if was_throttled else 0.0

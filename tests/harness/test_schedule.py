@@ -192,7 +192,7 @@ def test_rounds_that_are_certain_to_come_are_those_that_the_policy_still_lacks()
     for policy, done, certain in ((BUDGET, cases[:1], 7), (BUDGET, cases, 6), (replace(BUDGET, rounds=1), cases, 1)):
         progress = Progress(cases, policy, [measured(each, 0, 1.0) for each in done])
         progress.pending(1, 60.0)
-        assert progress.certain == certain
+        assert progress.certain_rounds == certain
 
 
 def test_a_resumed_run_knows_the_cost_of_a_round_from_its_file():

@@ -43,13 +43,13 @@ def with_settings(suites: Suites, settings: Sequence[str], signatures: Signature
         if not axis or not texts:
             raise UsageError(f"--set {setting}: write axis=value or axis=value,value")
         texts_of_axis.setdefault(axis, []).extend(texts.split(","))
-    valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
+    parameter_names = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in texts_of_axis:
-        if axis in valid:
+        if axis in parameter_names:
             continue
-        if axis in CPU_AXES:
+        if axis in CPU_AXES:  # every workload but those with ranks has these
             raise UsageError(f"--set {axis}: ranks share the cores among themselves; leave it out for workloads with ranks")
-        raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
+        raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(parameter_names))}")
 
     def with_new_axes(bench: Bench) -> Bench:
         axes = dict(bench.axes)
@@ -104,15 +104,16 @@ class _FilledBench(NamedTuple):
 
 
 def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
-    """Yield the benches of a suite that `with_user_names` keeps, with the user's values in them."""
+    """Yield the benches of one suite that stay, with the user's values for ``own``; `with_user_names` has the rules and the errors."""
     benches: list[_FilledBench] = []
     for where, bench, signature in _benches([suite], signatures):
-        own: dict[str, _Words] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
-        axes = {axis: _expanded(values, own.get(axis, {})) for axis, values in bench.axes.items()}
+        # For each parameter that users can define values of: the word `own`, and what it stands for.
+        words_of_axis: dict[str, _Words] = {each.name: {OWN: each.user} for each in signature.parameters if each.user is not None}
+        axes = {axis: _expanded(values, words_of_axis.get(axis, {})) for axis, values in bench.axes.items()}
         benches.append(_FilledBench(where, bench, signature, axes))
     workloads_without_own = {each.bench.workload for each in benches if not each.has_own}
     fully_defined_workloads = {each.bench.workload for each in benches if each.has_own and all(each.axes.values())}
-    first_lack = ""  # the sentence on the first bench that goes with no other in its place
+    first_lack = ""  # the lack of the first bench that is left out while no bench without `own` measures its workload
     measures_own = False  # whether a bench that stays measures something of the user's
     for each in benches:
         bench = each.bench
@@ -122,10 +123,11 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
             lack = f"{each.where}: {undefined} = {OWN} means one of your own, and there is none"
             if bench.workload not in workloads_without_own:
                 first_lack = first_lack or lack
-            elif each.has_user_value():  # a network, for example, without data: the other bench would not measure it
+            elif each.has_user_value():  # such as a network, but no data: the bench without `own` would not measure that network
                 raise SuiteError(f"{lack}; put @dlbench.data above a function that returns batches (docs/feeding.md shows one)")
             continue
-        # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
+        # An axis may name something of the user's without a change here: --set model=NAME names a network. And where a network brings
+        # its own optimizer, the user's value is itself called `own`.
         measures_own |= each.has_own or any(parameter.user for parameter in each.signature.parameters if parameter.name in each.axes)
         yield replace(bench, axes={axis: values for axis, values in each.axes.items() if values})
     if not first_lack or measures_own:
@@ -147,14 +149,14 @@ def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]
     The word ``cores`` stands for the number of physical cores. For threads ``all`` stands for 1, 2, 4 … up to that number, and for the
     number of logical ``cpus`` if there are more; for instances it stands for those of 1, 2, 4 … that divide the cores evenly.
     """
-    doublings = [*(2**power for power in range(cores.bit_length())), cores]  # 1, 2, 4, 6 for six cores
-    numbers: dict[str, _Words] = {
+    doublings = [*(2**power for power in range(cores.bit_length())), cores]  # 1, 2, 4, 6 for six cores; `_expanded` drops repetitions
+    words_of_axis: dict[str, _Words] = {
         "threads": {ALL: [*doublings, max(cores, cpus)], CORES: [cores]},
         "instances": {ALL: [count for count in doublings if cores % count == 0], CORES: [cores]},
     }
 
     def with_numbers(bench: Bench) -> Bench:
-        return replace(bench, axes={axis: _expanded(values, numbers.get(axis, {})) for axis, values in bench.axes.items()})
+        return replace(bench, axes={axis: _expanded(values, words_of_axis.get(axis, {})) for axis, values in bench.axes.items()})
 
     return _with_benches(suites, with_numbers)
 
@@ -253,11 +255,13 @@ def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) ->
     policy = policies.pop() if len(policies) == 1 else Policy()
     if policy.budget_s is None:
         return policy
-    measured: set[str] = set()
-    for suite in suites:
-        for bench in suite.benches:
-            measured.update(_devices_of(suite, bench, signatures, devices, include_absent=False))
-    return replace(policy, budget_s=policy.budget_s * len(measured))
+    measured_devices = {
+        device
+        for suite in suites
+        for bench in suite.benches
+        for device in _devices_of(suite, bench, signatures, devices, include_absent=False)
+    }
+    return replace(policy, budget_s=policy.budget_s * len(measured_devices))
 
 
 def forecast_s(suite: Suite, devices: Sequence[str]) -> float:
@@ -301,10 +305,10 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
 
 
 def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
-    """Return the value as the parameter takes it: an integer as a float where it is a number.
+    """Return the value as the parameter takes it: an integer becomes a float if the parameter is a number.
 
-    A word that `with_user_names` or `with_core_counts` will replace stays as it is. Raises SuiteError for an invalid value, with the
-    workloads that would take it, or else with the nearest valid one.
+    A word that `with_user_names` or `with_core_counts` will replace stays as it is. Raises SuiteError for an invalid value. The error
+    suggests the nearest valid name, or tells which other workload takes the value.
     """
     if (value == OWN and parameter.user is not None) or (value in (ALL, CORES) and parameter.name in CPU_AXES):
         return value
@@ -315,13 +319,14 @@ def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Si
             # Another workload may take the value for its parameter of the same name.
             namesakes = {each.name: each.parameter(parameter.name) for each in signatures.values()}
             takers = [workload for workload, namesake in namesakes.items() if namesake and value in namesake.choices]
-            hint = nearest(value, list(parameter.choices), least=_LEAST_LIKENESS)
             if takers:
                 more = f" and {len(takers) - 1} more" if len(takers) > 1 else ""
                 hint = f" here, only in {takers[0]}{more}; valid: {', '.join(parameter.choices)}"
+            else:
+                hint = nearest(value, list(parameter.choices), least=_LEAST_LIKENESS)
             raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{hint}") from error
         raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
-    return value if checked is None else checked
+    return value if checked is None else checked  # `check` returns None only for None, which no axis has
 
 
 _LEAST_LIKENESS = 0.8

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from dlbench.core.model import Params, Status
 from dlbench.core.stats import RateVerdict
@@ -38,8 +39,11 @@ class RateState:
     @property
     def highest(self) -> float | None:
         """The highest rate below all that failed, of those that held."""
-        failing = self.failing
-        return max((rate for rate, each in self.verdicts.items() if each is RateVerdict.HOLDS and rate < failing), default=None)
+        return max((rate for rate, each in self.verdicts.items() if each is RateVerdict.HOLDS and rate < self.failing), default=None)
+
+    def results(self) -> dict[Any, Any]:
+        """Return the values that a finished search reports, by role. The curve is None if a rate of it was an overload."""
+        return {"saturation": self.saturation, "highest_rate": self.highest, "failing_rate": self.failing, "rate_curve": self.curve}
 
     def between(self, held: float, resolution: float) -> float | None:
         """Return the next rate to try: the geometric mean of the lowest gap above ``held`` that is wider than ``resolution``.

@@ -91,14 +91,9 @@ class RateSearch(Search):
         if not highest:
             reason = f"not even {min(state.verdicts):g} requests a second keep the bound, where a closed loop does {state.saturation:.3g}"
             return replace(outcome, status=Status.UNSUPPORTED, reason=reason)
-        result_of_role: dict[Any, Any] = {
-            "saturation": state.saturation,
-            "highest_rate": highest,
-            "failing_rate": state.failing,
-            "rate_curve": state.curve,  # None where a rate of it was an overload
-        }
-        values = {value.name: result for value in self.signature.declared.values if (result := result_of_role.get(value.role))}
-        return replace(outcome, found={self.names[0]: highest}, values=values)
+        results = state.results()
+        values = {each.name: results[each.role] for each in self.signature.declared.values if results.get(each.role)}
+        return replace(outcome, found={self.names[0]: highest}, values=values)  # the first of its names is the rate
 
     def _best_so_far(self, tries: Tries) -> tuple[Params, str]:
         highest = self._state_after(tries).highest
@@ -113,44 +108,47 @@ class RateSearch(Search):
         return state
 
     def _replay(self, tries: Mapping[str, Measurement], state: RateState) -> None:
-        """Repeat the search from its beginning with the tries that were made, by the id of their case, and note its results in ``state``.
+        """Repeat the whole search with the tries that were made, given by the id of their case, and note its results in ``state``.
 
         1. A closed loop gives the saturation: the rate that no try reaches.
-        2. Beginning at a quarter of it, double the rate until one does not hold.
-        3. As long as none has held, halve the rate, down to a 64th of the saturation.
-        4. Bisect the gap between the highest rate that held and the lowest that failed, then measure the curve of latencies below it.
+        2. Try a quarter of the saturation, and double the rate as long as it holds.
+        3. If no rate has held, halve the rate until one holds, down to a 64th of the saturation.
+        4. Bisect between the highest rate that held and the lowest that failed.
+        5. Measure the latencies at the shares `CURVE` of the highest rate that held.
 
         Raises _Stop at the first try that was not made yet, and where the search ends early.
         """
         percentile: Any = self.case.params[str(self.signature.declared.parameter("percentile"))]
         allowed, resolution = TARGETS[percentile]  # the share of requests that may miss the bound, and the gap that ends the search
 
-        def holds(rate: float) -> bool:
+        def try_rate(rate: float) -> bool:
+            """Note the verdict on a rate, and return whether it holds: whether it keeps the bound."""
             state.verdicts[rate] = self._verdict_on(rate, tries, allowed)
             return state.verdicts[rate] is RateVerdict.HOLDS
 
-        state.saturation = saturation = self._reported(tries, "")["saturation"] or 0.0
+        closed_loop = self._reported(tries, "")
+        state.saturation = saturation = closed_loop["saturation"] or 0.0
         if not saturation:
             raise _Stop(None, (Status.FAILED, "its closed loop reports no requests a second"))
         rate = rounded(FIRST * saturation)
-        while rate < saturation and holds(rate):
+        while rate < saturation and try_rate(rate):
             rate = rounded(2 * rate)
         while not state.highest and rate > LEAST * saturation:
             rate = rounded(rate / 2)
-            holds(rate)
+            try_rate(rate)
         while state.highest and (between := state.between(state.highest, resolution)):
-            holds(rounded(between))
+            try_rate(rounded(between))
         if highest := state.highest:
             latencies = []
-            for share in CURVE:
+            for share in CURVE:  # at each a single run, which has the number 1
                 reported = self._reported(tries, f"at {share:.0%} of that: ", rounded(share * highest), 1)
                 latencies.append(reported[percentile])
             state.curve = None if None in latencies else tuple(latencies)  # an overload has no latencies
 
     def _verdict_on(self, rate: float, tries: Mapping[str, Measurement], allowed: float) -> RateVerdict:
-        """Return the verdict on a rate by as few runs as decide it; the share ``allowed`` of the requests may miss the bound.
+        """Return the verdict on a rate after as few runs as decide it, at most `RUNS`; a share ``allowed`` of requests may miss the bound.
 
-        Raises _Stop for a run that is not among the tries yet, and where the client was late in every run, which so tell nothing.
+        Raises _Stop for a run that is not among the tries yet, and if the client was late in all runs: these tell nothing of the server.
         """
         place = f"at {rate:g} requests a second: "
         runs: list[OpenRun] = []
@@ -161,8 +159,8 @@ class RateSearch(Search):
             if result not in (RateVerdict.UNDECIDED, RateVerdict.CLIENT_BOUND):
                 return result
         if result is RateVerdict.CLIENT_BOUND:
-            late = f"the client is bound: it was late by more than {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
-            raise _Stop(None, (Status.UNSUPPORTED, place + late))
+            why = f"the client is bound: it was late by more than {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
+            raise _Stop(None, (Status.UNSUPPORTED, place + why))
         return result
 
     def _reported(self, tries: Mapping[str, Measurement], place: str, *settings: float) -> dict[ValueRole | None, Any]:
@@ -225,10 +223,11 @@ class SizeSearch(Search):
         return None if size is None else {self.names[0]: size}
 
     def _next_size(self, tries: Tries) -> int | None:
-        """Return the size to try next: the one that by a line through the peaks so far fills the memory (`_predicted`); None at the end.
+        """Return the size to try next; None where the search has ended.
 
-        Without such a line the search doubles ``low``, the largest size that fits, until one does not fit, and then bisects. It ends when
-        ``high``, the smallest that does not fit, is larger by no more than `SEARCH_RESOLUTION`.
+        If a line through the peaks of memory so far predicts the size that fills the memory (`_predicted`), that size is next. Otherwise
+        the search doubles ``low``, the largest size that fits, until one does not fit, and then bisects. It ends when ``high``, the
+        smallest that does not fit, is larger by no more than `SEARCH_RESOLUTION`, or when a try failed for another reason.
         """
         peaks, high, failed = self._sort_tries(tries)
         if failed:
@@ -240,13 +239,13 @@ class SizeSearch(Search):
         if high is None:
             if predicted is None:
                 return max(1, 2 * low)
-            # There may be room left beyond the line, as the pages of libraries are in peaks and not in a limit: go up a tenth at least.
+            # More than the line predicts may fit: peaks include the pages of libraries, which the limit does not count. Go up a tenth.
             beyond_line = low + max(1, int(2 * low * SEARCH_RESOLUTION))
             return min(max(predicted, beyond_line), _GROWTH * low)
         least_next = low + max(1, int(low * SEARCH_RESOLUTION))
         if high <= least_next:
             return None
-        # A second try by the line in a row may only confirm it: after one that did not fit, bisect.
+        # The line is used only after a try that fits. A try that did not fit has left the line as it was.
         if predicted is not None and tries[-1].status is Status.OK:
             by_line = min(predicted, high - max(1, int(high * SEARCH_RESOLUTION)))  # a step below `high` at most
             if by_line > low:
@@ -272,13 +271,14 @@ class SizeSearch(Search):
         peaks: dict[int, int | None] = {}
         for each in tries:
             if each.status is Status.OK:
-                memory = each.memory
+                memory = each.memory  # what torch's allocator held, or else the peak of the tensors, or that of the host
                 peaks[self._size(each)] = memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes
-        bad = [each for each in tries if self._size(each) not in peaks]  # the size was ok in none of its tries
-        too_large = [each for each in bad if self._does_not_fit(each, peaks)]
+        never_ok = [each for each in tries if self._size(each) not in peaks]  # a size may have had a second try
+        too_large = [each for each in never_ok if self._does_not_fit(each, peaks)]
         high = min((self._size(each) for each in too_large), default=None)
-        failed = next((each for each in bad if each not in too_large), None)
-        return {size: peak for size, peak in peaks.items() if high is None or size < high}, high, failed
+        failed = next((each for each in never_ok if each not in too_large), None)
+        reliable_peaks = {size: peak for size, peak in peaks.items() if high is None or size < high}
+        return reliable_peaks, high, failed
 
     def _does_not_fit(self, tried: Measurement, peaks: Peaks) -> bool:
         """Whether a try ran out of memory, or crashed and by the peaks of smaller sizes would nearly have filled the limit."""
@@ -310,8 +310,8 @@ class SizeSearch(Search):
         name = self.names[0]
         peaks, high, failed = self._sort_tries(tries)
         largest = max(peaks, default=0)
-        best = next((each for each in tries if self._size(each) == largest), tries[-1])
-        # Not its times: a try is too brief for them.
+        best = next((each for each in tries if self._size(each) == largest), tries[-1])  # the last try where no size fits
+        # All that describes how it was measured, without its times: a try is too brief for these.
         fields = ("side", "device_name", "threads", "memory", "limit_bytes", "math", "missing_reasons", "throttling")
         outcome = Measurement(self.case, number, Status.OK, **{field: getattr(best, field) for field in fields})
         if failed:
@@ -347,8 +347,9 @@ class SpeedSearch(Search):
     def _next_values(self, tries: Tries) -> Params | None:
         """Return the values to try next; None where the search has ended.
 
-        It is a coordinate ascent: change one parameter of the fastest try so far, until no change makes it faster. No change starts from
-        a try in which a parameter that is searched last, such as a mode of compilation, has changed: it would cost as much again.
+        It is a coordinate ascent: from the first candidate of each parameter on, change one parameter of the fastest try so far, until no
+        change makes it faster. A parameter that is searched last, such as a mode of compilation, has its first candidate in each try that
+        changes start from. From a try with another one, all changes of the other parameters would be tried a second time.
         """
         tried = [self.values(each.case) for each in tries]
         start = {each.name: _candidates(each, None)[0] for each in self._open if each.name not in self._cores}

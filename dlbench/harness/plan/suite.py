@@ -126,6 +126,7 @@ def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
 
 def _contents(data: Table, origin: str) -> dict[str, Any]:
     """Check the tables of a suite, and return the arguments of `Suite` except its name. Raises SuiteError, which names ``origin``."""
+    # `names_in_full` reads the place in full, and nothing else does.
     _check_keys(data, ("about", "place_in_full", "devices", "policy", "thresholds", "include", "bench"), origin)
     about, benches = data.get("about", ""), data.get("bench", [])
     included = _included(data.get("include"), origin)
@@ -242,28 +243,29 @@ def compile_expression(text: str) -> Callable[[str], bool]:
     Raises UsageError for anything else, with its column.
     """
 
-    # Python's own parser reads it with underscores in place of each word, as many as it has letters: so columns stay the same.
-    words = re.sub(r"\s", " ", text).lstrip()
-    indent = len(text) - len(words)
+    expression = re.sub(r"\s", " ", text).lstrip()
+    indent = len(text) - len(expression)
     try:
-        source = _WORD.sub(lambda word: word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0]), words)
+        # Python's own parser reads the expression. A word, which may be no name in Python, becomes a name of as many underscores, so that
+        # columns stay the same.
+        source = _WORD.sub(lambda word: word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0]), expression)
         tree = ast.parse(source, mode="eval").body
-        _selects(tree, words, "")  # raises SyntaxError for what Python allows and an expression does not
+        _selects(tree, expression, "")  # raises SyntaxError for what Python allows and an expression does not
     except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # a null byte is a ValueError; deep nesting the others
         rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/"
-        column = indent + (getattr(error, "offset", None) or len(words) + 1)
+        column = indent + (getattr(error, "offset", None) or len(expression) + 1)  # its end where the error has no column
         raise UsageError(f"-k '{text}', column {column}: {rule}") from error
-    return lambda case_id: _selects(tree, words, case_id.lower())
+    return lambda case_id: _selects(tree, expression, case_id.lower())
 
 
-def _selects(node: ast.expr, words: str, case_id: str) -> bool:
-    """Whether a node of the parsed expression selects a case; ``words`` is its text. Raises SyntaxError for any other syntax of Python."""
+def _selects(node: ast.expr, expression: str, case_id: str) -> bool:
+    """Whether a node of the parsed ``expression`` selects a case. Raises SyntaxError for any other syntax of Python."""
     match node:
         case ast.BoolOp(op, operands):
-            terms = [_selects(operand, words, case_id) for operand in operands]  # all of them, as each may be no term
+            terms = [_selects(operand, expression, case_id) for operand in operands]  # all of them, as each may be no term
             return any(terms) if isinstance(op, ast.Or) else all(terms)
         case ast.UnaryOp(ast.Not(), operand):
-            return not _selects(operand, words, case_id)
+            return not _selects(operand, expression, case_id)
         case ast.Name():
-            return words[node.col_offset : node.end_col_offset].lower() in case_id
+            return expression[node.col_offset : node.end_col_offset].lower() in case_id
     raise SyntaxError("", ("", 1, node.col_offset + 1, ""))

@@ -78,7 +78,7 @@ def _accelerator(device: Accelerator, state: State) -> Iterator[Checked]:
     """Yield the results of the checks of a card, by its ``state`` in `read_state`; a single one if NVML tells nothing of it."""
     values, reasons = device.nvml_reader()(nvml.HEALTH)
     if not values:
-        first_reason = next(iter(reasons.values()))
+        first_reason = next(iter(reasons.values()))  # mostly the same for all fields: NVML is missing, or knows no such device
         yield "driver", UNKNOWN, first_reason, "watch its temperature and what else runs on it yourself"
         return
     if device.mig:
@@ -93,10 +93,10 @@ def _accelerator(device: Accelerator, state: State) -> Iterator[Checked]:
         fitness = NOTE if free < total / 2 else FIT
         yield "memory", fitness, f"{byte_count(free)} of {byte_count(total)} free", "stop what takes it, or large cases end as oom"
     # The generation of the link is not checked: an idle link slows down, and is fast again when it is used.
-    lanes, most = device.pcie_width, device.pcie_width_max
-    if lanes is not None and most is not None:
-        fitness = NOTE if lanes < most else FIT
-        width = f"{lanes} of {most}" if lanes < most else f"{lanes}"
+    lanes, most_lanes = device.pcie_width, device.pcie_width_max
+    if lanes is not None and most_lanes is not None:
+        fitness = NOTE if lanes < most_lanes else FIT
+        width = f"{lanes} of {most_lanes}" if lanes < most_lanes else f"{lanes}"
         advice = "see that the card sits well, in a slot with all its lanes: copies are slower so"
         yield "link", fitness, f"{width} PCIe lanes", advice
 

@@ -191,7 +191,7 @@ def describe_cpu(isa: str | None = None) -> Processor:
     A field that is unknown is None and has a sentence in ``reasons``.
     """
     allowed = processor.affinity()
-    cores = processor.cores()
+    allowed_cores = [core for core in processor.cores() if allowed and core & allowed]
     caches = processor.cache_bytes()
     facts: dict[str, Any] = {
         "name": processor.model_name(),
@@ -208,7 +208,7 @@ def describe_cpu(isa: str | None = None) -> Processor:
         "memory_bytes": processor.memory_bytes(),
         "cgroup_quota_cores": linux.cpu_quota_cores(),
         "affinity": len(allowed) if allowed else None,
-        "affinity_cores": sum(not core.isdisjoint(allowed) for core in cores) or None if allowed else None,
+        "affinity_cores": len(allowed_cores) or None,
     }
     return Processor(
         **facts,
@@ -222,8 +222,8 @@ _GPUS = "cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple)"
 def select(devices: Devices, wanted: Sequence[str], why_no_gpu: str | None = None) -> tuple[Device, ...]:
     """Return the devices that the words of the user name, in the machine's order; all devices without any word.
 
-    A word is an id, a kind (for all devices of it), ``gpu`` (every device but the CPU) or ``all``. ``why_no_gpu``, for the error, says why
-    torch can't use one. Raises DeviceAbsent for a device that is absent or can't be computed on, UsageError for a word that names none.
+    A word is an id, a kind (for all devices of it), ``gpu`` (every device but the CPU) or ``all``; any other raises UsageError. Raises
+    DeviceAbsent for a device that is absent or can't be computed on. Its text includes ``why_no_gpu``: why torch can't use a GPU.
     """
     broken = unusable(devices)
     present = [device.id for device in devices]
@@ -267,7 +267,7 @@ class Gpus:
 
     @classmethod
     def find(cls, versions: Mapping[str, str | None]) -> "Gpus":
-        """Return the cards that a torch with these `versions` can use; none, with or without a reason, where it uses none."""
+        """Return the cards that a torch with these `versions` can use. If there is none, ``why_none`` has the reason, where it is known."""
         if why := why_gpu_unusable(versions):
             return cls(why_none=why)
         try:
@@ -280,7 +280,7 @@ class Gpus:
             return cls(driver=driver, why_none=old)
         listed = os.environ.get("CUDA_VISIBLE_DEVICES")
         if listed is not None:
-            cards = cards[: len(listed.split(","))]  # the first ones stand for those that it lists
+            cards = cards[: len(listed.split(","))]  # as many as it lists: which ones, by number or UUID, is not looked up
         return cls(tuple(cards), driver)
 
 
@@ -292,18 +292,18 @@ def versions() -> dict[str, str | None]:
 
 
 def why_gpu_unusable(versions: Mapping[str, Any]) -> str | None:
-    """Return why a torch with these `versions` can't use a GPU, by its build, the environment and the driver; None if it may."""
-    torch, cuda, hip = versions.get("torch"), versions.get("cuda"), versions.get("hip")
-    if torch is None:
+    """Return why a torch with these `versions` can't use a GPU; None if its build, the environment and the driver allow it."""
+    version, cuda, hip = versions.get("torch"), versions.get("cuda"), versions.get("hip")
+    if version is None:
         return "torch is not installed"
     has_driver = bool(shutil.which("nvidia-smi")) or Path("/proc/driver/nvidia/version").exists()
     is_mac = Path("/System/Library").exists()  # there any build has Metal
-    if not (cuda or hip or "xpu" in torch or is_mac):
-        return f"torch {torch} is built for CPUs alone" + ("; install one for CUDA" if has_driver else ", and there is no NVIDIA driver")
+    if not (cuda or hip or "xpu" in version or is_mac):  # a build for Intel's GPUs has +xpu at the end of its version
+        return f"torch {version} is built for CPUs alone" + ("; install one for CUDA" if has_driver else ", and there is no NVIDIA driver")
     if cuda and os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
         return "CUDA_VISIBLE_DEVICES hides them all"
     if cuda and not has_driver:
-        return f"there is no NVIDIA driver for torch {torch}"
-    if hip and not Path("/dev/kfd").exists():
-        return f"there is no AMD driver for torch {torch}"
+        return f"there is no NVIDIA driver for torch {version}"
+    if hip and not Path("/dev/kfd").exists():  # AMD's driver makes that file
+        return f"there is no AMD driver for torch {version}"
     return None

@@ -85,7 +85,7 @@ def read_state(devices: Devices) -> Block:
     """Return the state, which may change from one minute to the next: load, clocks, temperature, throttling, other processes."""
     accelerators = usable_accelerators(devices)
     me = psutil.Process()
-    # Processes of this run on a card are no others. Without a card nobody asks for them.
+    # The count of other processes on a card leaves out those of this run. Without a card nothing is counted.
     own_pids = {me.pid, *(child.pid for child in me.children(recursive=True))} if accelerators else set()
     cpu = next((device for device in devices if isinstance(device, Processor)), None)
     return {
@@ -94,9 +94,9 @@ def read_state(devices: Devices) -> Block:
             "memory_available_bytes": processor.available_memory_bytes(),
             "clock_hz": processor.clock_hz(),
             "governor": ", ".join(processor.governors()) or None,
-            "affinity": cpu.affinity if cpu else None,
+            "affinity": cpu and cpu.affinity,
             "measured_on": len(processor.cpus_to_measure_on() or ()) or None,
-            "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
+            "cgroup_quota_cores": cpu and cpu.cgroup_quota_cores,
             "cgroup_throttling": linux.cpu_throttling(),
         },
         "accelerators": {each.id: _accelerator_state(each.nvml_reader()(nvml.STATE), own_pids) for each in accelerators},
@@ -110,7 +110,7 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _device_identity(device: Device, fields: Sequence[str]) -> Block:
     # Whole GiB, because a kernel keeps a little more or less of the memory to itself at each start.
-    memory_gib = None if device.memory_bytes is None else round(device.memory_bytes / 2**30)
+    memory_gib = device.memory_bytes and round(device.memory_bytes / 2**30)
     return {**{name: getattr(device, name) for name in fields}, "memory_gib": memory_gib}
 
 

@@ -72,6 +72,7 @@ def _groups(controller: str) -> Iterator[Path]:
     for line in (read_text("proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         path_of_controller |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controllers: its key is ""
+    # A line of mountinfo (proc_pid_mountinfo(5)) is "id parent device root mount-point … - filesystem source options".
     for line in (read_text("proc/self/mountinfo") or "").splitlines():
         mount, _, filesystem = line.partition(" - ")
         kind, _, options = filesystem.split(" ", 2)

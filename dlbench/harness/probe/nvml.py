@@ -76,7 +76,7 @@ def _find(nvml: Pynvml, uuid: str | None, pci_bus_id: str | None) -> Handle:
     lookups = [(nvml.nvmlDeviceGetHandleByUUID, name) for name in uuid_names(uuid)] if uuid else []
     if pci_bus_id:
         lookups.append((nvml.nvmlDeviceGetHandleByPciBusId, pci_bus_id))
-    refusal = "torch tells neither"
+    refusal = "torch tells neither"  # the reason where there is no name to look up
     for look_up, name in lookups:
         try:
             handle = look_up(name)

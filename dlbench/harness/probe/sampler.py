@@ -68,10 +68,12 @@ class CounterMeter:
             self.refused = unavailable.reason
             return
         at_s = time.monotonic()
-        for name, before in (self._last_counts or counts).items():  # the first reading gains nothing
+        counts_before = self._last_counts or counts  # the first reading gains nothing
+        for name, before in counts_before.items():
             gained_j = counts[name] - before
             if gained_j < 0:  # it has wrapped around, or jumped back
                 gained_j += self.wraps_at.get(name, 0.0)
+                # At least a second is taken to have passed: a counter is refreshed in steps.
                 if not 0 <= gained_j <= MOST_WATTS * max(at_s - self._last_s, 1.0):
                     self.refused = Unknown.METER_JUMPED.reason()
             self._gained_j += gained_j
@@ -209,6 +211,7 @@ class Monitor:
         finally:
             end = processor.CpuUse(time.monotonic(), processor.cpu_time(), processor.own_cpu_s())
             seconds = end.at_s - begin.at_s
+            # The kernel counts CPU time in ticks, which say too little of a shorter round.
             cpus_taken = end.others_since(begin) if seconds >= processor.TICKS_S else None
             by_others, stolen = cpus_taken or (None, None)
             save(RoundState(number, seconds, by_others, stolen, before, after or self.state()))
@@ -228,11 +231,14 @@ class Sample(NamedTuple):
 
 
 class Window:
-    """Samples of a device during one case; messages of its worker say when the case is timed or metered."""
+    """Samples of a device during one case; messages of its worker say when the case is timed or metered.
+
+    While it is metered its step is repeated without a pause, so that its energy can be read: that time is the metered window.
+    """
 
     def __init__(self, monitor: Monitor, device: str, declared: Declaration) -> None:
         self._monitor, self._device, self._on_host = monitor, device, device == "cpu"
-        self._names = {each.role: each.name for each in declared.values}
+        self._name_of_role = {each.role: each.name for each in declared.values}
         self._ask = monitor.ask.get(device)
         self._before = monitor.counters(device)
         self._samples: list[Sample] = []
@@ -249,7 +255,7 @@ class Window:
         samples.
         """
         if "interval_s" in message:
-            metered = {"": self._device}  # the part without a name is the device itself
+            metered = {"": self._device}  # by the part of the energy: that of the device itself is called ""
             if not self._on_host:
                 metered["host"] = "cpu"
             self._begin(message["interval_s"], metered)
@@ -338,8 +344,8 @@ class Window:
             points = known(self._points(role))
             if len(points) < len(self._samples):  # a series with gaps is left out
                 missing.append({"part": role, **Unknown.NOT_TOLD.reason()})
-            elif role in self._names:
-                values[self._names[role]] = tuple(map(float, points))
+            elif role in self._name_of_role:  # the workload declares a value for this series
+                values[self._name_of_role[role]] = tuple(map(float, points))
         if len(missing) == len(get_args(Telemetry)):  # one reason for all
             virtual = self._on_host and processor.is_virtual()
             missing = [(Unknown.NOTHING_TOLD_IN_VM if virtual else Unknown.NOTHING_TOLD).reason()]

@@ -37,8 +37,8 @@ class ScratchFolders:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
-    def of(self, owner: str, place: Path | None = None) -> Path:
-        """Return the folder for an owner, a workload, in a place: by default the system's temporary folder.
+    def folder_of(self, owner: str, place: Path | None = None) -> Path:
+        """Return the folder of an owner (a workload, by name) in a place: by default in the system's temporary folder.
 
         The same owner gets the same folder again. Raises OSError with the place as its file name if the folder can't be made.
         """
@@ -47,7 +47,7 @@ class ScratchFolders:
             if place not in self._made:
                 _remove_left_behind(place)
                 self._made[place] = _make_folder(place)
-            folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"
+            folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"  # a valid name of a folder, whatever the owner's is
             folder.mkdir(exist_ok=True)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(place)) from error
@@ -57,7 +57,7 @@ class ScratchFolders:
 def refuse_unwritable(place: Path) -> None:
     """Raise OSError with the place as its file name if no folder can be made there."""
     with ScratchFolders() as folders:
-        folders.of("", place)
+        folders.folder_of("", place)
 
 
 def _remove_left_behind(place: Path) -> None:

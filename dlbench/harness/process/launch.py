@@ -128,7 +128,7 @@ def start_code(rest: str, interpreter: Interpreter) -> str:
 def start(
     interpreter: Interpreter, code: str, arguments: Sequence[str], environ: Mapping[str, str], output: IO[bytes], handed: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a process that runs ``code``, on one logical CPU of each core where `cpus_to_measure_on` has those.
+    """Start a process that runs ``code``, and keep it to the logical CPUs of `cpus_to_measure_on`, one of each core, if there are any.
 
     It prints to the file ``output`` and inherits the descriptors ``handed``. Raises WorkerError if it can't be started.
     """

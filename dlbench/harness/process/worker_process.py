@@ -125,13 +125,14 @@ class MeasuringProcess:
     def answer(self, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None) -> RequestOutcome:
         """Wait for the end of the last request, as `ask` does. End all processes unless they are fit for another one."""
         try:
+            # `_gather` has an outcome only where the processes can't answer.
             outcome = self._gather(run_ends) or self._collect(deadline_s, run_ends, window)
         except Interrupted:
             outcome = RequestOutcome("interrupted")
         timed = {channel.number: channel.timed for channel in self._channels if channel.timed}
         all_done = len(self._channels) == self._size and all(channel.exit is not None for channel in self._channels)
         reply = outcome.reply
-        # A device at fault leaves its process unfit for another request; want of memory in one rank leaves all of them so.
+        # A process whose device is at fault is unfit for another request, and so are all ranks once one of them has run out of memory.
         is_unfit = reply is not None and (reply.fault or (self._size > 1 and reply.status is Status.OOM))
         if not all_done or is_unfit:
             self.end()
@@ -141,10 +142,10 @@ class MeasuringProcess:
     def _collect(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
         """Read the messages of all processes until each is done with the request, and return how it ended. Raises Interrupted.
 
-        A process sends the ``pid`` of what does the request when it begins, then, where there are such, its ``stage``, what was ``timed``
-        so far, the ends of the metered ``window`` and its ``reply``, and at last the code of its ``exit``.
+        First each sends the ``pid`` of the process that does the request: its own, or its fork's. Last comes the ``exit`` code of that.
+        Between them there may be its ``stage``, what was ``timed`` so far, the ends of the metered ``window``, and its ``reply``.
         """
-        # At first it is the deadline for importing torch. The request's own counts from when the first process begins it.
+        # Until the first process begins the request this is the deadline for importing torch; then it is the request's own.
         deadline = time.monotonic() + IMPORT_S
         has_begun = has_failed = False
         replies: dict[int, Reply] = {}
@@ -172,7 +173,8 @@ class MeasuringProcess:
                             has_begun, deadline = True, time.monotonic() + deadline_s
                     case {"stage": stage}:
                         channel.stage = stage
-                    case {"timed": timed} if self._size == 1 or not channel.timed:  # the first of each rank: not all send a later one
+                    # A single process may send more than one, and the last counts. Not all ranks do, so the first of each rank counts.
+                    case {"timed": timed} if self._size == 1 or not channel.timed:
                         channel.timed = convert(Reply, timed)
                     case {"window": mark} if window:
                         window.mark(mark)
@@ -218,7 +220,7 @@ class MeasuringProcess:
 
 
 def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
-    """Combine the replies of ``size`` ranks, by their numbers and in the order of their arrival, into one.
+    """Return one reply for those of ``size`` ranks, which are given by the number of the rank and in the order in which they arrived.
 
     If all are ok, it is that of rank 0 with the highest memory of any rank. Otherwise it is the first that is not ok; its reason names the
     rank, unless all ranks give the same reason.
@@ -229,13 +231,14 @@ def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
     if bad:
         number, reply = next(iter(bad.items()))
         have_one_reason = len(bad) == size and len({each.reason for each in bad.values()}) == 1
-        named = reply if have_one_reason else reply.with_reason(f"rank {number}: {reply.reason}")
-        return replace(named, fault=any(each.fault for each in bad.values()))
+        named_reply = reply if have_one_reason else reply.with_reason(f"rank {number}: {reply.reason}")
+        return replace(named_reply, fault=any(each.fault for each in bad.values()))
     memories = [astuple(reply.measurement.memory) for reply in replies.values() if reply.measurement]
-    # Of each kind of memory the highest of all ranks; None, for unknown, if a rank does not know its own.
-    highest = Memory(*(None if None in of_ranks else max(of_ranks) for of_ranks in zip(*memories, strict=True)))
-    first = replies[0]
-    return replace(first, measurement=first.measurement and replace(first.measurement, memory=highest))
+    bytes_by_kind = zip(*memories, strict=True)  # of each kind of memory the bytes of all ranks
+    # Unknown, which is None, if any rank does not know its own.
+    highest = Memory(*(None if None in of_ranks else max(of_ranks) for of_ranks in bytes_by_kind))
+    rank_0 = replies[0]
+    return replace(rank_0, measurement=rank_0.measurement and replace(rank_0.measurement, memory=highest))
 
 
 class WorkerProcess(MeasuringProcess):
@@ -294,9 +297,9 @@ class WorkerProcess(MeasuringProcess):
         return RequestOutcome("died", sentence=exit_description(code, output.decode(errors="replace")))
 
     def _stop(self) -> str:
-        """Kill the fork that does the request, if any, and wait for the process to report its end; return the stage it was in.
+        """Kill the fork that does the request, if there is one, and return the stage that the request was in.
 
-        If it reports that, the process itself is fit for the next request.
+        The process is given time to report that its fork has ended. With that report it is fit for the next request.
         """
         (channel,) = self._channels
         if self.mode == "fork" and channel.case_pid is not None:
@@ -318,7 +321,7 @@ class WorkerProcess(MeasuringProcess):
 def handshake(
     worker: WorkerProcess, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: str | None = None
 ) -> dict[str, Any]:
-    """Ask a new process for devices, versions and workloads, and return its answer. It imports no module from ``not_from``.
+    """Ask a new process for devices, versions and workloads, and return its answer. The process imports no module from ``not_from``.
 
     Raises WorkerError if it gives an error, did not start or lacks what measuring needs, DeviceFault if its devices do not answer in time,
     and Interrupted.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,11 +73,11 @@ class Torchrun:
         # --standalone: torchrun takes a port that is free. It looks after its ranks once a second, too seldom to disturb what they measure.
         options = ["--standalone", f"--nproc-per-node={spec.count}", "--max-restarts=0", "--monitor-interval=1"]
         rank_arguments = [spec.address, str(folder), f"{spec.first}", f"{spec.size}", spec.store]
-        rank = [interpreter.python, "-c", start_code(_RANK, interpreter), *rank_arguments]
+        rank_command = [interpreter.python, "-c", start_code(_RANK, interpreter), *rank_arguments]
         # On several machines another torchrun started dlbench itself; its variables are not meant for these ranks.
         variables = {name: value for name, value in interpreter.environment().items() if not name.startswith("TORCHELASTIC_")}
         # Without --log-dir torchrun makes a folder and leaves it behind.
-        arguments = [*options, f"--log-dir={folder}", "--no-python", *rank]
+        arguments = [*options, f"--log-dir={folder}", "--no-python", *rank_command]
         environ = {**variables, **own_variables(spec.threads, spec.seed)}
         try:
             self._process = start(interpreter, _LAUNCHER, arguments, environ, self._output)
@@ -212,9 +212,9 @@ def connect_nodes(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
 
 
 def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], interruption: Interruption) -> None:
-    """Start and end ranks on this machine, which is not the first, whenever the first one asks for it, until that disconnects.
+    """Serve the first machine from this other one: start and end ranks here whenever the first one asks for it, until it disconnects.
 
-    ``capacity`` and ``environment`` describe this machine to it. Raises WorkerError if it can't be reached.
+    ``capacity`` and ``environment`` describe this machine to the first one. Raises WorkerError if the first one can't be reached.
     """
     address = _ask_store(node)
     try:
@@ -230,8 +230,8 @@ def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], in
         with suppress(EOFError, ForeignLine, Interrupted):
             while True:
                 match messages.read(wake=interruption.fileno()):
-                    case {"ended": rank}:  # how did this rank end?
-                        send(connection.fileno(), {"how": torchrun.exit_description_of(*rank) if torchrun else "died"})
+                    case {"ended": arguments}:  # how did the rank with this number and pid end, by what it printed after so many bytes?
+                        send(connection.fileno(), {"how": torchrun.exit_description_of(*arguments) if torchrun else "died"})
                     case {"start": spec}:  # these ranks in place of all that there are; None: end those
                         if torchrun:
                             torchrun.end()
@@ -246,7 +246,7 @@ def _ask_store(node: Node, *address: str) -> str:
     Raises WorkerError if the store can't be used.
     """
     # In a process of its own: this one never imports torch.
-    command: Sequence[str] = [sys.executable, "-c", _STORE, node.host, str(node.port), str(_PATIENCE_S), *address]
+    command = [sys.executable, "-c", _STORE, node.host, str(node.port), str(_PATIENCE_S), *address]
     try:
         # A store that nobody can reach shows here, without the time to import torch.
         socket.create_connection((node.host, node.port), timeout=_PATIENCE_S).close()

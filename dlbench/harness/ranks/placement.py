@@ -31,8 +31,8 @@ class Placement:
 def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
     """Place a case's ranks on the machines in order: each takes ranks until it has no device left, or for a CPU no core.
 
-    All ranks have the same number of threads, with which those of any machine fit on its cores. A case in one process, or in instances on
-    one device, stays on the first machine.
+    All ranks have the same number of threads: the most for which every machine has enough cores. A case in one process, or in instances
+    on one device, stays on the first machine.
     """
     if case.ranks is None or case.instances:
         count = case.instances or 1
@@ -40,7 +40,7 @@ def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
         return Placement((count,), (case.device,) * count, nodes[0].devices.get(case.device), threads)
     counts: list[int] = []
     devices: list[str] = []
-    names: dict[str, None] = {}  # as a set that keeps their order
+    names: list[str] = []
     threads_by_node: list[int] = []
     for node in nodes:
         same_kind = [each for each in node.devices if kind_of(each) == kind_of(case.device)]
@@ -48,10 +48,10 @@ def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
         taken = places[: case.ranks - len(devices)]
         counts.append(len(taken))
         devices += taken
-        names |= dict.fromkeys(filter(None, map(node.devices.get, taken)))
+        names += filter(None, map(node.devices.get, taken))  # without those that have none
         if taken:
             threads_by_node.append(max(1, node.cores // len(taken)))
-    return Placement(tuple(counts), tuple(devices), " + ".join(names) or None, min(threads_by_node, default=1))
+    return Placement(tuple(counts), tuple(devices), " + ".join(dict.fromkeys(names)) or None, min(threads_by_node, default=1))
 
 
 def reason_to_refuse(case: Case, placement: Placement, cores: int, cpus: int) -> str | None:

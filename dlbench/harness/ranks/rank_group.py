@@ -41,10 +41,11 @@ class RankGroup(MeasuringProcess):
         self._channels = self._ranks = list[Channel]()
         self._connections: list[socket.socket] = []
         """When one closes, its rank ends with its group."""
+        # The second machine's ranks begin behind all of this one's, so the first numbers are sums of counts. The last sum is left over.
+        remote_ranks = zip(accumulate(counts), counts[1:], machines, strict=False)
         # For each other machine that has ranks: the number of its first one, their count, and the machine.
-        first_numbers = accumulate(counts)  # the second machine's ranks begin behind all of this one's
-        others = [each for each in zip(first_numbers, counts[1:], machines, strict=False) if each[1]]
-        this_node = machines[0].first if others else None
+        others = [(number, count, machine) for number, count, machine in remote_ranks if count]
+        this_node = machines[0].first if others else None  # this machine, which every other one knows as the first
         store = f"{this_node.host}:{this_node.port}/{uuid.uuid4().hex}" if this_node else ""
         self._folder = tempfile.TemporaryDirectory(prefix="dlbench-")
         try:
@@ -102,7 +103,7 @@ class RankGroup(MeasuringProcess):
 
     def _gather(self, run_ends: float) -> RequestOutcome | None:
         """Wait until every rank has connected, and send the first request; return None then. Otherwise return how the request ended."""
-        if self._ranks:  # they have, for an earlier request
+        if self._ranks:  # all have connected for an earlier request
             return None
         deadline = time.monotonic() + IMPORT_S
         while len(self._ranks) < self._size:
@@ -125,7 +126,7 @@ class RankGroup(MeasuringProcess):
             elif time.monotonic() > deadline:
                 return RequestOutcome("died", sentence=f"did not start {self._size} ranks within {IMPORT_S:g} s", who="torchrun")
         self._ranks.sort(key=lambda rank: rank.number)
-        self.send(self._request)
+        self.send(self._request)  # once more: at the first time no rank was there to get it
         return None
 
     def _death(self, channel: Channel) -> RequestOutcome:
