@@ -50,7 +50,8 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
     between calls. (NVBench uses a kernel that blocks; a delay always ends, so it can't lock up.) A reading does not count if the delay
     ended before all calls were queued.
 
-    ``samples`` are the blocks of the same work that the host has timed before. So the kernels are loaded, which would wait for the delay.
+    ``samples`` are timed blocks of the same work, which has run before. A first call would load its kernels, and loading waits until the
+    delay ends.
     Raises Unavailable if calls can't be queued ahead, or if two calls would take more than half of the time until ``deadline``, on
     ``clock``'s scale: the other half is for copies and checks.
     """

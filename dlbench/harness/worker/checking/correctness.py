@@ -238,7 +238,8 @@ def _compare_execution(subject: Subject, precision: Precision) -> list[Deviation
         torch.manual_seed(subject.seed + seed_offset)  # dropout differs each time, so that plain execution shows how much that changes
         return work.reference(in_fp64)  # type: ignore[misc]  # the case has one, and these are of its workload
 
-    # A step takes two calls here. Four that are not in fp64 are put at six of the case's, as plain execution may be slower.
+    # A step is two calls here. The four calls that are not in fp64 are estimated at six calls of the case, as plain execution may be
+    # slower.
     subject_in_fp64 = _subject_in_fp64(subject, precision, 6 * subject.call_s, calls=2, on_cpu=False)
     set_math("fp64")
     work = subject_in_fp64.set_up()
@@ -260,7 +261,7 @@ def _compare_execution(subject: Subject, precision: Precision) -> list[Deviation
         # case's, so plain execution takes its usual ones.
         with ThreadPoolExecutor(1) as thread:
             plain = thread.submit(run_plainly).result()
-    case = run_step(subject.work, exact, 2)
+    case = run_step(subject.work, exact, 2)  # in its own precision, which `run_plainly` has set
     deviations = []
     for kind, observed in exact.items():
         usual_errors = {name: distance(plain[kind].values.get(name), right) for name, right in observed.values.items()}
