@@ -96,11 +96,9 @@ def math_flags() -> dict[str, ParamValue]:
         matmul, conv = _matmul.fp32_precision, _cudnn.conv.fp32_precision
     else:
         matmul, conv = ("tf32" if allowed else "ieee" for allowed in (_matmul.allow_tf32, _cudnn.allow_tf32))
-    flags: dict[str, ParamValue] = {}
-    # A case may turn oneDNN and cuDNN off. Then torch's native kernels compute all but what MKL and cuBLAS do.
-    if not (_mkldnn.enabled and _cudnn.enabled):
-        flags["native_kernels"] = "all but MKL and cuBLAS"
-    return flags | {
+    # A case may turn oneDNN and cuDNN off. Then torch's native kernels compute all but what MKL and cuBLAS do, and one more flag says so.
+    native_flag: dict[str, ParamValue] = {} if _mkldnn.enabled and _cudnn.enabled else {"native_kernels": "all but MKL and cuBLAS"}
+    return native_flag | {
         "fp32_matmul": matmul,
         "fp32_conv": conv,
         "fp16_reduced_sum": bool(_matmul.allow_fp16_reduced_precision_reduction),

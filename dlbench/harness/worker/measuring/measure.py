@@ -93,8 +93,8 @@ def memory_limit(
     Raises Unmeasurable, for a case to be skipped, if the parameter is more than the available memory, and NotImplementedError if the
     device takes no limits or has less memory in all.
     """
-    name = declared.parameter("limit")
-    gibibytes = params.get(name or "")  # None without such a parameter, too
+    limit_parameter = declared.parameter("limit")
+    gibibytes = params.get(limit_parameter or "")  # None without such a parameter, too
     wanted_bytes = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
     used_bytes = read_status("VmData") or 0
     available_bytes = free_bytes
@@ -103,20 +103,20 @@ def memory_limit(
             if wanted_bytes is not None:
                 backend.limit_memory(device, wanted_bytes)
                 limits.callback(_lift, backend, device)
-            available_bytes = backend.free_memory(device) if name else None
-        elif name:
+            available_bytes = backend.free_memory(device) if limit_parameter else None
+        elif limit_parameter:
             available_bytes = _safe_memory(free_bytes, used_bytes)
         limit_bytes = available_bytes if wanted_bytes is None else wanted_bytes
         if limit_bytes is not None and available_bytes is not None and limit_bytes > available_bytes:
             free, limit = byte_count(available_bytes), byte_count(limit_bytes)
             reason = f"the device has {free} left, and the limit is {limit}; free its memory, or give less"
             if backend.is_host:
-                more = f"{name}={limit_bytes / 2**30:g} is more than the {free} that this process can be given"
+                more = f"{limit_parameter}={limit_bytes / 2**30:g} is more than the {free} that this process can be given"
                 reason = f"{more}; give less, or free some memory and go on with --resume"
             raise Unmeasurable(Status.SKIPPED, reason)
         if backend.is_host and limit_bytes is not None:
             limits.enter_context(limit_memory(limit_bytes, used_bytes))
-        yield limit_bytes if name else None
+        yield limit_bytes if limit_parameter else None
 
 
 def _safe_memory(free_bytes: int | None, used_bytes: int) -> int | None:
@@ -213,7 +213,7 @@ class BlockTimer:
     def __call__(self, calls: int) -> float:
         """Run a block of calls, and return its time in seconds a call."""
         call, before, now = self.work.call, self.work.before, self.clock.now
-        if before is not None:
+        if before:
             before()
             if self.waits:
                 self.waits.restart()

@@ -371,25 +371,24 @@ def _record(
     With ``counted_apart`` one more step runs first. Its operations are counted, and the profiler warms up in it: the first step under CUPTI
     allocates its buffers. Otherwise ``steps`` has to be 1, and the operations of this step are counted while it is profiled.
     """
-    call: Callable[[], Any] = work.call  # type: ignore[assignment]  # what was timed has a call
+    call = work.call
     before = work.before or (lambda: None)
     counts = OperationCounts()
-    activities = {ProfilerActivity.CPU, _activity(device)}
     os.environ.setdefault("TEARDOWN_CUPTI", "1")  # see `_DETACHES_FROM`; CUDA's profiler alone reads it, when it ends
     phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
     before()
     # With `acc_events` torch does not warn that events of earlier cycles get lost: there is only one cycle.
-    with note_layers(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
+    with note_layers(), profile(activities={ProfilerActivity.CPU, _activity(device)}, schedule=phases, acc_events=True) as profiler:
         if counted_apart:
             with counts:
-                call()
+                call()  # type: ignore[misc]  # what was timed has a call
             before()
             clock.now()  # wait for the work of this step, which must not count in the next phase
             profiler.step()
         begun = clock.now()
         with nullcontext() if counted_apart else counts:  # not counted twice
             for _ in range(steps):
-                call()
+                call()  # type: ignore[misc]  # as above
         step_s = (clock.now() - begun) / steps
     return profiler.events() or [], counts, step_s
 

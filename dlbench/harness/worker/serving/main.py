@@ -21,7 +21,6 @@ from functools import partial
 
 import torch
 
-from dlbench.core.declarations import Declaration
 from dlbench.core.errors import DlbenchError, Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Clock, Status, Work, signature_to_json
@@ -136,8 +135,8 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: 
     send(replies, {"pid": os.getpid()})
     try:
         if isinstance(request, HelloRequest):
-            trials = try_plugins(request.plugins)  # imports them
-            reply = Reply(hello={**hello(request), "trials": trials})
+            # The trials come first, as they import the plugins.
+            reply = Reply(hello={"trials": try_plugins(request.plugins), **hello(request)})
         else:
             if request.hide_accelerators:
                 os.environ.update(parent.NO_DEVICE)
@@ -203,14 +202,13 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None) ->
 
 
 def _prepare(request: MeasureRequest, rank_process: RankProcess | None) -> tuple[Backend, torch.device, Clock]:
-    """Set threads, arithmetic and device for a case, and join the other ranks. Return its device's backend, its device and its clock.
+    """Set threads, arithmetic and device for a case, and join its other ranks. Return the backend, the device and the clock.
 
     Raises Unmeasurable if the device can't compute in the case's precision.
     """
-    case = request.case
     rank = rank_process.rank if rank_process else 0
     backend, device = find(request.devices[rank])
-    dtype = str(case.params.get("dtype", "fp32"))
+    dtype = str(request.case.params.get("dtype", "fp32"))
     if reason := backend.unsupported(device, dtype):
         raise Unmeasurable(Status.UNSUPPORTED, reason)
     set_threads(request.threads, request.cpus[rank] if request.cpus else None)
@@ -219,7 +217,7 @@ def _prepare(request: MeasureRequest, rank_process: RankProcess | None) -> tuple
     synchronize = partial(backend.synchronize, device)
     if rank_process:
         # Instances may share one device, which NCCL refuses; they only agree on times.
-        rank_process.join("gloo" if case.instances else backend.collectives, device)
+        rank_process.join("gloo" if request.case.instances else backend.collectives, device)
         return backend, device, RanksClock(synchronize)
     return backend, device, DeviceClock(synchronize)
 
@@ -270,19 +268,19 @@ def _measure_case(unmeasured: Measurement, request: MeasureRequest, rank_process
         mistake = mistake_in_values(result.values, declared.values, case.params)
         if mistake and not (rank_process and rank_process.rank):  # the values of a case are those of rank 0
             return Reply(measurement=replace(result, status=Status.FAILED, reason=mistake))
-        groups = [*_groups_to_add(result, declared)]  # columns that take more than the timed work
+        groups = [*_groups_to_add(result, declared.is_step)]  # of columns
         if rank_process:
             return Reply(measurement=_without_extras(result, groups, backend))
         return _with_extras(Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, clock, deadline), groups)
 
 
-def _groups_to_add(timed: Measurement, declared: Declaration) -> Iterator[str]:
+def _groups_to_add(timed: Measurement, is_step: bool) -> Iterator[str]:
     """Yield the groups of columns that a case gets after all its timing."""
     if "device_s" not in timed.missing_reasons:
         yield "device_s"
     yield "transfer"
     if not timed.round:  # a budget may end before another one
-        if timed.samples and declared.is_step:
+        if timed.samples and is_step:
             yield "profile"
         yield "check"
 
