@@ -50,7 +50,7 @@ _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
 
 
 Roles = dict[str, dict[ParameterRole, str]]
-"""Roles of parameters by the name of the parameter, each with the special value that it names, or with ""."""
+"""Roles of parameters by the name of the parameter, each with the special value that it names, or with an empty text."""
 
 
 def find_misfits(signature: Signature) -> Iterator[str]:
@@ -61,6 +61,7 @@ def find_misfits(signature: Signature) -> Iterator[str]:
             yield f"parameter '{parameter.name}': {mistake}"
     for second in declared.having("sweep")[1:]:
         yield f"parameter '{second}': {declared.parameter('sweep')} has the role 'sweep' already, which one alone can have"
+    # Both roles are of values that a search finds.
     result_of_search = declared.value("largest") or declared.value("highest_rate")
     if result_of_search and len(declared.searched) != 1:
         yield f"value '{result_of_search.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
@@ -74,6 +75,7 @@ def find_misfits(signature: Signature) -> Iterator[str]:
             if misfit := _misfit_of_values(signature, name, texts):
                 yield f"value '{value.name}': {misfit}"
     parallel = declared.parallel
+    # Who declares `parallel` needs a parameter `ranks`, and may name values of a parameter `form`.
     if parallel != Parallel():
         misfit = _misfit_of_values(signature, "ranks", ())
         forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
@@ -121,7 +123,7 @@ def _misfit_of_values(signature: Signature, name: str, texts: Sequence[str]) -> 
 
 
 def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Roles, dict[str, Kind]]:
-    """Return a workload's parameters, their roles, and the kind of name for each that takes names of users' networks, data or optimizers.
+    """Return a workload's parameters, their roles, and of those that take names of users, whether these are of networks, data or optimizers.
 
     Raises UsageError for a signature that suites can't use.
     """

@@ -287,6 +287,7 @@ def slowest_layers(event_times: Iterable[tuple[Stack, float]], steps: int) -> tu
     layers: dict[int, str] = {}
     for stack, seconds in event_times:
         number = stack[0].sequence_nr
+        # The innermost layer that the event runs within.
         layer = next((each.name for each in stack[1:] if each.name.startswith(_RANGE)), None)
         if layer:
             forward_s[layer] += seconds

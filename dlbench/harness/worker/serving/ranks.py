@@ -67,8 +67,8 @@ class RankProcess:
     def join(self, backend: str | None, device: torch.device) -> None:
         """Join the other ranks for a case, in two new groups of processes.
 
-        The default group is for the case itself. Its ``backend`` is one of torch.distributed; None if devices of this kind have none. The
-        control group is for dlbench, see `control_group`.
+        The default group is for the case itself. Its ``backend`` is one of torch.distributed, or None if there is none for such devices. The
+        control group is for dlbench and uses gloo, see `control_group`.
         Every rank has to call it. Raises NotImplementedError if this torch has no such backend.
         """
         global _control
@@ -81,8 +81,8 @@ class RankProcess:
         self._joined += 1
         # A store keeps what an earlier group of the same name wrote into it.
         store = dist.PrefixStore(f"group{self._joined}", self._store)  # type: ignore[attr-defined]  # torch likewise
-        own = None if backend == "gloo" else device  # NCCL then connects here and not in the first call
-        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_PATIENCE, device_id=own)
+        bound_to = None if backend == "gloo" else device  # with a device NCCL connects here and not in the first call
+        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_PATIENCE, device_id=bound_to)
         _control = dist.new_group(backend="gloo", timeout=_PATIENCE)
 
 
