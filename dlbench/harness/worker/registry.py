@@ -117,7 +117,7 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
 def _register(function: WorkloadFunction, declarations: Mapping[str, Any]) -> WorkloadFunction:
     """Register a function with the declarations of its ``@workload``, and return it. Raises UsageError as `workload` does."""
     earlier = _workloads.get(function.__name__)
-    refuse_second("workloads", earlier and earlier.function, function)
+    refuse_second("workloads", earlier.function if earlier else None, function)
     # The field `parameters` is read from annotations of the function.
     valid_names = [each.name for each in fields(Declaration) if each.name != "parameters"]
     for name in declarations:

@@ -123,7 +123,7 @@ def _misfit_of_values(signature: Signature, name: str, texts: Sequence[str]) -> 
 
 
 def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Roles, dict[str, Kind]]:
-    """Return a workload's parameters, their roles, and of those that take names of users, whether these are of networks, data or optimizers.
+    """Return a workload's parameters, their roles, and for those that take names of users whether of networks, data or optimizers.
 
     Raises UsageError for a signature that suites can't use.
     """

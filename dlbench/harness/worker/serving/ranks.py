@@ -67,7 +67,7 @@ class RankProcess:
     def join(self, backend: str | None, device: torch.device) -> None:
         """Join the other ranks for a case, in two new groups of processes.
 
-        The default group is for the case itself. Its ``backend`` is one of torch.distributed, or None if there is none for such devices. The
+        The default group is for the case itself. Its ``backend`` is one of torch.distributed; None if such devices have none. The
         control group is for dlbench and uses gloo, see `control_group`.
         Every rank has to call it. Raises NotImplementedError if this torch has no such backend.
         """
