@@ -244,12 +244,13 @@ def _measure_case(unmeasured: Measurement, request: MeasureRequest, rank_process
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
         result = replace(unmeasured, status=Status.OK, **work.counts(case))
-        lost_time = LostTime()
+        lost_time = LostTime()  # from here on
         if work.observe:
             with timed_part():
                 values = work.observe(clock)
             result.values = to_numbers(values)
         else:
+            # Ranks wait for each other, so their waits would not tell of other programs.
             waits = thread_waits() if backend.is_host and not rank_process else None
             least_block_s = BLOCK_S if rank_process else 0.0
             result.samples = take_samples(work, clock, backend, request.policy, deadline, least_block_s, waits)
@@ -356,7 +357,7 @@ def _with_transfer(subject: Subject) -> Measurement:
     if not (work.inputs or outputs):
         raise Unavailable(Unknown.NOTHING_TO_COPY)
     copied_bytes = sum(tensor.nbytes for tensor in (*work.inputs, *outputs))
-    # Copies of much take long, and earlier rounds have timed them.
+    # Copies of many bytes take long, so the first rounds alone time them.
     if result.round < _COPYING_ROUNDS or copied_bytes <= _MOST_COPIED_BYTES:
         result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
         try:
