@@ -49,21 +49,21 @@ def die_with_parent(groups: list[int]) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def depend_on_lifeline(lifeline: int, hand_on: int | None = None) -> None:
-    """Start a thread that kills this process and its group once the top process is gone.
+def depend_on_lifeline(lifeline: int, copy_to: int | None = None) -> None:
+    """Start a thread that kills this process and its group once the dlbench command is gone.
 
-    Only the top process holds the other end of ``lifeline``, a pipe or socket, so the thread reads the end of file then. Requests that
-    come through it before are copied to the pipe ``hand_on``, if there is one. Unlike a signal this works on every system, while the
-    main thread is inside an operation of torch, and when a process in between is gone. The call also makes this process the first that
-    Linux ends when memory runs out.
+    Only the command's process holds the other end of ``lifeline``, a pipe or socket, so the thread reads the end of file then. What it
+    reads before are requests, which it copies to the pipe ``copy_to``; a lifeline without requests has no such pipe. Unlike a signal this
+    works on every system, while the main thread is inside an operation of torch, and when a process in between is gone. The call also
+    makes this process the first that Linux ends when memory runs out.
     """
 
     def wait_for_end() -> None:
         # read(2) blocks without the interpreter's lock, so this costs the measurement nothing.
         with suppress(OSError):
             while data := os.read(lifeline, 1 << 16):
-                if hand_on is not None:
-                    write_all(hand_on, data)
+                if copy_to is not None:
+                    write_all(copy_to, data)
         os.killpg(0, signal.SIGKILL)
 
     with suppress(OSError):  # not Linux, or /proc is read-only: then the kernel chooses

@@ -62,14 +62,15 @@ class Workload:
     def set_up(self, device: Any, params: Params) -> Work:
         """Call the function, which allocates and initialises, and return its work to be timed.
 
-        Raises TypeError if it returns no Work, and ValueError for instances of an experiment that does not take them.
+        Raises TypeError if it returns no Work. With ``instances`` among the parameters several processes do the work at once; raises
+        ValueError if the work is an experiment that can't be done so.
         """
         hints = typing.get_type_hints(self.function)
         arguments: dict[str, Any] = {}
         for name, value in params.items():
             if name in hints:  # threads and instances are parameters of every workload, and of few functions
                 hint, _ = unwrap(hints[name])
-                # Of an enum a suite gives the member's value.
+                # A suite names a member of an enum by its value.
                 arguments[name] = hint(value) if isinstance(hint, enum.EnumType) else value
         work = self.function(device, **arguments)
         if not isinstance(work, Work):
@@ -117,17 +118,19 @@ def _register(function: WorkloadFunction, declarations: Mapping[str, Any]) -> Wo
     """Register a function with the declarations of its ``@workload``, and return it. Raises UsageError as `workload` does."""
     earlier = _workloads.get(function.__name__)
     refuse_second("workloads", earlier.function if earlier else None, function)
-    valid = [each.name for each in fields(Declaration) if each.name != "parameters"]  # roles are annotations of the function
+    # The field `parameters` is read from annotations of the function.
+    valid_names = [each.name for each in fields(Declaration) if each.name != "parameters"]
     for name in declarations:
-        if name not in valid:
-            raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{nearest(name, valid)}")
+        if name not in valid_names:
+            raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{nearest(name, valid_names)}")
     first_line = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters, roles, takes = read_parameters(function)
-    names = [each.name for each in parameters]
-    if "ranks" not in names:  # every workload of one process has these, too
-        parameters += [Parameter(name, "integer", required=False, minimum=1) for name in CPU_AXES if name not in names]
+    own_names = [each.name for each in parameters]
+    if "ranks" not in own_names:  # a workload of one process takes threads and instances, whether its function has them or not
+        parameters += [Parameter(name, "integer", required=False, minimum=1) for name in CPU_AXES if name not in own_names]
     declared = Declaration(parameters=roles, **declarations)
     signature = Signature(function.__name__, first_line, tuple(parameters), declared)
+    # A mistake in a declaration itself comes first, then one that the parameters show.
     mistake = declared.mistake() or next(find_misfits(signature), None)
     if mistake:
         raise UsageError(f"workload '{function.__name__}', {mistake}")
@@ -175,7 +178,8 @@ def load_plugin(plugin: str) -> None:
         if isinstance(error, SyntaxError) and error.filename == str(path):
             lines.append(error.lineno)  # the traceback ends before it, as the file has not run
         place = f", line {lines[-1]}" if lines else ""
-        text = str(getattr(error, "msg", error))  # of a SyntaxError without its place, which str() adds
+        # str() of a SyntaxError ends with its place, and its `msg` does not.
+        text = str(getattr(error, "msg", error))
         if not isinstance(error, UsageError):
             text = f"{type(error).__name__}: {text}"
         raise UsageError(f"{plugin}{place}: {text}") from error

@@ -1,4 +1,8 @@
-"""Signatures of workloads: reading them from functions, and checking them, and the values that a case returned, for mistakes."""
+"""Signatures of workloads: reading them from functions, and checking them, and the values that a case returned, for mistakes.
+
+A *role* says what a parameter is for (`dlbench.core.declarations.Role`). It may name a special value of its parameter, such as the value
+that all others are compared with.
+"""
 
 import enum
 import inspect
@@ -31,6 +35,7 @@ Layout = Literal["nchw", "channels_last"]
 Cache = Literal["hot", "cold"]
 """Whether operands may still be in the last cache after the previous call, or were evicted."""
 
+# Roles that have to name a special value.
 _WITH_VALUE: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "sweep": ("integer", "number"),
@@ -45,7 +50,7 @@ _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
 
 
 Roles = dict[str, dict[ParameterRole, str]]
-"""Roles of parameters, each with the value that it singles out, by the name of the parameter."""
+"""Roles of parameters by the name of the parameter, each with the special value that it names, or with an empty text."""
 
 
 def find_misfits(signature: Signature) -> Iterator[str]:
@@ -56,17 +61,21 @@ def find_misfits(signature: Signature) -> Iterator[str]:
             yield f"parameter '{parameter.name}': {mistake}"
     for second in declared.having("sweep")[1:]:
         yield f"parameter '{second}': {declared.parameter('sweep')} has the role 'sweep' already, which one alone can have"
+    # Both roles are of values that a search finds.
     result_of_search = declared.value("largest") or declared.value("highest_rate")
     if result_of_search and len(declared.searched) != 1:
         yield f"value '{result_of_search.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
     for value in declared.values:
-        first = value.role and declared.value(value.role)
-        if first and first is not value and value.role != "once":  # several values may have that role
-            yield f"value '{value.name}': {first.name} has the role '{value.role}' already, which one alone can have; leave one without"
+        # One value alone can have a role, except `once`: seconds that are spent once, such as for compiling and for loading.
+        if value.role and value.role != "once":
+            first = declared.value(value.role)
+            if first and first is not value:
+                yield f"value '{value.name}': {first.name} has the role '{value.role}' already, which one alone can have; leave one without"
         for name, texts in value.when.items():
             if misfit := _misfit_of_values(signature, name, texts):
                 yield f"value '{value.name}': {misfit}"
     parallel = declared.parallel
+    # Who declares `parallel` needs a parameter `ranks`, and may name values of a parameter `form`.
     if parallel != Parallel():
         misfit = _misfit_of_values(signature, "ranks", ())
         forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
@@ -77,14 +86,17 @@ def find_misfits(signature: Signature) -> Iterator[str]:
 
 
 def _find_role_mistakes(parameter: Parameter, roles: Mapping[ParameterRole, str]) -> Iterator[str]:
-    """Yield a sentence for each mistake in the roles of a parameter. ``roles`` maps each to the value that it singles out, or to ""."""
-    for role, text in roles.items():
-        valid_kinds = _KINDS.get(role, (parameter.kind,))
+    """Yield a sentence for each mistake in the roles of a parameter.
+
+    ``roles`` has for each role the special value of the parameter that it names, or "".
+    """
+    for role, special_value in roles.items():
+        valid_kinds = _KINDS.get(role, (parameter.kind,))  # any kind is valid for a role that is not in the table
         if parameter.kind not in valid_kinds:
             yield f"with the role '{role}' it must be {' or '.join(valid_kinds)}, not {parameter.kind}"
-        elif parameter.choices and text not in ("", *parameter.choices):
-            yield f"role '{role}': '{text}' is none of its values{nearest(text, list(parameter.choices))}"
-        elif not text and role in _WITH_VALUE:
+        elif parameter.choices and special_value not in ("", *parameter.choices):
+            yield f"role '{role}': '{special_value}' is none of its values{nearest(special_value, list(parameter.choices))}"
+        elif not special_value and role in _WITH_VALUE:
             yield f"role '{role}' names the value that stands out, such as Role('{role}', '{next(iter(parameter.choices), '…')}')"
     if "searched_cores" in roles and parameter.name not in CPU_AXES:
         yield f"with the role 'searched_cores' it must be called {' or '.join(CPU_AXES)}"
@@ -111,7 +123,7 @@ def _misfit_of_values(signature: Signature, name: str, texts: Sequence[str]) -> 
 
 
 def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Roles, dict[str, Kind]]:
-    """Return a workload's parameters, the roles of those that have any, and the kind of those that take names of users.
+    """Return a workload's parameters, their roles, and for those that take names of users whether of networks, data or optimizers.
 
     Raises UsageError for a signature that suites can't use.
     """
@@ -126,24 +138,25 @@ def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Role
         where = f"workload '{function.__name__}', parameter '{each.name}'"
         if each.kind is not each.KEYWORD_ONLY:
             raise UsageError(f"{where}: write it after '*', so that suites can name it")
-        hint, marks = unwrap(hints.get(each.name))
+        hint, annotations = unwrap(hints.get(each.name))
         kind, choices = _kind_and_choices(hint, where)
         required = each.default is each.empty
         default = None if required else each.default
         if isinstance(default, enum.Enum):
             default = default.value
-        # What a switch or copies are compared with: the default, or the first choice, where a search without a default starts.
+        # The value with which others are compared: the default, or without a default the first choice.
         plain_value = next(iter(choices), "") if default is None else str(default)
         minimum = None
-        for mark in marks:
-            if isinstance(mark, Least) and not choices:
-                minimum = mark.value
-            elif isinstance(mark, Role):
-                singled_out = mark.text or (plain_value if mark.name in ("switch", "copies") else "")
-                roles.setdefault(each.name, {})[mark.name] = singled_out
-            elif isinstance(mark, UserDefined):
+        for annotation in annotations:
+            if isinstance(annotation, Least) and not choices:
+                minimum = annotation.value
+            elif isinstance(annotation, Role):
+                # These two roles need not name their special value.
+                special_value = annotation.text or (plain_value if annotation.name in ("switch", "copies") else "")
+                roles.setdefault(each.name, {})[annotation.name] = special_value
+            elif isinstance(annotation, UserDefined):
                 reserve(choices)  # a user's network must not take the name of one of dlbench's own
-                takes[each.name] = mark.kind
+                takes[each.name] = annotation.kind
         parameters.append(Parameter(each.name, kind, required, default, choices, minimum))
     return parameters, roles, takes
 
@@ -186,7 +199,7 @@ def to_numbers(returned: Mapping[str, Any]) -> dict[str, Reported]:
     return values
 
 
-def find_undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
+def mistake_in_values(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
     """Return a sentence that names each value of a case which does not match its workload's declarations; None if all match.
 
     Some declarations apply only to cases with certain ``params``.

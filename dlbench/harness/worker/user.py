@@ -89,7 +89,8 @@ def network(
 
     ``inputs`` is the shape of one input without the batch, or `Tokens`; instead of it, ``example`` is a function from a batch size to
     inputs, or to (inputs, targets) if the loss takes targets. ``classes`` is the number of a classifier's classes; without it a training
-    step needs a ``loss``, or an output with one. ``optimizer`` is a function from weights to an optimizer that dlbench does not have.
+    step needs a ``loss``, or a network whose output is a mapping with the key ``loss``. ``optimizer`` is a function from weights to an
+    optimizer that dlbench does not have.
     Raises UsageError for arguments that don't go together, and for a name that is taken.
     """
     for name in others:  # taken, so that a misspelt argument is told the right name
@@ -148,8 +149,8 @@ def names(kind: Kind) -> tuple[str, ...]:
 def place_of(error: BaseException, params: Params) -> str:
     """Return the place in the user's own code that raised an error: ``mine.py, line 12``.
 
-    If none did, return where the network or data is defined that the error names, or else a parameter of the case. Return an empty text
-    if neither names one, or if the user has defined none.
+    If the user's code did not raise it, return where a network or data of the user is defined: one whose name is in the error, or else one
+    whose name is in the ``params`` of the case. Return an empty text if there is none.
     """
     defined = _defined()
     if not defined:
@@ -160,9 +161,9 @@ def place_of(error: BaseException, params: Params) -> str:
         if users_frames:
             return f"{Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno}"
         cause = cause.__cause__ or cause.__context__
-    by_error = [each for each in defined if f"'{each.name}'" in str(error)]
-    named = by_error or [each for each in defined if each.name in params.values()]
-    code = getattr(inspect.unwrap(named[0].build), "__code__", None) if named else None
+    named_by_error = [each for each in defined if f"'{each.name}'" in str(error)]
+    named = named_by_error or [each for each in defined if each.name in params.values()]
+    code = getattr(inspect.unwrap(named[0].build), "__code__", None) if named else None  # None too for what is not written in Python
     return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
 
 

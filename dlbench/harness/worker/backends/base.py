@@ -44,12 +44,14 @@ class EventTimer(Protocol):
 
 
 def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clock, deadline: float) -> float:
-    """Return the seconds of a call by the device's own clock: the median of a few readings. ``samples`` are the host's of the same work.
+    """Return the seconds of a call by the device's own clock: the median of a few readings.
 
     In each reading the device first waits for a delay, while the host queues the calls behind it. Then the device never waits for the host
     between calls. (NVBench uses a kernel that blocks; a delay always ends, so it can't lock up.) A reading does not count if the delay
-    ended before all calls were queued. The first calls of a process can't be read, as loading their kernels would wait for the delay.
+    ended before all calls were queued.
 
+    ``samples`` are timed blocks of the same work, which has run before. A first call would load its kernels, and loading waits until the
+    delay ends.
     Raises Unavailable if calls can't be queued ahead, or if two calls would take more than half of the time until ``deadline``, on
     ``clock``'s scale: the other half is for copies and checks.
     """
@@ -59,36 +61,36 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
     call = work.call
 
     def read(calls: int, delay_s: float) -> tuple[float, float, float]:
-        """Return three times in s: the host's to queue delay and calls, and by the device's marks the delay's and one call's."""
-        if work.before is not None:
+        """Queue a delay and some calls. Return seconds: of the host to queue all, and of the device in the delay and in one call."""
+        if work.before:
             work.before()
         clock.now()  # wait for the device
-        begun_s = perf_counter()
+        queueing_began_s = perf_counter()
         before_delay = timer.mark()
         timer.delay(delay_s)
         start = timer.mark()
         for _ in repeat(None, calls):
             call()  # type: ignore[misc]  # what is timed has a call
         end = timer.mark()
-        queued_s = perf_counter() - begun_s
-        clock.now()  # until it has passed the marks
-        return queued_s, timer.seconds(before_delay, start), timer.seconds(start, end) / calls
+        queueing_s = perf_counter() - queueing_began_s
+        clock.now()  # wait until the device has passed the marks
+        return queueing_s, timer.seconds(before_delay, start), timer.seconds(start, end) / calls
 
-    queued_s, _, _ = read(1, 0.0)
-    # As many calls as the host queues in `_QUEUED_S`, but no more than in a timed block: so many slow calls would take too long.
-    calls = min(samples.calls, max(1, int(_QUEUED_S / max(queued_s, 1e-9))))
-    delay_s = _MARGIN * queued_s * calls
+    queueing_s, _, _ = read(1, 0.0)
+    # As many calls as the host queues in `_QUEUED_S`, but no more than in a timed block, which has few calls if each is slow.
+    calls = min(samples.calls, max(1, int(_QUEUED_S / max(queueing_s, 1e-9))))
+    delay_s = _MARGIN * queueing_s * calls
     misses = 0
-    begun_s = clock.now()
+    readings_began_s = clock.now()
     readings: list[float] = []
     while len(readings) < _MOST_READINGS and misses < _MOST_MISSES and delay_s <= _LONGEST_DELAY_S:
-        queued_s, delayed_s, call_s = read(calls, delay_s)
-        if queued_s < delayed_s:
+        queueing_s, waited_s, call_s = read(calls, delay_s)
+        if queueing_s < waited_s:  # all calls were queued before the delay ended
             readings.append(call_s)
         else:
             delay_s *= 2
             misses += 1
-        if readings and clock.now() - begun_s > _ENOUGH_S:
+        if readings and clock.now() - readings_began_s > _ENOUGH_S:
             break
     if not readings:
         raise Unavailable(Unknown.NOT_QUEUED)

@@ -67,7 +67,7 @@ def set_threads(threads: int, cpus: Collection[int] | None) -> None:
 
 
 def set_math(dtype: str) -> None:
-    """Compute in TF32 for the dtype tf32 alone, in products and convolutions, and reset torch's other switches for its kernels.
+    """Turn TF32 on for the dtype tf32 and off for all others, and reset torch's other switches that change how it computes.
 
     torch's own defaults differ: convolutions use TF32, products do not. From torch 2.9 on there are old and new switches, and both are
     set: reading an old one that does not agree with the new raises RuntimeError, and code of `torch.compile` reads the old one
@@ -96,9 +96,9 @@ def math_flags() -> dict[str, ParamValue]:
         matmul, conv = _matmul.fp32_precision, _cudnn.conv.fp32_precision
     else:
         matmul, conv = ("tf32" if allowed else "ieee" for allowed in (_matmul.allow_tf32, _cudnn.allow_tf32))
-    # Present only where a case has turned libraries off.
-    native: dict[str, ParamValue] = {} if _mkldnn.enabled and _cudnn.enabled else {"native_kernels": "all but MKL and cuBLAS"}
-    return native | {
+    # A case may turn oneDNN and cuDNN off. Then torch's native kernels compute all but what MKL and cuBLAS do, and one more flag says so.
+    native_flag: dict[str, ParamValue] = {} if _mkldnn.enabled and _cudnn.enabled else {"native_kernels": "all but MKL and cuBLAS"}
+    return native_flag | {
         "fp32_matmul": matmul,
         "fp32_conv": conv,
         "fp16_reduced_sum": bool(_matmul.allow_fp16_reduced_precision_reduction),

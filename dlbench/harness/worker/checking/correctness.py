@@ -1,4 +1,8 @@
-"""Checks of one call after all timing: it is near the same in fp64, and its output follows the inputs. docs/checks.md says how."""
+"""Checks of one call after all timing: it is near the same in fp64, and its output follows the inputs. docs/checks.md says how.
+
+Plain execution is what torch does by default: one operation after the other, with all data on the device from the start. A compiled step,
+or one with a fused update, is executed otherwise. It may be about as far from fp64 as plain execution is.
+"""
 
 import math
 import timeit
@@ -85,15 +89,15 @@ class Subject:
 
 
 def spot_check(subject: Subject) -> Measurement:
-    """Return the measurement with its spot check; its status is failed if rounding can't explain how far the case is from fp64.
+    """Return the measurement with its spot check; its status is failed if rounding can't explain how far its results are from fp64.
 
     An experiment in plain execution is left unchecked, as it has neither a call nor a step to compare. Overwrites the work's inputs.
     Raises Unavailable for a case with a limit of memory, in which a second set-up would have no room.
     """
     if not (subject.work.call or subject.is_executed_otherwise):
         return subject.result
-    limit = subject.workload.signature.declared.parameter("limit")
-    if limit and subject.params.get(limit) is not None:
+    limit_parameter = subject.workload.signature.declared.parameter("limit")
+    if limit_parameter and subject.params.get(limit_parameter) is not None:
         raise Unavailable(Unknown.WITHIN_LIMIT)
     empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
     results, reasons = _run_checks(subject)
@@ -106,17 +110,17 @@ def spot_check(subject: Subject) -> Measurement:
         _, error, explained = returned[0]
         if math.isinf(error):  # no number in JSON
             error = None
-    elif deviations:
+    elif deviations:  # rounding was too large to compare what the call returns, but not to compare its gradients
         reasons["fp64"] = {"part": "fp64", **Unknown.TOO_ROUGH.reason()}
     check = SpotCheck(results.get("inputs"), error, explained, empty_call_s, results.get("operations"))
     result = replace(subject.result, check=check).with_reasons("check", *(reasons[part] for part in PARTS if part in reasons))
     if all(each.is_right for each in deviations):
         return result
-    what, error, explained = worst(deviations)
-    mistake = f"is {error:.2g} away from fp64, where rounding explains {explained:.2g}"
-    if math.isinf(error):
+    wrong = worst(deviations)
+    mistake = f"is {wrong.error:.2g} away from fp64, where rounding explains {wrong.explained:.2g}"
+    if math.isinf(wrong.error):
         mistake = "is missing, or not finite"
-    reason = f"its {what} {mistake}; it computes something else than it says, or not in {subject.params['dtype']}"
+    reason = f"its {wrong.what} {mistake}; it computes something else than it says, or not in {subject.params['dtype']}"
     return replace(result, status=Status.FAILED, reason=reason)
 
 
@@ -155,10 +159,11 @@ def _follows_input(subject: Subject) -> bool:
 
 
 def _call_once(subject: Subject, *, refill: bool = False) -> list[Tensor]:
-    """Call the work and return copies of its outputs that change with its inputs, with 0 for NaN, which equals nothing.
+    """Call the work once and return copies of those outputs that have to change if its inputs do.
 
-    These are the floating-point ones, and those of products of integers; other integers, such as a class or a count, may well stay the
-    same. With ``refill`` the inputs get other numbers before the call. Raises Unavailable if there are no such outputs.
+    These are floating-point tensors, and products of integers. Other integers, such as a class or a count, may well stay the same. The
+    copies have 0 for NaN, as `torch.equal` never finds NaN equal. With ``refill`` the inputs get other numbers before the call. Raises
+    Unavailable if there are no such outputs.
     """
     work = subject.work
     if work.before:
@@ -166,6 +171,7 @@ def _call_once(subject: Subject, *, refill: bool = False) -> list[Tensor]:
     if refill:
         _refill(work.inputs)
     torch.manual_seed(subject.seed)  # in each call, so that dropout is the same
+    # Sums are exact in the precisions of integers alone, and have no roundoff there.
     multiplies_integers = subject.precision is not None and not subject.precision.sum_roundoff
     outputs = tensors_in(work.call())  # type: ignore[misc]  # has a call
     copies = [each.detach().nan_to_num() for each in outputs if multiplies_integers or each.is_floating_point()]
@@ -227,22 +233,27 @@ def _compare_execution(subject: Subject, precision: Precision) -> list[Deviation
     rounding explains. Raises Unavailable where the steps would take too long, or don't get the same inputs.
     """
 
-    def run_step(work: Work, in_fp64: Mapping[str, Observed], number: int) -> Mapping[str, Observed]:
-        """Return the tensors of a step, given those of the step in fp64."""
-        torch.manual_seed(subject.seed + number)  # dropout differs each time, so that plain execution shows how much that changes
+    def run_step(work: Work, in_fp64: Mapping[str, Observed], seed_offset: int) -> Mapping[str, Observed]:
+        """Return the tensors of a step by their kind. ``in_fp64`` are those of the step in fp64, empty if this is that step."""
+        torch.manual_seed(subject.seed + seed_offset)  # dropout differs each time, so that plain execution shows how much that changes
         return work.reference(in_fp64)  # type: ignore[misc]  # the case has one, and these are of its workload
 
-    def run_plainly() -> Mapping[str, Observed]:
-        subject.backend.activate(subject.device)
-        set_math(precision.name)
-        with torch.autograd.set_multithreading_enabled(subject.backend.is_host):
-            return run_step(subject.plain.set_up(), exact, 1)
-
+    # A step is two calls here. The four calls that are not in fp64 are estimated at six calls of the case, as plain execution may be
+    # slower.
     subject_in_fp64 = _subject_in_fp64(subject, precision, 6 * subject.call_s, calls=2, on_cpu=False)
     set_math("fp64")
     work = subject_in_fp64.set_up()
     _refuse_other_inputs(precision, subject.work.inputs, work.inputs)
     exact = run_step(work, {}, 0)
+
+    def run_plainly() -> Mapping[str, Observed]:
+        """Set the case up in plain execution, and return the tensors of its step. It may run in a thread of its own."""
+        subject.backend.activate(subject.device)  # each thread has a current device of its own
+        set_math(precision.name)
+        # On an accelerator the backward pass stays in this thread.
+        with torch.autograd.set_multithreading_enabled(subject.backend.is_host):
+            return run_step(subject.plain.set_up(), exact, 1)
+
     if subject.backend.is_host:
         plain = run_plainly()
     else:
@@ -250,7 +261,7 @@ def _compare_execution(subject: Subject, precision: Precision) -> list[Deviation
         # case's, so plain execution takes its usual ones.
         with ThreadPoolExecutor(1) as thread:
             plain = thread.submit(run_plainly).result()
-    case = run_step(subject.work, exact, 2)
+    case = run_step(subject.work, exact, 2)  # in its own precision, which `run_plainly` has set
     deviations = []
     for kind, observed in exact.items():
         usual_errors = {name: distance(plain[kind].values.get(name), right) for name, right in observed.values.items()}
@@ -293,8 +304,8 @@ def _compare_output(subject: Subject, precision: Precision) -> Deviation:
 def _subject_in_fp64(subject: Subject, precision: Precision, others_s: float, calls: int = 1, *, on_cpu: bool = True) -> Subject:
     """Return the subject in plain execution and fp64: on the CPU, or, without ``on_cpu``, on its own device if that has fp64.
 
-    Raises Unavailable where ``calls`` of it and ``others_s`` seconds of other work take more time or memory than there is. A product of
-    matrices, timed here, tells how long they take.
+    Raises Unavailable if there is too little time or memory for ``calls`` calls in fp64 and ``others_s`` seconds of other work. The time of
+    a call is estimated by its operations, and by the rate of a product of matrices in fp64 that is timed here.
     """
     flops = subject.work.flops
     if not flops:
@@ -315,7 +326,8 @@ def _subject_in_fp64(subject: Subject, precision: Precision, others_s: float, ca
     memory = subject.result.memory
     peak_bytes = max(memory.peak_bytes or 0, memory.host_peak_bytes or 0)
     growth = 8 // precision.bytes  # a number in fp64 has 8 bytes
-    if backend.is_host and too_little_memory(peak_bytes * (1 + growth)) is not None:  # the case itself stays
+    # The 1 is for the case in its own precision, which is set up once more, too.
+    if backend.is_host and too_little_memory(peak_bytes * (1 + growth)) is not None:
         raise Unavailable(Unknown.NO_MEMORY_LEFT)
     return replace(subject.plain, params={**subject.plain.params, "dtype": "fp64"}, backend=backend, device=device)
 
@@ -325,7 +337,7 @@ class _Tally(TorchFunctionMode):
 
     results = 0
     numbers = 0
-    narrower = False
+    has_narrower = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one torch function and count its results."""
@@ -335,7 +347,7 @@ class _Tally(TorchFunctionMode):
                 self.results += 1
                 self.numbers += tensor.numel()
                 # A number on the side, such as an optimizer's count of steps, is in fp32 everywhere.
-                self.narrower |= tensor.dtype is not torch.float64 and tensor.dim() > 0
+                self.has_narrower |= tensor.dtype is not torch.float64 and tensor.dim() > 0
         return value
 
 
@@ -344,15 +356,15 @@ class _FirstCall:
 
     def __init__(self, subject: Subject, context: AbstractContextManager[object]) -> None:
         work = subject.set_up()
-        self.state = torch.get_rng_state()
+        self.random_state = torch.get_rng_state()
         """State of torch's random generator on the CPU after the set-up."""
         self.inputs = [each.clone() for each in floats_in(work.inputs)]
         if work.before:
             work.before()
         with context:
             output = work.call()  # type: ignore[misc]  # has a call
-        self.drew = not torch.equal(self.state, torch.get_rng_state())
-        """Whether the call drew random numbers."""
+        self.has_drawn = not torch.equal(self.random_state, torch.get_rng_state())
+        """Whether the call has drawn random numbers."""
         self.output = [each.clone() for each in floats_in(tensors_in(output))]
 
 
@@ -373,17 +385,20 @@ def _refuse_other_inputs(precision: Precision, inputs: Sequence[Tensor], exact: 
 
 
 def _refuse_unlike(precision: Precision, case: _FirstCall, exact: _FirstCall, tally: _Tally) -> None:
-    """Raise Unavailable where the case and its form in fp64 are not the same computation, so that comparing them proves nothing."""
-    if not torch.equal(case.state, exact.state):
+    """Raise Unavailable where the case and its form in fp64 are not the same computation, so that comparing them proves nothing.
+
+    ``tally`` has counted what torch computed in the call in fp64.
+    """
+    if not torch.equal(case.random_state, exact.random_state):  # the two set-ups have drawn other random numbers
         raise Unavailable(Unknown.OTHER_NUMBERS)
     _refuse_other_inputs(precision, case.inputs, exact.inputs)
-    if exact.drew:
+    if exact.has_drawn:  # such as for dropout: each device draws others
         raise Unavailable(Unknown.RANDOM)
-    if tally.narrower:
+    if tally.has_narrower:  # the call in fp64 has rounded on its way, so it is not the exact one
         raise Unavailable(Unknown.NARROWER)
     if not case.output or [each.shape for each in case.output] != [each.shape for each in exact.output]:
         raise Unavailable(Unknown.OTHER_OUTPUT)
-    if not tally.results:
+    if not tally.results:  # the formula for rounding divides by them
         raise Unavailable(Unknown.COMPUTES_NOTHING)
-    if not all(each.isfinite().all() and each.any() for each in exact.output):
+    if not all(each.isfinite().all() and each.any() for each in exact.output):  # errors are relative to the output
         raise Unavailable(Unknown.NO_OUTPUT)

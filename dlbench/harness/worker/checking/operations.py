@@ -57,8 +57,8 @@ _THREADS = Path("/proc/self/task")
 def try_plugins(plugins: Iterable[str]) -> list[dict[str, Any]]:
     """Import plugins as `registry.load_plugin` does, and return a record of each that defines networks or data.
 
-    Its ``not_once`` says why a process must not import the plugin once and then fork for each case; it is None if a process may. After
-    a computation, or with threads or a device of its own, forks of a process hang or fail.
+    Its ``not_once`` says why a process must not import the plugin once and then fork for each case; it is None if a process may. The
+    forks would hang or fail if the import has computed something, started threads, or used a device.
     """
     trials = []
     for plugin in plugins:

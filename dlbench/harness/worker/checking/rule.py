@@ -75,17 +75,21 @@ def worst(deviations: Sequence[Deviation]) -> Deviation:
 
 
 def rounding(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
-    """Return the distance from the exact output that rounding explains, relative and in the 2-norm.
+    """Return how far rounding may move an output from the exact one: the relative distance in the 2-norm.
 
-    A call computes ``results`` tensors one after the other, with ``numbers`` elements in all and ``flops`` operations; its output has
-    ``size`` elements. So an element of a result is a sum of k = flops / (2 numbers) products. An element of the output sums k_out = flops
-    / (2 results size), which may be more: the gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the
-    roundoff u of the precision. Rounding errors are nearly independent with mean zero, so n of them add up to sqrt(n) u and not to n u
-    (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
+    A call computes ``results`` tensors one after the other by ``flops`` operations. They have ``numbers`` elements in all, and the output
+    among them has ``size``. On average an element is a sum of k = flops / (2 numbers) products. The output may have longer sums: each
+    element of a filter's gradient sums over all pixels. So the output gets its share of the operations, flops / results, and an element of
+    it is a sum of k_out = flops / (2 results size) products.
+
+    Each sum is rounded with the roundoff u_sum, and each element is stored with the roundoff u. Rounding errors are nearly independent with
+    mean zero, so n of them add up to sqrt(n) u and not to n u (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis,
+    SIAM J. Sci. Comput. 41(5), 2019, section 2):
 
         sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
     """
     precision = PRECISIONS[dtype]
+    # k is at least 1: an element of few operations is rounded once all the same.
     error_of_result = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
     error_of_output_sums = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
     return math.hypot(math.sqrt(results) * error_of_result, error_of_output_sums)

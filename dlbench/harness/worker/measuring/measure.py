@@ -84,36 +84,39 @@ def memory_limit(
 ) -> Iterator[int | None]:
     """Limit the memory of a case while entered, and yield the limit in bytes. Beyond it torch raises its own error.
 
-    The parameter with the role ``limit`` gives it in GiB. Without a value the limit is the free memory: a safe share of the host's
-    ``free_bytes``, or all of a device's, which needs no enforcing. Yields None if the workload has no such parameter, when ``free_bytes``
-    still limit a case on the host, or if the free memory is unknown.
+    The parameter with the role ``limit`` gives the limit in GiB. If it has no value, the limit is the available memory: a safe share of
+    the host's ``free_bytes``, or all that is free on an accelerator, where the device itself enforces that.
 
-    Raises Unmeasurable, for a case to be skipped, if the parameter is more than the free memory, and NotImplementedError if the device
-    takes no limits or has less memory in all.
+    Yields None if the workload has no such parameter, or if the available memory is unknown. Without such a parameter a case on the host
+    is limited to ``free_bytes`` all the same, unless they are None, which is unknown.
+
+    Raises Unmeasurable, for a case to be skipped, if the parameter is more than the available memory, and NotImplementedError if the
+    device takes no limits or has less memory in all.
     """
-    name = declared.parameter("limit")
-    gibibytes = params.get(name or "")
+    limit_parameter = declared.parameter("limit")
+    gibibytes = params.get(limit_parameter or "")  # None without such a parameter, too
     wanted_bytes = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
     used_bytes = read_status("VmData") or 0
+    available_bytes = free_bytes
     with ExitStack() as limits:
         if not backend.is_host:
             if wanted_bytes is not None:
                 backend.limit_memory(device, wanted_bytes)
                 limits.callback(_lift, backend, device)
-            free_bytes = backend.free_memory(device) if name else None
-        elif name:
-            free_bytes = _safe_memory(free_bytes, used_bytes)
-        limit_bytes = free_bytes if wanted_bytes is None else wanted_bytes
-        if limit_bytes is not None and free_bytes is not None and limit_bytes > free_bytes:
-            free, limit = byte_count(free_bytes), byte_count(limit_bytes)
+            available_bytes = backend.free_memory(device) if limit_parameter else None
+        elif limit_parameter:
+            available_bytes = _safe_memory(free_bytes, used_bytes)
+        limit_bytes = available_bytes if wanted_bytes is None else wanted_bytes
+        if limit_bytes is not None and available_bytes is not None and limit_bytes > available_bytes:
+            free, limit = byte_count(available_bytes), byte_count(limit_bytes)
             reason = f"the device has {free} left, and the limit is {limit}; free its memory, or give less"
             if backend.is_host:
-                more = f"{name}={limit_bytes / 2**30:g} is more than the {free} that this process can be given"
+                more = f"{limit_parameter}={limit_bytes / 2**30:g} is more than the {free} that this process can be given"
                 reason = f"{more}; give less, or free some memory and go on with --resume"
             raise Unmeasurable(Status.SKIPPED, reason)
         if backend.is_host and limit_bytes is not None:
             limits.enter_context(limit_memory(limit_bytes, used_bytes))
-        yield limit_bytes if name else None
+        yield limit_bytes if limit_parameter else None
 
 
 def _safe_memory(free_bytes: int | None, used_bytes: int) -> int | None:
@@ -210,7 +213,7 @@ class BlockTimer:
     def __call__(self, calls: int) -> float:
         """Run a block of calls, and return its time in seconds a call."""
         call, before, now = self.work.call, self.work.before, self.clock.now
-        if before is not None:
+        if before:
             before()
             if self.waits:
                 self.waits.restart()
@@ -236,25 +239,26 @@ def take_samples(
     least_block_s: float = 0.0,
     waits: ThreadWaits | None = None,
 ) -> Samples:
-    """Warm ``work.call`` up and time it, in blocks of at least ``least_block_s`` and the device's own least length.
+    """Warm ``work.call`` up and time it, in blocks that last at least ``least_block_s`` and the device's own least time.
 
-    Blocks are timed until `has_enough_blocks`. A call above `SLOW_CALL_S` counts as warm after two, and is alone in each block. Raises
-    Unmeasurable, a timeout, as soon as its blocks can't end before the deadline, which is on the clock's own scale.
+    Blocks are timed until `has_enough_blocks`. A call that takes more than `SLOW_CALL_S` is alone in its block, and warm after two calls.
+    Raises Unmeasurable, a timeout, as soon as its blocks can't end before the deadline, which is on the clock's own scale. ``waits`` reads
+    in each block how long threads wait for a CPU; None if nothing counts that.
     """
     time_block = BlockTimer(work, clock, waits)
 
-    def refuse_behind_deadline(call_s: float, more: int) -> None:
+    def refuse_behind_deadline(call_s: float, more_calls: int) -> None:
         """Raise Unmeasurable if so many more calls would end too late."""
-        if clock.now() + call_s * more > deadline:
+        if clock.now() + call_s * more_calls > deadline:
             late = f"one call takes {call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline"
             raise Unmeasurable(Status.TIMEOUT, f"{late} of {policy.timeout_s:g} s; raise --timeout")
 
     with without_collection():
         begun_s = clock.now()
         first_call_s = time_block(1)
-        blocks = [time_block(1)]
+        blocks = [time_block(1)]  # seconds a call of each block that may count; the very first call never does
         calls = 1  # in a block
-        is_settled: bool | None = None
+        is_settled: bool | None = None  # unknown for a slow call, which is not repeated until it is steady
         if blocks[0] > SLOW_CALL_S:
             # The second call may still wait for a cold disk or a compiler, so a third one decides.
             refuse_behind_deadline(blocks[0], 1)
@@ -262,15 +266,16 @@ def take_samples(
         fastest_s = min(blocks)
         is_slow = fastest_s > SLOW_CALL_S
         if is_slow:
+            # Where one block is wanted, or the second call was not warm yet, the third call alone counts.
             if policy.min_blocks == 1 or max(blocks) - fastest_s > WARM_CALLS_AGREE * fastest_s:
-                del blocks[0]  # the third call alone counts
+                del blocks[0]
             refuse_behind_deadline(fastest_s, policy.min_blocks - len(blocks))
         else:
-            least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
+            least_s = 0.0 if work.before else max(backend.block_s, least_block_s)  # 0: one call, as `before` runs ahead of each
             calls, blocks, is_settled = _warm_up(time_block, blocks, least_s, backend, policy, clock)
         # The blocks so far are warm and count as timed ones, so that their time is not the warm-up's.
         warmup_s = clock.now() - begun_s - calls * sum(blocks)
-        if work.before is not None:  # it takes as long as its call for each block, so a longer round would take twice its time
+        if work.before:  # it is not in the time of blocks and may take as long, so many blocks would take twice as long as planned
             policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         with timed_part():
             while not (blocks and has_enough_blocks(blocks, time_block.last_waits(len(blocks)), calls, policy)):
@@ -278,22 +283,22 @@ def take_samples(
                     break  # fewer blocks than wanted, but enough for a result
                 blocks.append(time_block(calls))
     wait_s = time_block.last_waits(len(blocks))
-    min_blocks = policy.min_blocks if is_slow and wait_s else None
+    min_blocks = policy.min_blocks if is_slow and wait_s else None  # a slow call needs no more undisturbed ones
     return Samples(calls, tuple(blocks), first_call_s, warmup_s, is_settled, wait_s=wait_s, min_blocks=min_blocks)
 
 
 def _warm_up(
-    time_block: BlockTimer, warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
+    time_block: BlockTimer, times_so_far: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
 ) -> tuple[int, list[float], bool]:
     """Run blocks until the warm-up has its time and calls, and the last blocks are steady; or until its longest time is over.
 
-    Return the calls of a block, the steady blocks (none if they are not), which count as timed ones, and whether they are steady.
-    ``warm`` are the seconds of the calls so far, without the very first, and ``least_s`` those of a block.
+    Return how many calls a block has, the steady blocks at the end in seconds a call, and whether there are any. The steady blocks count as
+    timed ones. ``times_so_far`` are the seconds of all calls but the very first, and ``least_s`` is the least time of a block.
     """
     begun_s = clock.now()
     wanted_s = backend.warmup_s if policy.warmup_s is None else policy.warmup_s
-    fastest_s = min(warm)
-    calls_so_far = 1 + len(warm)
+    fastest_s = min(times_so_far)
+    calls_so_far = 1 + len(times_so_far)
     calls = _calls_for(fastest_s, least_s)
     blocks: list[float] = []
     window = SHORT_WINDOW if calls * fastest_s > LONG_BLOCK_S else WINDOW
@@ -302,13 +307,14 @@ def _warm_up(
         calls_so_far += calls
         steady: list[float] = []
         if call_s * calls < _SHORT * least_s and calls < MOST_CALLS:
-            # Calls were slower, as they were cold, when they were counted. In a block as short as this the clock's own time would show.
+            # The number of calls comes from slower, cold calls, so now the block is too short: reading the clock would take a part of
+            # its time that shows. Start again with blocks of more calls.
             calls = _calls_for(call_s, least_s)
             window, blocks = WINDOW, []
         else:
             blocks = [*blocks, call_s][-_WINDOWS_KEPT * window :]
             steady = _steady_end(blocks, time_block.last_waits(len(blocks)), calls, window)
-            blocks = steady or blocks
+            blocks = steady or blocks  # what came before steady blocks was not warm
         elapsed_s = clock.now() - begun_s
         is_warm = steady and elapsed_s >= wanted_s and calls_so_far >= backend.warmup_calls
         if is_warm or elapsed_s >= max(policy.max_warmup_s, wanted_s):
@@ -345,13 +351,13 @@ def take_pinned_transfer(
 ) -> Transfer:
     """Return ``transfer`` with the times of the same copies in page-locked memory. Raises Unavailable if none can be locked."""
     needed_bytes = transfer.h2d_bytes + transfer.d2h_bytes
-    left_bytes = too_much_to_lock(needed_bytes)
-    if left_bytes is not None:
-        raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed_bytes, bytes_left=left_bytes)
+    insufficient_bytes = too_much_to_lock(needed_bytes)
+    if insufficient_bytes is not None:
+        raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed_bytes, bytes_left=insufficient_bytes)
     on_host = backend.to_host([*inputs, *outputs])
     try:
         pinned = backend.pin(on_host)
-    except RuntimeError as error:  # torch's own kinds of it differ between versions
+    except RuntimeError as error:  # or a subclass, which depends on the version of torch
         raise Unavailable(Unknown.NOT_LOCKED, text=first_line(error)) from error
     if pinned is None:
         raise Unavailable(Unknown.NO_LOCKS, kind=backend.kind)

@@ -36,12 +36,12 @@ OF_BACKWARD = "autograd::engine::evaluate_function: "
 Stack = Sequence[Any]
 """An event of the profiler, followed by those that it runs within, the outermost last."""
 _WHOLE = frozenset((OperationKind.UPDATE, OperationKind.DATA, OperationKind.POOLING, OperationKind.ATTENTION))
-_RANGES = {
+_KIND_OF_BEGINNING = {
     "Optimizer.": OperationKind.UPDATE,
     "torch::autograd::AccumulateGrad": OperationKind.UPDATE,
     "enumerate(DataLoader)": OperationKind.DATA,
 }
-"""Beginnings of names that torch gives to no operation."""
+"""Kinds of events that are no single operation, by the beginning of their names."""
 _PATTERNS = {
     OperationKind.UPDATE: r"foreach_.*|fused_(sgd|adam|adamw|adagrad)|amp_.*",
     OperationKind.DATA: r"index|index_select|randperm",
@@ -70,8 +70,8 @@ def kind_of(names: Iterable[str]) -> OperationKind:
 def _kind_named(name: str) -> OperationKind | None:
     """Return the kind of a name such as ``aten::addmm``, ``AddmmBackward0`` or ``Optimizer.step#SGD.step``; None if it tells none."""
     name = name.removeprefix(OF_BACKWARD)
-    for start, kind in _RANGES.items():
-        if name.startswith(start):
+    for beginning, kind in _KIND_OF_BEGINNING.items():
+        if name.startswith(beginning):
             return kind
     node = re.fullmatch(r"(\w+)Backward\d*", name)
     if node:  # autograd writes native_batch_norm as NativeBatchNorm
@@ -84,6 +84,7 @@ def _kind_named(name: str) -> OperationKind | None:
     for kind, pattern in _PATTERNS.items():
         if re.fullmatch(pattern, base_name):
             return kind
+    # An operation that goes number by number counts as normalisation, which also does a few operations on each number.
     aten: Any = getattr(torch.ops.aten, operation, None)
     is_pointwise = aten and any(torch.Tag.pointwise in getattr(aten, each).tags for each in aten.overloads())
     return OperationKind.NORMALISATION if is_pointwise else None
@@ -147,10 +148,11 @@ def _nodes_between(last: Any, taken: Iterable[Any]) -> set[Any]:
 
 
 def kinds_in(event_times: Iterable[tuple[Stack, float]]) -> Iterator[tuple[OperationKind, float]]:
-    """Yield the kind and the seconds of each event. ``event_times`` are the events in the order of their beginning, with their own seconds.
+    """Yield the kind and the seconds of each event.
 
-    A node of the backward pass has the sequence number of the forward operation that made it. If that operation was part of a composite
-    function, so is the node.
+    ``event_times`` are events in the order in which they began, each with the seconds that it spent outside of events within it. A node of
+    the backward pass has the sequence number of the forward operation that made it. If that operation was part of a composite function,
+    such as attention, the node has the kind of that function, too.
     """
     forward_kinds: dict[int, OperationKind] = {}
     for stack, seconds in event_times:
@@ -160,7 +162,7 @@ def kinds_in(event_times: Iterable[tuple[Stack, float]]) -> Iterator[tuple[Opera
             forward_kind = forward_kinds.get(node.sequence_nr, kind)
             if forward_kind in _COMPOSITES.values():
                 kind = forward_kind
-        elif number >= 0:
+        elif number >= 0:  # -1 is an operation without a backward pass
             forward_kinds[number] = kind
         yield kind, seconds
 
@@ -275,20 +277,22 @@ def note_layers() -> Iterator[None]:
 
 
 def slowest_layers(event_times: Iterable[tuple[Stack, float]], steps: int) -> tuple[LayerTime, ...]:
-    """Return the slowest layers, with seconds a step. ``event_times`` are as in `kinds_in`, of several ``steps``.
+    """Return the slowest layers, with seconds a step. ``event_times`` are as in `kinds_in`, and are those of ``steps`` steps.
 
-    A node of the backward pass has the sequence number of the forward operation that made it, which leads to the layer. Several
-    operations may have one number: the last of them made the node, so later ones overwrite the layer of a number.
+    An event of the forward pass belongs to the layer that it runs within. A node of the backward pass has the sequence number of the
+    forward operation that made it, and belongs to the layer of that operation. If several operations have the same number, the last of
+    them has made the node.
     """
     forward_s, backward_s = defaultdict[str, float](float), defaultdict[str, float](float)
     layers: dict[int, str] = {}
     for stack, seconds in event_times:
         number = stack[0].sequence_nr
+        # The innermost layer that the event runs within.
         layer = next((each.name for each in stack[1:] if each.name.startswith(_RANGE)), None)
         if layer:
             forward_s[layer] += seconds
-            if number >= 0:
-                layers[number] = layer
+            if number >= 0:  # -1 is an operation without a backward pass
+                layers[number] = layer  # of the last operation with that number
         node = _backward_node(stack)
         if node and node.sequence_nr in layers:
             backward_s[layers[node.sequence_nr]] += seconds
@@ -311,19 +315,20 @@ _DETACHES_FROM = (12, 6)
 
 
 def with_profile(subject: Subject) -> Measurement:
-    """Return the measurement of a step with its profile. Raises Unavailable if that would be meaningless, or take too long."""
+    """Return the measurement of a step with its profile. Raises Unavailable if a profile would be meaningless, or take too long."""
     result, work, device, clock = subject.result, subject.work, subject.device, subject.clock
     if work.own_threads and device.type == "cpu":  # the profile would add the times of all threads up
         raise Unavailable(Unknown.OWN_THREADS)
-    if subject.workload.signature.declared.searched:
+    if subject.workload.signature.declared.searched:  # a search measures many cases, and would profile each
         raise Unavailable(Unknown.SEARCHES)
-    if not work.countable_operations:
+    if not work.countable_operations:  # compiled or captured: it runs as one kernel, whatever it does
         raise Unavailable(Unknown.ONE_KERNEL)
+    # This torch may not be able to profile the device.
     if _activity(device) not in supported_activities():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         raise Unavailable(Unknown.NO_EVENTS, kind=device.type)
     if torch.version.cuda and device.type == "cuda":
-        major, minor, *_ = map(int, torch.version.cuda.split("."))
-        if (major, minor) < _DETACHES_FROM:
+        cuda_version = tuple(map(int, torch.version.cuda.split(".")))
+        if cuda_version < _DETACHES_FROM:
             raise Unavailable(Unknown.STAYS_ATTACHED)
     step_s = max(result.samples.block_s)  # type: ignore[union-attr]  # it was timed
     most_s = min(MOST_STEP_S, (subject.deadline - clock.now()) / _SPARE)
@@ -336,7 +341,7 @@ def with_profile(subject: Subject) -> Measurement:
 
 def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
     """Return the profile of a step that takes about ``call_s``: seconds and counts of operations by kind, and its slowest layers."""
-    # What runs before every step must not be profiled, so there is one step then.
+    # `before` runs ahead of every step and must not be profiled: with it a single step is profiled, once it has run.
     steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
     # Counting adds about 50 µs an operation, so a short step is counted in a run of its own. Of a long one it is a negligible part.
     events, counts, step_s = _record(work, steps, device, clock, counted_apart=call_s < BUDGET_S)
@@ -364,28 +369,27 @@ def _record(
 ) -> tuple[Sequence[Any], OperationCounts, float]:
     """Run so many steps under the profiler; return the events of all steps, the counts of operations of one step, and its seconds.
 
-    With ``counted_apart`` the operations are counted in one more step, in which the profiler warms up: the first step under CUPTI allocates
-    its buffers. Without it there has to be a single step, whose operations are counted while it is profiled.
+    With ``counted_apart`` one more step runs first. Its operations are counted, and the profiler warms up in it: the first step under CUPTI
+    allocates its buffers. Otherwise ``steps`` has to be 1, and the operations of this step are counted while it is profiled.
     """
-    call: Callable[[], Any] = work.call  # type: ignore[assignment]  # what was timed has a call
+    call = work.call
     before = work.before or (lambda: None)
     counts = OperationCounts()
-    activities = {ProfilerActivity.CPU, _activity(device)}
     os.environ.setdefault("TEARDOWN_CUPTI", "1")  # see `_DETACHES_FROM`; CUDA's profiler alone reads it, when it ends
     phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
     before()
-    # Without `acc_events` torch warns that events of earlier cycles are lost, and there are none.
-    with note_layers(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
+    # With `acc_events` torch does not warn that events of earlier cycles get lost: there is only one cycle.
+    with note_layers(), profile(activities={ProfilerActivity.CPU, _activity(device)}, schedule=phases, acc_events=True) as profiler:
         if counted_apart:
             with counts:
-                call()
+                call()  # type: ignore[misc]  # what was timed has a call
             before()
             clock.now()  # wait for the work of this step, which must not count in the next phase
             profiler.step()
         begun = clock.now()
-        with nullcontext() if counted_apart else counts:
+        with nullcontext() if counted_apart else counts:  # not counted twice
             for _ in range(steps):
-                call()
+                call()  # type: ignore[misc]  # as above
         step_s = (clock.now() - begun) / steps
     return profiler.events() or [], counts, step_s
 

@@ -1,5 +1,7 @@
 """The measuring process, which answers requests on a pipe (`dlbench.harness.process.wire`). torch and the standard library only.
 
+A *hello* asks what there is: devices, versions and workloads. Other requests ask to measure a case, or to prepare for cases.
+
 In mode ``fork`` a fork of this process does each request. The process itself must never run a tensor operation: after one parallel product
 every fork hangs, as OpenMP's threads do not survive. In mode ``stay`` the process does requests itself until a device fault leaves it
 unfit; only a hello that comes first is still done by a fork.
@@ -19,7 +21,6 @@ from functools import partial
 
 import torch
 
-from dlbench.core.declarations import Declaration
 from dlbench.core.errors import DlbenchError, Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Clock, Status, Work, signature_to_json
@@ -42,7 +43,7 @@ from dlbench.harness.worker.measuring.measure import (
 from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent, timed_part
 from dlbench.harness.worker.profiling.profile import with_profile
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock
-from dlbench.harness.worker.signatures import find_undeclared, to_numbers
+from dlbench.harness.worker.signatures import mistake_in_values, to_numbers
 from dlbench.harness.worker.usage import HostMemory, LostTime, thread_waits
 
 _COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
@@ -57,6 +58,8 @@ def main() -> None:
     case_groups: list[int] = []  # the process groups of a fork at work, which end with this process
     parent.die_with_parent(case_groups)
     if stays:
+        # It starts a thread, and a process that forks should have none: in mode fork each fork starts its own. This process then ends
+        # with its requests.
         parent.depend_on_lifeline(lifeline)
 
     def fork(request: HelloRequest | MeasureRequest) -> int:
@@ -90,9 +93,9 @@ def serve(
 ) -> None:
     """Answer requests until they end or a device fault leaves this process unfit. With ``rank_process`` it is one of several ranks.
 
-    ``fork`` does a request in a fork and returns its exit code. A process that ``stays`` does requests itself, except each hello before
-    it has measured something. A hello starts all accelerators: a fork releases them when it ends, while this process would keep a context
-    on each, which takes memory, and in exclusive mode the device itself.
+    ``fork`` does a request in a fork and returns its exit code; None if this process never forks. A process that ``stays`` does requests
+    itself, except each hello before it has measured something. A hello starts all accelerators: a fork releases them when it ends, while
+    this process would keep a context on each, which takes memory, and in exclusive mode the device itself.
     """
     registry.load_builtins()
     # The collector was off during imports, which saves 0.5 s. Frozen modules are left out of later collections: looking through them takes
@@ -103,6 +106,8 @@ def serve(
         request = Request.from_json(message)
         is_fit = True
         code = 0
+        # Outside Linux the system's libraries may not survive a fork, so a process that stays does a hello itself.
+        belongs_in_fork = not stays or (isinstance(request, HelloRequest) and sys.platform == "linux")
         if isinstance(request, PrepareRequest):
             if request.training:
                 # The first optimizer imports this: 0.7 s that every training case would pay again.
@@ -113,7 +118,7 @@ def serve(
                     registry.load_plugin(plugin)
             gc.freeze()
             send(replies, {"reply": Reply().to_json()})
-        elif fork and (not stays or (isinstance(request, HelloRequest) and sys.platform == "linux")):
+        elif fork and belongs_in_fork:
             code = fork(request)
         else:
             fork = None  # once this process has computed, its forks would hang
@@ -128,15 +133,18 @@ def serve(
 def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: RankProcess | None = None) -> bool:
     """Do one request in this process and send its reply. Return whether the process is fit for another request."""
     send(replies, {"pid": os.getpid()})
-    if isinstance(request, MeasureRequest) and request.hide_accelerators:
-        os.environ.update(parent.NO_DEVICE)
     try:
-        trials = try_plugins(request.plugins) if isinstance(request, HelloRequest) else []
-        for plugin in request.plugins:
-            registry.load_plugin(plugin)
-        tell_parent(partial(send, replies))
-        reply = Reply(hello={**hello(request), "trials": trials}) if isinstance(request, HelloRequest) else measure(request, rank_process)
-        registry.refuse_imports_from(request.not_from)
+        if isinstance(request, HelloRequest):
+            # The trials come first, as they import the plugins.
+            reply = Reply(hello={"trials": try_plugins(request.plugins), **hello(request)})
+        else:
+            if request.hide_accelerators:
+                os.environ.update(parent.NO_DEVICE)
+            for plugin in request.plugins:
+                registry.load_plugin(plugin)
+            tell_parent(partial(send, replies))
+            reply = measure(request, rank_process)
+        registry.refuse_imports_from(request.not_from)  # at the end, as a workload may import modules when it is set up
     except DlbenchError as error:
         reply = Reply(error=str(error))
     send(replies, {"reply": reply.to_json()})
@@ -155,7 +163,10 @@ def _free_memory(device_id: str) -> None:
 
 
 def hello(request: HelloRequest) -> Message:
-    """Return versions, devices and signatures of workloads, those of installed plugins only if the request names them."""
+    """Return what there is: versions, threads and switches of torch, devices, files of users, and signatures of workloads.
+
+    The workloads are dlbench's own, those of the plugin files, and of those in installed packages the ones that the request names.
+    """
     for name in request.workloads:
         with suppress(DlbenchError):  # reading the suite reports an unknown name, with its place
             registry.get(name)
@@ -174,7 +185,7 @@ def hello(request: HelloRequest) -> Message:
 
 def measure(request: MeasureRequest, rank_process: RankProcess | None = None) -> Reply:
     """Measure one case in one round. Any error becomes the status and the reason of the measurement."""
-    begun = Measurement(
+    unmeasured = Measurement(
         case=request.case,
         round=request.round,
         status=Status.FAILED,
@@ -183,82 +194,94 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None) ->
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     try:
-        return _measure_case(begun, request, rank_process)
+        return _measure_case(unmeasured, request, rank_process)
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
         status, reason = failure_of(error, torch.__version__, request.case.params)
         # After a crash neither the device nor this process on it is of use.
-        return Reply(measurement=replace(begun, status=status, reason=reason), fault=status is Status.CRASHED)
+        return Reply(measurement=replace(unmeasured, status=status, reason=reason), fault=status is Status.CRASHED)
 
 
-def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: RankProcess | None) -> Reply:
-    """Set a case up, time it, and add all columns to ``begun``. Raises Unmeasurable, or whatever torch or the workload raises."""
-    case, policy = request.case, request.policy
+def _prepare(request: MeasureRequest, rank_process: RankProcess | None) -> tuple[Backend, torch.device, Clock]:
+    """Set threads, arithmetic and device for a case, and join its other ranks. Return the backend, the device and the clock.
+
+    Raises Unmeasurable if the device can't compute in the case's precision.
+    """
     rank = rank_process.rank if rank_process else 0
     backend, device = find(request.devices[rank])
-    dtype = str(case.params.get("dtype", "fp32"))
+    dtype = str(request.case.params.get("dtype", "fp32"))
     if reason := backend.unsupported(device, dtype):
         raise Unmeasurable(Status.UNSUPPORTED, reason)
     set_threads(request.threads, request.cpus[rank] if request.cpus else None)
     set_math(dtype)
     backend.activate(device)
+    synchronize = partial(backend.synchronize, device)
     if rank_process:
         # Instances may share one device, which NCCL refuses; they only agree on times.
-        rank_process.join("gloo" if case.instances else backend.collectives, device)
-    synchronize = partial(backend.synchronize, device)
-    clock: Clock = RanksClock(synchronize) if rank_process else DeviceClock(synchronize)
+        rank_process.join("gloo" if request.case.instances else backend.collectives, device)
+        return backend, device, RanksClock(synchronize)
+    return backend, device, DeviceClock(synchronize)
+
+
+def _measure_case(unmeasured: Measurement, request: MeasureRequest, rank_process: RankProcess | None) -> Reply:
+    """Set a case up, time it, and add all columns to ``unmeasured``. Raises Unmeasurable, or whatever torch or the workload raises."""
+    case = request.case
+    backend, device, clock = _prepare(request, rank_process)
     give_scratch(request.scratch)
     host_memory, workload = HostMemory(), registry.get(case.workload)
     declared = workload.signature.declared
     with (
-        memory_limit(declared, case.params, backend, device, request.memory_bytes) as begun.limit_bytes,  # noted even if the case fails
+        # The limit is noted in the measurement of a case that fails, too.
+        memory_limit(declared, case.params, backend, device, request.memory_bytes) as unmeasured.limit_bytes,
         name_out_of_memory(backend, device),
     ):
         device_memory = DeviceMemory(backend, device)
         torch.manual_seed(request.seed)
         begun_s = clock.now()
-        deadline = begun_s + policy.timeout_s
+        deadline = begun_s + request.policy.timeout_s
         work = workload.set_up(device, case.params)
         setup_s = clock.now() - begun_s
         # Set-up may try cuDNN's algorithms, which takes more memory than a call, and a graph's memory stays reserved.
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
-        result = replace(begun, status=Status.OK, **work.counts(case))
-        lost_time = LostTime()
+        result = replace(unmeasured, status=Status.OK, **work.counts(case))
+        lost_time = LostTime()  # from here on
         if work.observe:
             with timed_part():
                 values = work.observe(clock)
             result.values = to_numbers(values)
         else:
+            # Ranks wait for each other, so their waits would not tell of other programs.
             waits = thread_waits() if backend.is_host and not rank_process else None
             least_block_s = BLOCK_S if rank_process else 0.0
-            result.samples = take_samples(work, clock, backend, policy, deadline, least_block_s, waits)
-        # Read before the report, which may take more memory than a call.
+            result.samples = take_samples(work, clock, backend, request.policy, deadline, least_block_s, waits)
+        # The peaks are read before the report, which may take more memory than a call.
         result.memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
         if work.report:
             result.values = to_numbers(work.report(clock))
         result.math = math_flags()
-        if rank_process or declared.value("at_once"):  # ranks wait for each other, and a device's clock sees one device alone
+        # Ranks, and works that run at once, wait for each other. The clock of a device sees that device alone.
+        if rank_process or declared.value("at_once"):
             why_not_known = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": why_not_known, "stolen": why_not_known, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
             _note_lost_time(result, lost_time, work.own_threads)
         result = _with_gaps(result, work, backend, device_memory.left_bytes)
-        mistake = find_undeclared(result.values, declared.values, case.params)
-        if mistake and rank == 0:  # a case's values are those of rank 0
+        mistake = mistake_in_values(result.values, declared.values, case.params)
+        if mistake and not (rank_process and rank_process.rank):  # the values of a case are those of rank 0
             return Reply(measurement=replace(result, status=Status.FAILED, reason=mistake))
-        groups = [*_groups_to_add(result, declared)]
+        groups = [*_groups_to_add(result, declared.is_step)]  # of columns
         if rank_process:
             return Reply(measurement=_without_extras(result, groups, backend))
         return _with_extras(Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, clock, deadline), groups)
 
 
-def _groups_to_add(timed: Measurement, declared: Declaration) -> Iterator[str]:
+def _groups_to_add(timed: Measurement, is_step: bool) -> Iterator[str]:
     """Yield the groups of columns that a case gets after all its timing."""
     if "device_s" not in timed.missing_reasons:
         yield "device_s"
     yield "transfer"
     if not timed.round:  # a budget may end before another one
-        if timed.samples and declared.is_step:
+        if timed.samples and is_step:
             yield "profile"
         yield "check"
 
@@ -274,23 +297,23 @@ def _without_extras(timed: Measurement, groups: Sequence[str], backend: Backend)
 
 
 def _with_extras(subject: Subject, groups: Sequence[str]) -> Reply:
-    """Add groups of columns to a timed measurement, and return it. A group that fails has a reason instead.
+    """Add groups of columns to a timed measurement, and return it in a reply. A group that fails has a reason instead.
 
-    Before each the parent gets the measurement so far, in case this process dies. After a fault of the device the reply has its error.
+    Before each group the parent gets the measurement so far, in case this process dies. After a fault of the device the reply has the error
+    alone, as the parent has the measurement.
     """
     timed = subject.result
-    missing = list(groups)
-    for group in groups:
-        keep_timed(Reply(measurement=timed, missing=tuple(missing)).to_json())
+    for position, group in enumerate(groups):
+        missing = tuple(groups[position:])
+        keep_timed(Reply(measurement=timed, missing=missing).to_json())
         try:
             timed = _EXTRAS[group](replace(subject, result=timed))
         except Unavailable as unavailable:
             timed = timed.with_reasons(group, unavailable.reason)
         except Exception as error:  # noqa: BLE001  # what was timed is kept
             if failure_of(error, torch.__version__)[0] is Status.CRASHED:
-                return Reply(error=error_text(error), missing=tuple(missing), fault=True)
+                return Reply(error=error_text(error), missing=missing, fault=True)
             timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=error_text(error)))
-        missing.remove(group)
     return Reply(measurement=timed)
 
 
@@ -314,11 +337,15 @@ def _with_device_time(subject: Subject) -> Measurement:
 
 
 def _with_transfer(subject: Subject) -> Measurement:
-    """Return the measurement with the times of copies. Raises Unavailable if there are none, or none in page-locked memory."""
+    """Return the measurement with the times of the copies that a call needs: its inputs to the device, and its output to the host.
+
+    Raises Unavailable if there is nothing to copy. If page-locked memory is not available, it sets the times of the other copies first and
+    raises then.
+    """
     result, work, backend, device, clock = subject.result, subject.work, subject.backend, subject.device, subject.clock
     if backend.is_host:
         raise Unavailable(Unknown.ON_HOST)
-    if subject.workload.resident(subject.params) != subject.params:
+    if subject.workload.resident(subject.params) != subject.params:  # the timed call makes the copies itself
         raise Unavailable(Unknown.OWN_COPIES)
     if result.samples is None:
         raise Unavailable(Unknown.EXPERIMENT)
@@ -330,7 +357,8 @@ def _with_transfer(subject: Subject) -> Measurement:
     if not (work.inputs or outputs):
         raise Unavailable(Unknown.NOTHING_TO_COPY)
     copied_bytes = sum(tensor.nbytes for tensor in (*work.inputs, *outputs))
-    if result.round < _COPYING_ROUNDS or copied_bytes <= _MOST_COPIED_BYTES:  # else earlier rounds have them
+    # Copies of many bytes take long, so the first rounds alone time them.
+    if result.round < _COPYING_ROUNDS or copied_bytes <= _MOST_COPIED_BYTES:
         result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
         try:
             result.transfer = take_pinned_transfer(result.transfer, work.inputs, outputs, backend, device, clock)

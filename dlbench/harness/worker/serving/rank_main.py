@@ -11,17 +11,22 @@ from dlbench.harness.worker import parent
 
 
 def main() -> None:
-    """Serve until the requests end. Arguments: ``address`` of `RankSpec`, the folder for output, and ``first``, ``size`` and ``store``."""
+    """Serve until the requests end.
+
+    Arguments: the parent's address, the folder for the ranks' output, the number of this machine's first rank, how many ranks there are on
+    all machines, and the store by which they find each other (see `RankProcess.of_torchrun`).
+    """
     address, folder, first, size, store = sys.argv[1:6]
+    # torchrun counts the ranks of this machine alone.
     rank = int(first) + int(os.environ["RANK"])
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)  # newer versions of torchrun have done so
     parent.die_with_parent([])
     connection = call_parent(address)
     send(connection.fileno(), {"rank": rank, "pid": os.getpid()})
-    # The connection is the lifeline, too, so its thread reads it and hands the requests on.
-    requests, hand_on = os.pipe()
-    parent.depend_on_lifeline(connection.fileno(), hand_on)
+    # The connection is the lifeline as well. The lifeline's thread reads it, and copies requests to a pipe that `serve` reads.
+    requests, requests_in = os.pipe()
+    parent.depend_on_lifeline(connection.fileno(), requests_in)
     output = os.open(Path(folder) / str(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):  # stdout and stderr of each rank go to a file of its own
         os.dup2(output, stream)

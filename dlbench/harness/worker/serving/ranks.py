@@ -65,13 +65,15 @@ class RankProcess:
         return cls(rank, size, dist.PrefixStore(prefix, shared))  # type: ignore[attr-defined]  # likewise
 
     def join(self, backend: str | None, device: torch.device) -> None:
-        """Make new default and control groups for a case; ``backend`` is that of torch.distributed for the former.
+        """Join the other ranks for a case, in two new groups of processes.
 
+        The default group is for the case itself. Its ``backend`` is one of torch.distributed; None if such devices have none. The
+        control group is for dlbench and uses gloo, see `control_group`.
         Every rank has to call it. Raises NotImplementedError if this torch has no such backend.
         """
         global _control
-        # A torch without the library may lack the function that says so, too.
-        if backend is None or not getattr(dist, f"is_{backend}_available", lambda: False)():
+        is_available = getattr(dist, f"is_{backend}_available", None)  # a torch that is built without the backend may lack this function
+        if not (backend and is_available and is_available()):
             what = backend.upper() if backend else "collectives"
             raise NotImplementedError(f"this torch has no {what} for {device.type} devices to talk through, as ranks have to")
         if dist.is_initialized():
@@ -79,8 +81,8 @@ class RankProcess:
         self._joined += 1
         # A store keeps what an earlier group of the same name wrote into it.
         store = dist.PrefixStore(f"group{self._joined}", self._store)  # type: ignore[attr-defined]  # torch likewise
-        own = None if backend == "gloo" else device  # NCCL then connects here and not in the first call
-        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_PATIENCE, device_id=own)
+        bound_to = None if backend == "gloo" else device  # with a device NCCL connects here and not in the first call
+        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_PATIENCE, device_id=bound_to)
         _control = dist.new_group(backend="gloo", timeout=_PATIENCE)
 
 
