@@ -91,7 +91,7 @@ each with what torch.compile lacks then."""
 
 
 def compiler_error(error: Exception, who: str = "torch.compile") -> Exception:
-    """Return an error whose first line says what a compiler lacks or why it fails; return an error that is none of a compiler unchanged.
+    """Return an error whose first line says what a compiler lacks or why it fails; return any error that has another cause unchanged.
 
     ``who`` needs the compiler, such as ``Triton``.
     """
@@ -196,9 +196,9 @@ class Execution:
             work,
             call=call,
             reference=partial(observe_step, call, parts),
-            report=(lambda _: compile_values) if compile_values else None,  # known already
+            report=(lambda _: compile_values) if compile_values else None,  # needs no clock: the values were measured above
             countable_operations=self._mode in ("eager", "autotune"),
-            set_up_memory_counts=self._cache is None,  # the compiler tries kernels there
+            set_up_memory_counts=self._cache is None,  # during set-up the compiler tries kernels, which take memory that no step takes
         )
 
     def _compile(self, step: Step, cache: CompilerCache) -> dict[str, Reported]:
