@@ -195,14 +195,14 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     for size in dict.fromkeys(sizes):  # ties are of one size, and share the ranks from the first to the last
         first_rank = bisect_left(sizes, size) + 1
         last_rank = bisect_right(sizes, size)
-        fewest = most = sum(each == size for each in differences)  # the positive differences of this size
+        fewest_positive = most_positive = sum(each == size for each in differences)  # the positive differences of this size
         if size == 0:
-            fewest, most = 0, last_rank  # none or all of the zeros, which have the first ranks
+            fewest_positive, most_positive = 0, last_rank  # none or all of the zeros, which have the first ranks
         # The positive ones of a tie have its lowest ranks in one order, and its highest ranks in another.
-        lowest_sum += sum(range(first_rank, first_rank + fewest))
-        highest_sum += sum(range(last_rank - most + 1, last_rank + 1))
-    # Every sum between the two is possible, and the one nearest to the mean has the largest p: the highest if all lie below the mean, the
-    # lowest if all lie above. The table ends at the mean, so a sum above it is looked up by its mirror image.
+        lowest_sum += sum(range(first_rank, first_rank + fewest_positive))
+        highest_sum += sum(range(last_rank - most_positive + 1, last_rank + 1))
+    # Every sum between the two is possible, and the one nearest to the mean has the largest p. That is the highest if all lie below the
+    # mean, the lowest if all lie above it, else the mean. The table ends at the mean, so a sum above it is looked up by its mirror image.
     sum_of_all = len(sizes) * (len(sizes) + 1) // 2
     mirrored_lowest = sum_of_all - lowest_sum
     return _p_of_rank_sums(len(sizes))[min(highest_sum, mirrored_lowest, sum_of_all // 2)]

@@ -109,14 +109,14 @@ def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
     does: blocking, and the output into fresh memory. "pinned" only starts the copies, on the current stream, from and to page-locked
     memory. The new work has its inputs in host memory, and returns the output on the device; its counts stay those of the operation.
 
-    Raises NotImplementedError on a CPU and where torch locks no memory for such a device, and MemoryError where that would be too much.
+    Raises NotImplementedError on a CPU and where torch locks no memory for such a device, and MemoryError where it would lock too much.
     """
     if copies == "none":
         return work
     if device.type == "cpu":
         raise NotImplementedError("a CPU computes on host memory, so there is nothing to copy to it")
     compute = work.call
-    assert compute is not None, "an observe has no call to copy for"  # noqa: S101  # Work's own rule
+    assert compute is not None, "an observe has no call to copy for"  # noqa: S101  # only works with a call come here
     device_inputs = [tensor.detach() for tensor in work.inputs]  # share their memory; autograd does not see the copies
     to_host = _pinned if copies == "pinned" else Tensor.cpu
     host_inputs = tuple(map(to_host, device_inputs))

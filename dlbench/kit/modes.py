@@ -187,7 +187,7 @@ class Execution:
         one fails.
         """
         step = work.call
-        assert step is not None, "an observe has no step"  # noqa: S101  # Work's own rule
+        assert step is not None, "an observe has no step"  # noqa: S101  # only works with a call come here
         compile_values = self._compile(step, self._cache) if self._cache else None
         if self._mode == "autotune":
             torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew

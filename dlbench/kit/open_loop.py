@@ -109,7 +109,7 @@ def summarise_requests(stamps: Stamps, bound_s: float, largest: int, warm: int) 
     late = delays[-1 - count // 100] / bound_s  # what all but the latest 1 % of the requests do not exceed
     waiting = sum(at > sent[-1] for at in begun)  # requests whose batch had not begun when the last request was sent
     # A server that keeps up may have a batch of them waiting, so only those beyond it are a backlog.
-    run = OpenRun(_missed_by_part(missed), count, late, max(0, waiting - largest))
+    run = OpenRun(missed=_missed_by_part(missed), requests=count, late=late, backlog=max(0, waiting - largest))
     values = {} if overloaded([run]) else percentiles(latencies)
     if late <= CLIENT_BOUND:  # otherwise the client, and not the server, has made requests miss the bound
         values["within"] = missed.count(False) / count

@@ -126,7 +126,8 @@ class _CompiledProduct:
         self._kernel = kernels(library)[0]
         rows_at_once = ctypes.c_int64.in_dll(library, "binary_rows").value
         panel_columns = ctypes.c_int64.in_dll(library, "binary_panel").value
-        (m, k), n = a.shape, b.shape[1]
+        m, k = a.shape
+        n = b.shape[1]
         self._n = n
         words = _round_up(k, _WORD) // _WORD
         # A kernel computes tiles of so many rows and columns, so both are padded to whole tiles. Each call packs the rows anew.
@@ -346,7 +347,8 @@ def _product_of_rounded(left: Operand, right: Operand, dtype: ProductDtype) -> P
 def _product_of_signs(a: Tensor, b: Tensor) -> Product:
     """Return the product of the signs of two matrices, whose scales are mean magnitudes of each row and column (XNOR-Net, section 3.2)."""
     product = binary_product(a, b)
-    (m, k), n = a.shape, b.shape[1]
+    m, k = a.shape
+    n = b.shape[1]
     moved_bytes = a.nbytes + _round_up(k, _WORD) // 8 * n + m * n * 4  # the right operand is packed, 8 numbers a byte; the result is int32
     return Product(product, (a,), moved_bytes, _signs(a[:ROWS], 1), _signs(b[:, :COLUMNS], 0), partial(product, packs=False))
 

@@ -60,6 +60,7 @@ def _count(step: Callable[..., None], network: nn.Module, batch: tuple[Any, ...]
         # As if caches held all but the inputs and the weights. The bytes of an update include the weights, which count once otherwise.
         least_bytes = sum(each.nbytes for each in tensors_of(batch[0])) + (update_bytes or _weight_bytes(network))
     has_convolutions = any(isinstance(each, nn.Conv2d) for each in network.modules())
+    # Fast algorithms, such as Winograd's, need that many times fewer operations for a convolution.
     least_flops = flops / FASTER_CONVOLUTION if flops and has_convolutions else None
     return {"flops": flops, "least_flops": least_flops, "bytes": moved_bytes, "least_bytes": least_bytes, "unknown": unknown}
 
@@ -115,10 +116,10 @@ def _observe_training(call: Step, parts: StepParts, optimizer: torch.optim.Optim
     ``exact`` is what the step in fp64 returned, and empty in fp64 itself. Momenta are those after the first step. Before the second step
     they are made so large that its update is visible; updates and gradients are those of the second step.
 
-    A classifier's labels are the likeliest class of each image in the first step, and the unlikeliest class in the second. Its loss is the
-    difference of both losses: a single one of an untrained network is about the logarithm of the number of classes, right or wrong, and so
-    shows no error. The gradient of an unlikely class hardly depends on the logits. The labels are returned as well: other precisions find
-    them in ``exact`` and take the same. Another network's loss is that of its first step.
+    A classifier's labels are the likeliest class of each image in the first step, and the unlikeliest class in the second, as its gradient
+    hardly depends on the logits. The loss of a classifier is the difference of the losses of both steps: a single loss of an untrained
+    network is about the logarithm of the number of classes, right or wrong, and so shows no error. The labels are returned as well: other
+    precisions find them in ``exact`` and take the same. Another network's loss is that of its first step.
     """
     if parts.scaler:  # at its first factor a gradient may overflow, and a skipped step shows no update
         parts.scaler.load_state_dict({**parts.scaler.state_dict(), "scale": 1.0})
@@ -141,7 +142,8 @@ def _observe_training(call: Step, parts: StepParts, optimizer: torch.optim.Optim
     _make_visible(optimizer)
     parts.network.zero_grad(set_to_none=False)  # in place: a graph writes there
     samples_before = {name: _sample_of(weight).clone() for name, weight in weights.items()}
-    loss, loss_rounding = first_loss, 0.0
+    loss = first_loss
+    loss_rounding = 0.0
     if parts.labels is None or labels is None:
         call()
     else:
@@ -221,7 +223,8 @@ def _momentum_sizes(state: Mapping[str, Any], gradient: Tensor) -> Iterator[tupl
     """
     for name, each in state.items():
         if isinstance(each, Tensor) and each.shape == gradient.shape and each.is_floating_point():
-            momentum, along = _on_host(_sample_of(each)), _on_host(_sample_of(gradient))
+            momentum = _on_host(_sample_of(each))
+            along = _on_host(_sample_of(gradient))
             yield name, momentum.norm().sqrt() if (momentum >= 0).all() else (momentum * along).sum() / along.norm()
 
 

@@ -1,6 +1,6 @@
 """Summary of the measurements of one case as a row of the table, for the live screen and for result files.
 
-A case is measured once a round, and each round has fresh processes. A timed measurement has blocks: seconds a call, each over several calls.
+A case is measured once a round, and each round has fresh processes. A timed measurement has blocks of several calls, as seconds a call.
 """
 
 import math
