@@ -1,7 +1,4 @@
-"""Summary of the measurements of one case as a row of the table, for the live screen and for result files.
-
-A case is measured once a round, and each round has fresh processes. A timed measurement has blocks of several calls, as seconds a call.
-"""
+"""Summary of the measurements of one case as a row of the table, for the live screen and for result files."""
 
 import math
 import statistics
@@ -54,7 +51,7 @@ _UNKNOWN = Origin()
 
 
 class _Round(NamedTuple):
-    """A measurement that counts, and its blocks that count."""
+    """A measurement that counts, of one case in one round, and its blocks that count: each is the seconds of a call over several calls."""
 
     measurement: Measurement
     conditions: Throttling | None
@@ -183,10 +180,7 @@ def _flags(
 
 
 def _identity(measurements: Sequence[Measurement], search_result: Params, origin: Origin, *, states_work: bool) -> Identity:
-    """Return the case, the device it ran on, and how it ended.
-
-    ``states_work``: the case states its operations, so the row says whether the device computes them natively or emulates them.
-    """
+    """Return the case, its device and how it ended; if the case ``states_work``, also whether the device computes it natively."""
     case = measurements[-1].case
     device = origin.devices.get(case.device) or {}
     dtype, mode = _precision_and_mode(case, search_result)
@@ -276,9 +270,8 @@ def _case_rounds(rounds: Sequence[_Round], values: Mapping[str, tuple[float, ...
 def _times(rounds: Sequence[_Round], case_rounds: CaseRounds, circumstances: Circumstances, why_waiting_unknown: str | None) -> Times:
     """Return the times of a call over all rounds.
 
-    The median and the mean are medians over rounds, because only rounds are independent of each other: the interval is over them, too.
-    Percentiles and the minimum are of the blocks of all rounds together. ``why_waiting_unknown`` is the reason in the file why nothing
-    tells how long threads waited for a CPU.
+    Median, mean and interval are over rounds, because only rounds are independent of each other. Percentiles and the minimum are over the
+    blocks of all rounds. ``why_waiting_unknown`` is the file's reason why it lacks how long threads waited for a CPU.
     """
     conditions = known(each.conditions for each in rounds)
     untimed_columns: dict[str, Any] = {
