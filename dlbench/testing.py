@@ -27,9 +27,10 @@ class ManualClock:
 
 
 def set_up(name: str, device: str = "cpu", **params: Any) -> Work:
-    """Set a workload up on a device, with parameters that are checked as a suite's are and a fixed seed; return its Work.
+    """Set a workload up on a device with a fixed seed, and return its Work.
 
-    Raises UsageError for a parameter that a suite could not give, and whatever the workload itself raises.
+    Its parameters are checked as those of a suite are. Raises UsageError for a parameter that a suite could not give, and whatever the
+    workload itself raises.
     """
     import torch
 
@@ -39,7 +40,7 @@ def set_up(name: str, device: str = "cpu", **params: Any) -> Work:
     for parameter in workload.signature.parameters:
         if parameter.name in params:
             try:
-                # What no parameter takes out stays in `params`, and has a wrong name.
+                # Taken out of `params`: what stays there at the end is no parameter of the workload.
                 values[parameter.name] = parameter.check(params.pop(parameter.name))
             except ValueError as error:
                 raise UsageError(f"{name}: {parameter.name} must be {error}") from error

@@ -1,6 +1,7 @@
 """Measuring conditions: throttling of the device, other work on the machine, and whether they spoil a number.
 
-Result files hold the raw readings. Whether they matter is decided here, for retries during a run and again whenever a file is read.
+Result files hold the raw readings. Whether they matter is decided here, for retries during a run and again whenever a file is read. A case
+is measured once a round, and its timed calls come in blocks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -189,10 +190,11 @@ def summarise_conditions(
 ) -> Circumstances:
     """Return how far a case was throttled or disturbed, and the evidence for it.
 
-    Evidence has two sources: how the case's own process was held back in each of its ``rounds``, which are pairs of a round's number and
-    that reading, and ``states``, the machine around the rounds of its run. ``threads`` is the number of the case's threads; if it is None,
-    the CPU time of others is not judged. In ``undisturbed_rounds`` enough blocks were undisturbed, so that of other processes does not
-    count there.
+    The evidence has two sources. ``rounds`` are pairs of a round's number and how the case's own process was held back in it, None where
+    that was not read. ``states`` are readings of the machine around the rounds of the run, which may also have rounds without the case.
+
+    ``threads`` is the number of threads of the case; if it is None, the CPU time that others had is not judged. ``undisturbed_rounds`` have
+    enough undisturbed blocks: only these blocks count, so the CPU time that other processes had does not matter in these rounds.
     """
     numbers = {number for number, _ in rounds}
     own_states = [state for state in states if state.round in numbers]
@@ -200,22 +202,22 @@ def summarise_conditions(
     if not throttlings and not own_states:
         return Circumstances()  # nothing was read
 
-    processes, stolen, on_accelerator = _evidence_of_machine(own_states, device, threads, undisturbed_rounds)
+    machine_evidence = _evidence_of_machine(own_states, device, threads, undisturbed_rounds)
+    cpu_evidence, hypervisor_evidence, accelerator_evidence = machine_evidence
 
     def is_held_back(number: int, throttling: Throttling | None) -> bool:
         """Whether a case was throttled or disturbed in a round."""
-        if number in on_accelerator.rounds or (throttling is not None and throttling.held_back):
+        if number in accelerator_evidence.rounds or (throttling is not None and throttling.held_back):
             return True
         # How long its own threads waited says more than the CPU time that others had in the whole round.
         knows_waiting = throttling is not None and throttling.waiting is not None
-        return not knows_waiting and (number in processes.rounds or number in stolen.rounds)
+        return not knows_waiting and (number in cpu_evidence.rounds or number in hypervisor_evidence.rounds)
 
-    sentences = [*_own_reasons(throttlings, len(rounds)), processes.sentence, stolen.sentence, on_accelerator.sentence]
-    disturbed_by_machine = [processes.disturbed, stolen.disturbed, on_accelerator.disturbed]
+    sentences = [*_own_reasons(throttlings, len(rounds)), *(each.sentence for each in machine_evidence)]
     return Circumstances(
         throttled=_any(each.throttled for each in throttlings),
         power_capped=_any(each.power_capped for each in throttlings),
-        disturbed=_any([*(each.disturbed for each in throttlings), *disturbed_by_machine]),
+        disturbed=_any([*(each.disturbed for each in throttlings), *(each.disturbed for each in machine_evidence)]),
         reason="; ".join(filter(None, sentences)) or None,
         lost_share=max(known(each.lost for each in throttlings), default=None),
         rounds=sum(is_held_back(number, throttling) for number, throttling in rounds),
@@ -241,21 +243,21 @@ class _Evidence(NamedTuple):
 def _evidence_of_machine(
     states: Sequence[RoundState], device: str, threads: int | None, undisturbed_rounds: frozenset[int]
 ) -> tuple[_Evidence, _Evidence, _Evidence]:
-    """Return the evidence of the CPU time of other processes, of that of a hypervisor, and of other processes on an accelerator.
+    """Return the evidence of three readings: CPUs that other processes had, CPUs that a hypervisor took, processes on the accelerator.
 
     ``states`` are of the rounds of one case; the other parameters are as for `summarise_conditions`.
     """
-    # How much CPU time of others matters depends on how many CPUs the case itself keeps busy.
-    states_with_threads = states if threads else []
+    # CPU time of others matters if it exceeds a share of what the case's own threads can use. It is not judged without their number.
+    states_for_cpus = states if threads else []
     threshold_cpus = BUSY * (threads or 0)
-    cpus_of_others = {each.round: each.other_cpus for each in states_with_threads if each.round not in undisturbed_rounds}
-    stolen_cpus = {each.round: each.stolen_cpus for each in states_with_threads}
-    processes = {each.round: each.other_processes(device) for each in states}
-    noun = "process" if max(known(processes.values()), default=0) == 1 else "processes"
+    cpus_of_others = {each.round: each.other_cpus for each in states_for_cpus if each.round not in undisturbed_rounds}
+    stolen_cpus = {each.round: each.stolen_cpus for each in states_for_cpus}
+    process_counts = {each.round: each.other_processes(device) for each in states}
+    noun = "process" if max(known(process_counts.values()), default=0) == 1 else "processes"
     return (
         _evidence(cpus_of_others, threshold_cpus, "other processes took up to {:.2g} CPUs' time"),
         _evidence(stolen_cpus, threshold_cpus, "the hypervisor took up to {:.2g} CPUs' time"),
-        _evidence(processes, 0, f"{{}} other {noun} on {device}"),
+        _evidence(process_counts, 0, f"{{}} other {noun} on {device}"),
     )
 
 
@@ -281,15 +283,15 @@ def _own_reasons(throttlings: Sequence[Throttling], rounds: int) -> list[str]:
     repeated = [each for each in throttlings if each.tries > 1 and not each.held_back]
     reasons: list[str] = []
     if throttled:
-        worst = max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
-        reasons.append(f"throttled in {len(throttled)} {of_rounds}: {worst.causes()}")
+        most_throttled = max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
+        reasons.append(f"throttled in {len(throttled)} {of_rounds}: {most_throttled.causes()}")
     if capped:
         longest = max(known(each.power_cap for each in capped), default=None)
         extent = "" if longest is None else f", for up to {percent(longest)} of the time"
         reasons.append(f"at its power limit in {len(capped)} {of_rounds}{extent}")
     if disturbed:
-        worst = max(disturbed, key=lambda each: each.lost or 0.0)
-        reasons.append(f"disturbed in {len(disturbed)} {of_rounds}: {worst.disturbances()}")
+        most_disturbed = max(disturbed, key=lambda each: each.lost or 0.0)
+        reasons.append(f"disturbed in {len(disturbed)} {of_rounds}: {most_disturbed.disturbances()}")
     if repeated:
         reasons.append(f"measured again in {len(repeated)} {of_rounds}, as an earlier try was throttled or disturbed")
     return reasons

@@ -51,7 +51,7 @@ step its throughput as a series, at the beginning and at the end; how far a resu
  without; of a training in a format of numbers what each seed ended with, a diverged one as 1, and the loss over time; of several sides
  what all do at once and one after the other, the share of its speed alone that each keeps, and how near all are to full speed; of requests
  how many a second were done, percentiles of their latency, the share done within a bound, and how many latencies these rest on."""
-OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
+ROLES_IN_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
 """Roles of values that are a number of seconds."""
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """Limits of a machine that a workload measures, a highest rate or a lowest latency; rows of others are compared with them."""
@@ -209,7 +209,7 @@ class Value:
             return "its name must be one of Python, such as p99_s"
         if self.unit in (Unit.TEXT, Unit.FLAG, Unit.MONEY):
             return f"values are numbers, and have no unit '{self.unit.value}'"
-        if self.role in OF_SECONDS and (self.unit is not Unit.SECONDS or self.series):
+        if self.role in ROLES_IN_SECONDS and (self.unit is not Unit.SECONDS or self.series):
             return f"the role '{self.role}' is that of a number of seconds"
         if self.margin is not None and not 0 < self.margin < math.inf:
             return f"margin must be a number above 0, in its unit, not {self.margin!r}"
@@ -267,7 +267,7 @@ class Declaration:
     """Whether cases get a folder to write in that stays until the run is complete; those with a parameter for its place get one, too."""
 
     def mistake(self) -> str | None:
-        """Return a sentence on the first thing that makes no sense of it; None where all does."""
+        """Return a sentence on the first thing that is wrong with this declaration; None if nothing is."""
         known_roles = list(get_args(ParameterRole))
         for name, roles in self.parameters.items():
             if unknown := [role for role in roles if role not in known_roles]:

@@ -1,4 +1,8 @@
-"""Machines: findings on whether one is fit to measure on, and differences between two of them and their software."""
+"""Machines: findings on whether one is fit to measure on, and differences between two of them and their software.
+
+A fingerprint is nested data in blocks: ``identity`` describes the machine, ``stack`` its software, ``state`` and ``provenance`` one run. An
+entry is a leaf of a block, named by its path, such as ``stack.driver``.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -58,7 +62,7 @@ def differences(
         if value_a is None and value_b is None:
             continue  # unknown on both sides, even if only one names it
         is_memory_of_vm = both_virtual and path == _HOST_MEMORY
-        if but_for_restarts and (is_memory_of_vm or _restarted(path, value_a, value_b)):
+        if but_for_restarts and (is_memory_of_vm or _restart_explains(path, value_a, value_b)):
             continue
         text_a, text_b = _shown(entries_a, path), _shown(entries_b, path)
         if text_a != text_b:
@@ -99,15 +103,15 @@ def contradict(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     it. A missing variable of the environment, however, was not set. Two sets with no common entry in either block contradict each other.
     """
     # The cards come first, which tell most machines of a fleet apart.
-    if any(path in b and b[path] != value and not _restarted(path, value, b[path]) for path, value in a.items()):
+    if any(path in b and b[path] != value and not _restart_explains(path, value, b[path]) for path, value in a.items()):
         return True
     if any(path.startswith(_VARIABLES) for path in a.keys() ^ b.keys()):
         return True
     return not {"identity", "stack"} <= {path.partition(".")[0] for path in a.keys() & b.keys()}
 
 
-def _restarted(path: str, before: Any, after: Any) -> bool:
-    """Whether the entry at a path differs by no more than it may between two runs on one machine, which may have been restarted."""
+def _restart_explains(path: str, before: Any, after: Any) -> bool:
+    """Whether a restart between two runs on one machine explains that the entry at a path differs, as for memory and the kernel's build."""
     if path.endswith(".memory_gib"):
         # Whole GiB, compared as such: a damaged file may have an integer that no float holds.
         return isinstance(before, int) and isinstance(after, int) and _OTHER_MEMORY * abs(after - before) <= before

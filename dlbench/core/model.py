@@ -63,9 +63,10 @@ class Parameter:
     """Choices that the user defines; None where users can define none."""
 
     def check(self, value: object) -> ParamValue | None:
-        """Return a value that is valid for this parameter; of the kind ``number`` an integer becomes a float.
+        """Return the value if it is valid for this parameter; if the kind is ``number``, an integer is returned as a float.
 
-        Raises ValueError for any other, with the end of a sentence that begins "``name`` must be …".
+        None is valid where the parameter is optional and has no default, as for a size that a search is to find. Raises ValueError for
+        any other value, with the end of a sentence that begins "``name`` must be …".
         """
         may_stay_open = not self.required and self.default is None
         if value is None and may_stay_open:
@@ -142,7 +143,7 @@ class Case:
 
     @classmethod
     def of(cls, suite: str, signature: Signature, params: Mapping[str, ParamValue | None], device: str) -> Self:
-        """Make a case of a workload from checked values: at least one for each parameter that has no default.
+        """Make a case of a workload from checked values of its parameters; a parameter that ``params`` lacks takes its default.
 
         The id names the parameters without a default, the precision, and whatever differs from its default. So a parameter that a workload
         gains later leaves old ids as they are.

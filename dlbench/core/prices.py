@@ -13,7 +13,7 @@ DAYS_A_YEAR = 365
 KWH = "kwh"
 """Names electricity in place of a device."""
 _ALL = ""
-_MOST = {"amount": 1e12, "years": 100.0, "hours": 24.0}
+_LARGEST = {"amount": 1e12, "years": 100.0, "hours": 24.0}
 """Largest number that each part of a price may have."""
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _CURRENCY = r"[^\s\d./=+-]{0,8}"
@@ -122,7 +122,7 @@ def parse_price(text: str) -> Price:
     parts = _PRICE.fullmatch(text.strip())
     if not parts or (parts["before"] and parts["after"]):  # a currency stands on one side of the amount
         raise ValueError(f"'{one_line(text)}' is no price; {_EXAMPLES}")
-    for name, most in _MOST.items():
+    for name, most in _LARGEST.items():
         if not parts[name]:
             continue
         number = float(parts[name])

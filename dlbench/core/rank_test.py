@@ -163,14 +163,14 @@ def _p_of_rank_sums(k: int) -> tuple[float, ...]:
 
     It is twice the chance of that sum or a lower one if each rank has a random sign. The number of ways to choose the signs for a sum is a
     coefficient of the product of (1 + q^i) over i = 1 … k (Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1,
-    1945). Exact up to `_MOST_PAIRS_COUNTED`; beyond, the normal distribution with continuity correction.
+    1945). For more than `_MOST_PAIRS_COUNTED` pairs it is an approximation by the normal distribution.
     """
     if k > _MOST_PAIRS_COUNTED:
-        return _normal_p(k * (k + 1) / 4, k * (k + 1) * (2 * k + 1) / 24, smallest_signed_p(k))
-    half = k * (k + 1) // 4
-    ways = [1] + [0] * half
+        return _normal_p(mean=k * (k + 1) / 4, variance=k * (k + 1) * (2 * k + 1) / 24, least=smallest_signed_p(k))
+    mean = k * (k + 1) // 4
+    ways = [1] + [0] * mean  # to reach each sum with the ranks so far; no rank at all makes the sum 0
     for rank in range(1, k + 1):
-        for total in range(half, rank - 1, -1):  # downwards, so that no sum has a rank twice
+        for total in range(mean, rank - 1, -1):  # downwards, so that no sum has a rank twice
             ways[total] += ways[total - rank]
     return tuple(min(1.0, 2 * tail / 2**k) for tail in accumulate(ways))
 
@@ -185,25 +185,27 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     """Return the two-sided p of Wilcoxon's signed-rank test on paired differences.
 
     It is the chance that differences with random signs have a sum of positive ranks at least so far from its mean. Zeros may count as
-    either sign, and ties are ranked in any order: the result is the largest p of these choices, so it is never too small. Exact up to
-    100 pairs, a close approximation beyond (Wilcoxon 1945). Raises StatisticsError if there are no differences.
+    either sign, and ties are ranked in any order: the result is the largest p of these choices, so it is never too small. It is exact up to
+    100 pairs, and a close approximation beyond (Wilcoxon 1945). Raises StatisticsError if there are no differences.
     """
     if not differences:
         raise statistics.StatisticsError("a signed-rank test needs a difference")
     sizes = sorted(map(abs, differences))
-    lowest_sum = highest_sum = 0  # of the ranks of positive differences
+    lowest_sum = highest_sum = 0  # of the ranks of positive differences, over all choices
     for size in dict.fromkeys(sizes):  # ties are of one size, and share the ranks from the first to the last
         first_rank = bisect_left(sizes, size) + 1
         last_rank = bisect_right(sizes, size)
-        positives = sum(each == size for each in differences)
-        fewest, most = (positives, positives) if size else (0, last_rank)  # zeros: none or all of them
-        lowest_sum += sum(range(first_rank, first_rank + fewest))
-        highest_sum += sum(range(last_rank - most + 1, last_rank + 1))
-    # Every sum between the two is possible, and the one nearest to the mean has the largest p. The table ends at the mean: a sum above
-    # it has the p of its mirror image.
-    all_ranks = len(sizes) * (len(sizes) + 1) // 2
-    nearest_to_mean = min(highest_sum, all_ranks - lowest_sum, all_ranks // 2)
-    return _p_of_rank_sums(len(sizes))[nearest_to_mean]
+        fewest_positive = most_positive = sum(each == size for each in differences)  # the positive differences of this size
+        if size == 0:
+            fewest_positive, most_positive = 0, last_rank  # none or all of the zeros, which have the first ranks
+        # The positive ones of a tie have its lowest ranks in one order, and its highest ranks in another.
+        lowest_sum += sum(range(first_rank, first_rank + fewest_positive))
+        highest_sum += sum(range(last_rank - most_positive + 1, last_rank + 1))
+    # Every sum between the two is possible, and the one nearest to the mean has the largest p. That is the highest if all lie below the
+    # mean, the lowest if all lie above it, else the mean. The table ends at the mean, so a sum above it is looked up by its mirror image.
+    sum_of_all = len(sizes) * (len(sizes) + 1) // 2
+    mirrored_lowest = sum_of_all - lowest_sum
+    return _p_of_rank_sums(len(sizes))[min(highest_sum, mirrored_lowest, sum_of_all // 2)]
 
 
 def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:

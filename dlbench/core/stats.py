@@ -133,24 +133,24 @@ def dependent_variance(values: Sequence[float]) -> float:
 
 
 def holm(
-    p_values: Sequence[float], weights: Sequence[float] | None = None, among: Callable[[int, float], float] | None = None
+    p_values: Sequence[float], weights: Sequence[float] | None = None, correct: Callable[[int, float], float] | None = None
 ) -> list[float]:
     """Return p-values corrected for multiple tests (Holm): the chance of any false rejection at a level is no more than that level.
 
     The smallest of n is multiplied by n, the next one by n - 1, and so on, and none becomes smaller than the one before it (Holm, A Simple
     Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6, 1979). ``weights``, fixed beforehand and above
-    zero, give each test its share of the level. The tests are then ordered by p over weight, and the factor of each is the weight of all
-    tests that are left over its own. ``among`` takes the place of the product for tests that share some of their noise: it gets the index
-    of a test and that factor, as the number of tests like it, and returns the corrected p.
+    zero, give each test its share of the level. The tests are then in the order of p / weight. The factor of each is the sum of the weights
+    of itself and of all tests behind it, divided by its own weight; for equal weights that is their number. ``correct`` replaces the
+    product p * factor for tests that share some of their noise: it gets the index of a test and its factor, and returns the corrected p.
     """
     weight_of = [1.0] * len(p_values) if weights is None else weights
     corrected = [0.0] * len(p_values)
     highest = 0.0
     weight_left = sum(weight_of)
-    order = sorted(range(len(p_values)), key=lambda at: p_values[at] / weight_of[at])
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index] / weight_of[index])
     for index in order:
-        tests = weight_left / weight_of[index]
-        p = among(index, tests) if among else p_values[index] * tests
+        factor = weight_left / weight_of[index]
+        p = correct(index, factor) if correct else p_values[index] * factor
         highest = max(highest, min(1.0, p))
         corrected[index] = highest
         weight_left -= weight_of[index]

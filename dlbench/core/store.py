@@ -61,14 +61,14 @@ class RunFile:
 def load(path: Path) -> RunFile:
     """Read a result file, without the lines that can't be decoded.
 
-    Raises ResultFileError if it is empty, not ours, of another schema, or its header is damaged, and if it has a second header, as two
-    files that were joined.
+    Raises ResultFileError if the file is empty, was not written by dlbench, has another schema or a damaged header, or has a second header,
+    as when two files were joined.
     """
     content = _Content()
     left_out: list[LeftOut] = []
     torn = False
     lines = _lines(path)
-    header = _header(path, lines)
+    header = _header(path, lines)  # takes the first line, so the loop begins with the second
     for number, text in lines:
         torn = not text.endswith(b"\n")  # even if it lacks nothing but its newline: a resumed run cuts the line off
         if torn:
@@ -226,7 +226,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _header(path: Path, lines: Iterator[tuple[int, bytes]]) -> Record:
-    """Return the header, which the first of the lines has. Raises ResultFileError if there is no line, or it is no header of ours."""
+    """Take the first of the lines, and return the header in it. Raises ResultFileError if there is no line, or it is no header of ours."""
     _, text = next(lines, (0, b""))
     if not text:
         raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
@@ -250,7 +250,7 @@ def _check_parts(header: Record) -> None:
     for name, kind in _HEADER.items():
         if name in header:
             with _named_errors(name):
-                convert(kind, header[name])
+                convert(kind, header[name])  # raises what is wrong with it
     if "gate" in header:
         with _named_errors("gate"):
             thresholds.check(header["gate"])

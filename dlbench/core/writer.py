@@ -42,7 +42,7 @@ class ResultWriter:
             """Why the file could not be locked; None where it is."""
         except BlockingIOError as error:
             os.close(descriptor)
-            raise _held(path) from error
+            raise _held_error(path) from error
 
     @classmethod
     def create(cls, path: Path, header: Record) -> Self:
@@ -62,7 +62,7 @@ class ResultWriter:
             raise OutputError.of(path, error) from error
         with ExitStack() as undo:  # on any error close the file, then remove it
             undo.callback(path.unlink, missing_ok=True)
-            writer = cls(path, descriptor, "make room, then start it again" if is_ab else _make_room(path))
+            writer = cls(path, descriptor, "make room, then start it again" if is_ab else _advice_to_make_room(path))
             undo.callback(writer.close)
             try:
                 writer._write(as_line({"kind": "header", "schema": SCHEMA, **header}))
@@ -75,9 +75,9 @@ class ResultWriter:
     def resume(cls, path: Path) -> Self:
         """Open a file to append to, with its lock: a caller that reads it afterwards knows that no other process goes on writing it.
 
-        It does not change before the first line is appended. That cuts off a torn last line, or without a lock only ends it.
-        Raises OutputError if it can't be written, or another process writes it; ResultFileError if there is no such file; UsageError if it
-        is no file.
+        The file does not change before the first line is appended. The first append also cuts off a last line that is torn; without a lock
+        it only ends that line. Raises OutputError if the file can't be written or another process writes it, ResultFileError if there is no
+        such file, and UsageError if it is no file.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -88,7 +88,7 @@ class ResultWriter:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise UsageError(f"{path} is a pipe or a device, and a run goes on in a file; give one that dlbench run wrote")
-        return cls(path, descriptor, _make_room(path), ends_torn=True)
+        return cls(path, descriptor, _advice_to_make_room(path), ends_torn=True)
 
     def append(self, record: Record) -> None:
         """Write one line and wait until it is on the disk.
@@ -130,11 +130,11 @@ def as_line(record: Record) -> bytes:
     return text.encode(errors="replace") + b"\n"  # half of a surrogate pair, as the name of a file may have one, has no encoding
 
 
-def _make_room(path: Path) -> str:
+def _advice_to_make_room(path: Path) -> str:
     return f"make room, then dlbench run --resume {shlex.quote(str(path))}"
 
 
-def _held(path: Path) -> OutputError:
+def _held_error(path: Path) -> OutputError:
     file = shlex.quote(str(path))
     return OutputError(
         f"{path} is being written by another process, here or on a machine that shares the folder; wait until it ends, or end it. "

@@ -203,7 +203,7 @@ class OwnBatches(BatchSource):
             if size == self._batch:
                 self.whole += 1
                 return inputs, targets
-            if size > self._batch or not self.whole:
+            if size > self._batch or not self.whole:  # an epoch that begins with a smaller one has no whole batch
                 raise self._error(f"gives a batch of {size}, and batch={self._batch}; both have to be the same")
             self._short_batch = size  # fine if the epoch ends now
 
@@ -283,7 +283,7 @@ class LoadedBatches(OwnBatches):
             )
 
         loader = Data("loader", make_loader)
-        # All tensors of the data set, labels among them, come as the inputs of a batch, which so has no targets apart.
+        # A batch has no targets of its own: all tensors of the data set, labels among them, come as its inputs.
         super().__init__(loader, (data, None), False, device, dtype, order.batch, workers)
 
     def fetch(self) -> Batch:

@@ -60,7 +60,7 @@ def fresh_pages(size: int) -> Tensor:
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
-_UNKNOWN = 256 << 20
+_ASSUMED_BYTES = 256 << 20
 """Assumed bytes of an unknown last cache: as large as that of any processor today that one socket's cores share."""
 
 
@@ -76,7 +76,7 @@ def before_call(device: torch.device, cache: Cache) -> Callable[[], object] | No
 
 
 def last_cache_bytes(device: torch.device) -> int:
-    """Return the bytes of a device's last-level cache, or a guess for an unknown one that is as large as any.
+    """Return the bytes of a device's last-level cache; if they are unknown, `_ASSUMED_BYTES`.
 
     On a CPU it is the sum of the last-level caches of those CPUs that this process may use.
     """
@@ -85,17 +85,17 @@ def last_cache_bytes(device: torch.device) -> int:
         published = peak_of(properties.name)
         published_bytes = published.last_cache_bytes if published else 0
         # torch knows the second level only, and some of AMD's devices have a third one.
-        return max(properties.L2_cache_size, published_bytes) or _UNKNOWN
+        return max(properties.L2_cache_size, published_bytes) or _ASSUMED_BYTES
     if device.type != "cpu":
-        return _UNKNOWN
+        return _ASSUMED_BYTES
     usable_cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    # In some processors a few CPUs each share a last cache: each counts, and once.
+    # In some processors each group of CPUs shares a last cache of its own. Each such cache counts once, however many CPUs share it.
     size_by_cpus = {}
     for cpu in usable_cpus:
         if caches := caches_of(cpu):
             last_cache = max(caches)  # of the highest level
             size_by_cpus[last_cache.shared_by] = last_cache.size
-    return sum(size_by_cpus.values()) or _UNKNOWN
+    return sum(size_by_cpus.values()) or _ASSUMED_BYTES
 
 
 Copies = Annotated[Literal["none", "pageable", "pinned"], Role("copies")]
@@ -109,14 +109,14 @@ def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
     does: blocking, and the output into fresh memory. "pinned" only starts the copies, on the current stream, from and to page-locked
     memory. The new work has its inputs in host memory, and returns the output on the device; its counts stay those of the operation.
 
-    Raises NotImplementedError on a CPU and where torch locks no memory for such a device, and MemoryError where that would be too much.
+    Raises NotImplementedError on a CPU and where torch locks no memory for such a device, and MemoryError where it would lock too much.
     """
     if copies == "none":
         return work
     if device.type == "cpu":
         raise NotImplementedError("a CPU computes on host memory, so there is nothing to copy to it")
     compute = work.call
-    assert compute is not None, "an observe has no call to copy for"  # noqa: S101  # Work's own rule
+    assert compute is not None, "an observe has no call to copy for"  # noqa: S101  # only works with a call come here
     device_inputs = [tensor.detach() for tensor in work.inputs]  # share their memory; autograd does not see the copies
     to_host = _pinned if copies == "pinned" else Tensor.cpu
     host_inputs = tuple(map(to_host, device_inputs))

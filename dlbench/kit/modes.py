@@ -91,7 +91,7 @@ each with what torch.compile lacks then."""
 
 
 def compiler_error(error: Exception, who: str = "torch.compile") -> Exception:
-    """Return an error whose first line says what a compiler lacks or why it fails; return an error that is none of a compiler unchanged.
+    """Return an error whose first line says what a compiler lacks or why it fails; return any error that has another cause unchanged.
 
     ``who`` needs the compiler, such as ``Triton``.
     """
@@ -187,7 +187,7 @@ class Execution:
         one fails.
         """
         step = work.call
-        assert step is not None, "an observe has no step"  # noqa: S101  # Work's own rule
+        assert step is not None, "an observe has no step"  # noqa: S101  # only works with a call come here
         compile_values = self._compile(step, self._cache) if self._cache else None
         if self._mode == "autotune":
             torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
@@ -196,9 +196,9 @@ class Execution:
             work,
             call=call,
             reference=partial(observe_step, call, parts),
-            report=(lambda _: compile_values) if compile_values else None,  # known already
+            report=(lambda _: compile_values) if compile_values else None,  # needs no clock: the values were measured above
             countable_operations=self._mode in ("eager", "autotune"),
-            set_up_memory_counts=self._cache is None,  # the compiler tries kernels there
+            set_up_memory_counts=self._cache is None,  # during set-up the compiler tries kernels, which take memory that no step takes
         )
 
     def _compile(self, step: Step, cache: CompilerCache) -> dict[str, Reported]:

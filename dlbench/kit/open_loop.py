@@ -96,8 +96,9 @@ PERCENTS = (50, 90, 99)
 def summarise_requests(stamps: Stamps, bound_s: float, largest: int, warm: int) -> Mapping[str, Reported]:
     """Return the values of a run without its first ``warm`` requests, which met an empty queue.
 
-    A latency counts from when the request was due, however late it was sent; it is missed if it exceeds ``bound_s``. ``largest``: the
-    size of a full batch. An overloaded run has no percentiles: its queue grew to the end, so they would only tell the run's length.
+    The latency of a request counts from when it was due, however late it was sent. A request misses the bound if its latency exceeds
+    ``bound_s``. ``largest`` is the size of a full batch. An overloaded run has no percentiles: its queue grew to the end, so they would
+    only tell the run's length.
     """
     all_times = stamps.scheduled, stamps.sent, stamps.begun, stamps.done
     scheduled, sent, begun, done = (times[warm:] for times in all_times)
@@ -106,8 +107,9 @@ def summarise_requests(stamps: Stamps, bound_s: float, largest: int, warm: int) 
     missed = [latency > bound_s for latency in latencies]
     delays = sorted(at - due for at, due in zip(sent, scheduled, strict=True))
     late = delays[-1 - count // 100] / bound_s  # what all but the latest 1 % of the requests do not exceed
-    waiting = sum(at > sent[-1] for at in begun)  # when the last request was sent
-    run = OpenRun(_missed_by_part(missed), count, late, max(0, waiting - largest))
+    waiting = sum(at > sent[-1] for at in begun)  # requests whose batch had not begun when the last request was sent
+    # A server that keeps up may have a batch of them waiting, so only those beyond it are a backlog.
+    run = OpenRun(missed=_missed_by_part(missed), requests=count, late=late, backlog=max(0, waiting - largest))
     values = {} if overloaded([run]) else percentiles(latencies)
     if late <= CLIENT_BOUND:  # otherwise the client, and not the server, has made requests miss the bound
         values["within"] = missed.count(False) / count

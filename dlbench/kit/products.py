@@ -126,16 +126,18 @@ class _CompiledProduct:
         self._kernel = kernels(library)[0]
         rows_at_once = ctypes.c_int64.in_dll(library, "binary_rows").value
         panel_columns = ctypes.c_int64.in_dll(library, "binary_panel").value
-        (m, k), n = a.shape, b.shape[1]
+        m, k = a.shape
+        n = b.shape[1]
         self._n = n
         words = _round_up(k, _WORD) // _WORD
-        # Rows and columns are padded to multiples of those that a kernel computes at once. Rows are packed in each call.
+        # A kernel computes tiles of so many rows and columns, so both are padded to whole tiles. Each call packs the rows anew.
         self._packed_rows = torch.zeros(_round_up(m, rows_at_once), words, dtype=torch.int64)
         columns = b.T.contiguous()
         packed_columns = torch.zeros(_round_up(n, panel_columns), words, dtype=torch.int64)
         library.binary_pack(self._kernel, columns.data_ptr(), n, k, packed_columns.data_ptr())
+        # From (panels, columns, words) to (panels, words, columns): a kernel reads the same word of all columns of a panel together.
         self._panels = packed_columns.view(-1, panel_columns, words).transpose(1, 2).contiguous()
-        # A thread begins at a multiple of the rows that a kernel computes at once.
+        # Each thread computes whole tiles.
         rows_of_thread = _round_up(math.ceil(m / torch.get_num_threads()), rows_at_once)
         self._parts = [slice(begin, min(begin + rows_of_thread, m)) for begin in range(0, m, rows_of_thread)]
         self._map = _thread_pool(len(self._parts)).map if len(self._parts) > 1 else map
@@ -227,11 +229,12 @@ def scaled_product(device: torch.device, shape: tuple[int, int, int], dtype: Pro
 
 
 def product_errors(device: torch.device, dtype: ProductDtype, inner: int) -> tuple[list[float], list[float]]:
-    """Return the relative errors of products with sums of ``inner`` terms, at most LONGEST, by two measures: a list of each, as `INPUTS`.
+    """Return the relative errors of products with sums of ``inner`` terms, at most LONGEST, by two measures.
 
-    The first measure compares with the fp64 product of the numbers before rounding, so it contains the rounding of the operands. The second
-    compares with the fp64 product of the rounded operands, so it contains the errors of sums alone. `_distance` has the norm; both
-    are relative to the same product, that of the numbers before rounding.
+    Each list has an error for each kind of inputs, in the order of `INPUTS`. The errors of the first list are from the fp64 product of the
+    numbers before rounding, so they contain the rounding of the operands. Those of the second are from the fp64 product of the rounded
+    operands, so they contain the errors of sums alone. Both are relative to the product of the numbers before rounding; `_distance` has
+    the norm.
     """
     errors: list[float] = []
     errors_of_sums: list[float] = []
@@ -319,9 +322,10 @@ def _draw_rounded(device: torch.device, shape: tuple[int, int], kept: torch.dtyp
 
 
 def _product_of_rounded(left: Operand, right: Operand, dtype: ProductDtype) -> Product:
-    """Return the product of operands that are rounded with a scale: of int8 in int32 without the scales, of fp8 in fp32 times the scales.
+    """Return the product of two operands that are rounded with a scale.
 
-    Raises NotImplementedError where this torch has no kernel for the type on the device, and RuntimeError where it has none for such sizes.
+    The result of int8 operands is in int32, without the scales. The result of fp8 operands is in fp32, multiplied by the scales. Raises
+    NotImplementedError where this torch has no kernel for the type on the device, and RuntimeError where it has none for such sizes.
     """
     a, b = left.values, right.values.T.contiguous().T  # matrix units take the right operand by columns
     a_scale, b_scale = (each.scale.float().to(a.device) for each in (left, right))
@@ -343,7 +347,8 @@ def _product_of_rounded(left: Operand, right: Operand, dtype: ProductDtype) -> P
 def _product_of_signs(a: Tensor, b: Tensor) -> Product:
     """Return the product of the signs of two matrices, whose scales are mean magnitudes of each row and column (XNOR-Net, section 3.2)."""
     product = binary_product(a, b)
-    (m, k), n = a.shape, b.shape[1]
+    m, k = a.shape
+    n = b.shape[1]
     moved_bytes = a.nbytes + _round_up(k, _WORD) // 8 * n + m * n * 4  # the right operand is packed, 8 numbers a byte; the result is int32
     return Product(product, (a,), moved_bytes, _signs(a[:ROWS], 1), _signs(b[:, :COLUMNS], 0), partial(product, packs=False))
 

@@ -48,7 +48,8 @@ def _count(step: Callable[..., None], network: nn.Module, batch: tuple[Any, ...]
     """Count a step on a batch with its optimizer's update, which moves ``update_bytes``: 0 without an update, None where unknown."""
     counted = count_step(step, network, *batch)
     if counted.bytes is None:
-        refuse_inputs_that_fail(network, batch[0])  # counting on shapes fails for wrong inputs as for a network that needs numbers
+        # Counting runs the step on shapes alone. That fails for wrong inputs, which are refused, and for a network that needs numbers.
+        refuse_inputs_that_fail(network, batch[0])
     moved_bytes, flops, unknown = counted.bytes, counted.flops, dict(counted.unknown)
     if update_bytes is None:
         moved_bytes = least_bytes = None
@@ -56,9 +57,10 @@ def _count(step: Callable[..., None], network: nn.Module, batch: tuple[Any, ...]
     else:
         if moved_bytes is not None:
             moved_bytes += update_bytes
-        # As if caches held all but the inputs and the weights, which an update, if there is one, reads as well.
+        # As if caches held all but the inputs and the weights. The bytes of an update include the weights, which count once otherwise.
         least_bytes = sum(each.nbytes for each in tensors_of(batch[0])) + (update_bytes or _weight_bytes(network))
     has_convolutions = any(isinstance(each, nn.Conv2d) for each in network.modules())
+    # Fast algorithms, such as Winograd's, need that many times fewer operations for a convolution.
     least_flops = flops / FASTER_CONVOLUTION if flops and has_convolutions else None
     return {"flops": flops, "least_flops": least_flops, "bytes": moved_bytes, "least_bytes": least_bytes, "unknown": unknown}
 
@@ -108,16 +110,16 @@ def observe_step(call: Step, parts: StepParts, exact: Mapping[str, Observed]) ->
             return {"output": Observed({"": main_output(call()).clone()}, OUTPUT_TOLERANCE)}
 
 
-def _observe_training(call: Step, parts: StepParts, update: torch.optim.Optimizer, exact: Mapping[str, Observed]) -> dict[str, Observed]:
+def _observe_training(call: Step, parts: StepParts, optimizer: torch.optim.Optimizer, exact: Mapping[str, Observed]) -> dict[str, Observed]:
     """Take two training steps, and return what is compared with the same in fp64: the loss, updates, gradients and momenta, by name.
 
-    Momenta are those after the first step. Before the second step they are made so large that its update is visible; updates and
-    gradients are those of the second step.
+    ``exact`` is what the step in fp64 returned, and empty in fp64 itself. Momenta are those after the first step. Before the second step
+    they are made so large that its update is visible; updates and gradients are those of the second step.
 
-    A classifier's labels are the likeliest class of each image in the first step, and the unlikeliest class in the second. Its loss is the
-    difference of both losses: a single one of an untrained network is about the logarithm of the number of classes, right or wrong, and so
-    shows no error. The gradient of an unlikely class hardly depends on the logits. The labels are returned as well: other precisions find
-    them in ``exact`` and take the same. Another network's loss is that of its first step.
+    A classifier's labels are the likeliest class of each image in the first step, and the unlikeliest class in the second, as its gradient
+    hardly depends on the logits. The loss of a classifier is the difference of the losses of both steps: a single loss of an untrained
+    network is about the logarithm of the number of classes, right or wrong, and so shows no error. The labels are returned as well: other
+    precisions find them in ``exact`` and take the same. Another network's loss is that of its first step.
     """
     if parts.scaler:  # at its first factor a gradient may overflow, and a skipped step shows no update
         parts.scaler.load_state_dict({**parts.scaler.state_dict(), "scale": 1.0})
@@ -126,36 +128,37 @@ def _observe_training(call: Step, parts: StepParts, update: torch.optim.Optimize
 
     # The first step, without momenta before it.
     generator_before = _generator_state(device)
-    _forget(update)
+    _reset(optimizer)
     first_loss, labels = _take_first_step(call, parts, exact.get("labels"))
     has_drawn = not torch.equal(generator_before, _generator_state(device))  # such as for dropout
     tolerance = DRAWN_TOLERANCE if has_drawn else TOLERANCE
     momenta: dict[str, Tensor] = {}
     for name, weight in weights.items():
         if weight.grad is not None:
-            momenta |= {f"{key} of {name}": size for key, size in _momenta(update.state.get(weight, {}), weight.grad)}
+            momenta |= {f"{momentum} of {name}": size for momentum, size in _momentum_sizes(optimizer.state.get(weight, {}), weight.grad)}
 
     # The second step, on the unlikeliest labels and with large momenta before it.
-    _forget(update)
-    _make_visible(update)
+    _reset(optimizer)
+    _make_visible(optimizer)
     parts.network.zero_grad(set_to_none=False)  # in place: a graph writes there
-    before = {name: _some(weight).clone() for name, weight in weights.items()}
-    loss, loss_rounding = first_loss, 0.0
+    samples_before = {name: _sample_of(weight).clone() for name, weight in weights.items()}
+    loss = first_loss
+    loss_rounding = 0.0
     if parts.labels is None or labels is None:
         call()
     else:
         parts.labels.copy_(labels.values["unlikely"])
-        unlikely_loss = _host(call())
+        unlikely_loss = _on_host(call())
         loss = unlikely_loss - first_loss
         # The rounding error of both losses, relative to their difference.
         loss_rounding = (torch.finfo(storage(parts.dtype)).eps * (first_loss + unlikely_loss) / loss.abs()).item()
-    gradients = {name: _norm(weight.grad) for name, weight in weights.items() if weight.grad is not None}
-    updates = {name: _host(_some(weight)) - _host(before[name]) for name, weight in weights.items()}
+    gradients = {name: _norm_of(weight.grad) for name, weight in weights.items() if weight.grad is not None}
+    updates = {name: _on_host(_sample_of(weight)) - _on_host(samples_before[name]) for name, weight in weights.items()}
 
     # Undo the large update, as the step is used again.
     for name, weight in weights.items():
-        _some(weight).copy_(before[name])
-    _forget(update)
+        _sample_of(weight).copy_(samples_before[name])
+    _reset(optimizer)
     observed = {
         "loss": Observed({"": loss}, tolerance + loss_rounding),
         "update": Observed(updates, TOLERANCE),
@@ -173,10 +176,10 @@ def _take_first_step(call: Step, parts: StepParts, exact_labels: Observed | None
     """
     targets = parts.labels
     if targets is None:
-        return _host(call()), None
+        return _on_host(call()), None
     if exact_labels is not None:
         targets.copy_(exact_labels.values["likely"])
-        return _host(call()), exact_labels
+        return _on_host(call()), exact_labels
     labels: dict[str, Tensor] = {}
 
     def label_likely(network: nn.Module, inputs: object, output: Any) -> None:
@@ -186,7 +189,7 @@ def _take_first_step(call: Step, parts: StepParts, exact_labels: Observed | None
         targets.copy_(labels["likely"])
 
     hook = parts.network.register_forward_hook(label_likely)
-    loss = _host(call())
+    loss = _on_host(call())
     hook.remove()
     return loss, Observed(labels, math.inf)  # passed on, and not compared
 
@@ -213,51 +216,52 @@ def _negate(inputs: tuple[Tensor, ...]) -> Iterator[None]:
     change()
 
 
-def _momenta(state: Mapping[str, Any], gradient: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _momentum_sizes(state: Mapping[str, Any], gradient: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield the name and size of each momentum of a weight, from the weight's state in the optimizer.
 
     The size is the length along the gradient, which shows the sign; of averaged squares it is the root of their norm.
     """
     for name, each in state.items():
         if isinstance(each, Tensor) and each.shape == gradient.shape and each.is_floating_point():
-            momentum, along = _host(_some(each)), _host(_some(gradient))
+            momentum = _on_host(_sample_of(each))
+            along = _on_host(_sample_of(gradient))
             yield name, momentum.norm().sqrt() if (momentum >= 0).all() else (momentum * along).sum() / along.norm()
 
 
-def _forget(update: torch.optim.Optimizer) -> None:
+def _reset(optimizer: torch.optim.Optimizer) -> None:
     """Reset an optimizer to before its first step: in place, as a graph uses the same momenta."""
-    for state in update.state.values():
+    for state in optimizer.state.values():
         for each in state.values():
             if isinstance(each, Tensor):
                 each.zero_()
 
 
-def _make_visible(update: torch.optim.Optimizer) -> None:
+def _make_visible(optimizer: torch.optim.Optimizer) -> None:
     """Make some momenta so large that their weights move by 0.3 to 0.9 at the optimizer's rate, whatever the gradient.
 
     At the usual rate weights hardly move, and the rate is a constant of a captured graph, so the momenta are changed. fp16 can't hold
     such large numbers, so few of its weights move.
     """
-    for group in update.param_groups:
+    for group in optimizer.param_groups:
         for weight in group["params"]:
-            state = update.state[weight]
+            state = optimizer.state[weight]
             for name, value in (("momentum_buffer", 1 / group["lr"]), ("exp_avg", 1e6 / group["lr"]), ("exp_avg_sq", 1e12)):
                 if isinstance(state.get(name), Tensor):
-                    _some(state[name]).fill_(min(value, torch.finfo(state[name].dtype).max / 4))
+                    _sample_of(state[name]).fill_(min(value, torch.finfo(state[name].dtype).max / 4))
 
 
-def _some(tensor: Tensor) -> Tensor:
+def _sample_of(tensor: Tensor) -> Tensor:
     """Return a view of a tensor's first rows: at most `SAMPLE` numbers, or else a single row."""
     tensor = tensor.detach()
     return tensor[: max(1, SAMPLE // max(1, tensor[0].numel()))] if tensor.dim() else tensor
 
 
-def _norm(tensor: Tensor) -> Tensor:
+def _norm_of(tensor: Tensor) -> Tensor:
     """Return the 2-norm, summed in fp32 or wider: not every device has fp64."""
     norm: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
     return norm
 
 
-def _host(tensor: Tensor) -> Tensor:
+def _on_host(tensor: Tensor) -> Tensor:
     """Return numbers in fp64 on the host."""
     return tensor.detach().cpu().double()

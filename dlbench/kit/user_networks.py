@@ -113,13 +113,13 @@ def main_output(output: Any) -> Any:
     return next((each for each in tensors_of(output) if each.is_floating_point()), output)
 
 
-def loss_of(network: Network, module: Callable[..., Any], inputs: Inputs) -> Loss:
-    """Return the loss that a training step minimises, as a function of inputs and targets; ``inputs``: an example of what it will get.
+def loss_of(network: Network, module: Callable[..., Any], example: Inputs) -> Loss:
+    """Return the loss that a training step minimises, as a function of inputs and targets; ``example``: inputs such as it will get.
 
     It is the network's own loss function, or else for a classifier cross-entropy, or else the ``loss`` in the network's output. When
     called, it raises ValueError where there is none of these, or where it is no scalar.
     """
-    forward, own_loss = forward_of(module, inputs), network.loss
+    forward, own_loss = forward_of(module, example), network.loss
     if own_loss and network.takes_targets:
         return lambda inputs, targets: _require_scalar(own_loss(forward(inputs), targets))
     if own_loss:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dlbench.analysis.read.header import Readings
 from dlbench.core import units
 from dlbench.core.rank_test import shift_interval, smallest_p
-from dlbench.core.rows.rates import together
+from dlbench.core.rows.rates import as_one_text
 from dlbench.core.rows.row import Row, Setting
 from dlbench.core.stats import known
 
@@ -41,7 +41,7 @@ def with_flags(rows: Sequence[Row]) -> list[Row]:
             flags["not_usable"] = 2 * disturbed_of_run[run] > cases_of_run[run]
         if row in super_linear:
             flags["implausible"] = True
-            flags["implausible_reason"] = together([*known([row.flag.implausible_reason]), *super_linear[row]])
+            flags["implausible_reason"] = as_one_text([*known([row.flag.implausible_reason]), *super_linear[row]])
         return flags
 
     flags_of_rows = zip(rows, map(further_flags, rows), strict=True)

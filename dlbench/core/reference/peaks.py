@@ -86,16 +86,17 @@ def card_of(text: str) -> DevicePeak:
 
     Raises UsageError for any other text, with the cards that it may mean, or else all that there are.
     """
-    cards, words = _table(), name_words(text)
+    cards, words = _table(), name_words(text)  # the table has the cards by the words of their names
     if words in cards:
         return cards[words]
-    matching = [card for name, card in cards.items() if words and set(words) <= set(name)]
+    matching = [card for card_words, card in cards.items() if words and set(words) <= set(card_words)]
     if len(matching) == 1:
         return matching[0]
     names = [card.name for card in cards.values()]
-    hint = did_you_mean(text, names, least=0.4) or f"; the cards there are {', '.join(map(repr, names))}"
     if matching:
         hint = f"; did you mean {' or '.join(repr(card.name) for card in matching)}?"
+    else:  # a name in full has words that users leave out, so it need not be as alike as elsewhere
+        hint = did_you_mean(text, names, least=0.4) or f"; the cards there are {', '.join(map(repr, names))}"
     raise UsageError(f"no peaks of a card '{text}' are in {TABLE}, where an entry with its sources adds them{hint}")
 
 

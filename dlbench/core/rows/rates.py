@@ -1,4 +1,7 @@
-"""Rates of a case, their share of the device's published peak, and whether they can be true; and its energy."""
+"""Rates of a case, their share of the device's published peak, and whether they can be true; and its energy.
+
+A case is measured in several rounds, and in each it is called repeatedly. Counts (items, operations, bytes) are those of one call.
+"""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -24,9 +27,9 @@ def rates_of_calls(
     """Return the rates of a case, and the reason why they can't be true; None if they can.
 
     ``rounds`` are those with timed blocks, one at least. A rate is a count that they state (items, operations, bytes) over the median time
-    of a call in ``time``. ``why_uncounted`` says why operations or bytes are unknown. ``collective`` is the operation of a collective,
-    which has a rate on the slowest link, too; for other cases it is none of `OPERATIONS`. Rates can't be true if a call does not do its
-    work, passes a published peak, or has the same output on other inputs.
+    of a call in ``time``. ``why_uncounted`` says why operations or bytes are unknown. If ``collective`` is one of `OPERATIONS`, the case is
+    a collective, and has a rate on the slowest link as well. Rates can't be true if a call does not do its work, passes a published peak,
+    or has the same output on other inputs.
     """
     last = rounds[-1]  # stands for all where no median is taken
     ranks = last.case.ranks or 1
@@ -55,13 +58,13 @@ def rates_of_calls(
         bus_bytes_per_s,
         peak_fraction=nearest.fraction if nearest else None,
         peak=nearest,
-        reason=None if nearest else together(_why_no_peak(last, device, dtype, flops_per_s, why_uncounted)),
+        reason=None if nearest else as_one_text(_why_no_peak(last, device, dtype, flops_per_s, why_uncounted)),
     )
 
     doubts = [*_no_work(time.min_s or 0.0, last, check), *_too_fast(last, arithmetic, memory)]
     if check and check.follows_input is False:
         doubts.append(_SAME_OUTPUT)
-    return rates, together(doubts)
+    return rates, as_one_text(doubts)
 
 
 def reported_rates(per_round: Sequence[float]) -> Rates:
@@ -126,7 +129,10 @@ def _no_work(fastest_s: float, measurement: Measurement, check: SpotCheck | None
 
 
 def _too_fast(measurement: Measurement, arithmetic: Share | None, memory: Share | None) -> list[str]:
-    """Return a sentence for each published peak that is passed by more than `ALLOWANCE`, given the shares of both that are reached."""
+    """Return a sentence for each published peak that a case passes by more than `ALLOWANCE`.
+
+    ``arithmetic`` and ``memory`` are how much the case reaches of each peak; None where that is unknown.
+    """
     doubts = []
     for share, name, count, least, why in (
         (arithmetic, "flops", measurement.flops, measurement.least_flops, "an algorithm needs fewer"),
@@ -142,34 +148,39 @@ def _too_fast(measurement: Measurement, arithmetic: Share | None, memory: Share 
     return doubts
 
 
-def together(sentences: Sequence[str]) -> str | None:
+def as_one_text(sentences: Sequence[str]) -> str | None:
     """Join sentences to one text; return None if there are none."""
     return "; also, ".join(sentences) or None
 
 
 def joules_per_item(rounds: Sequence[Measurement]) -> tuple[float, ...]:
     """Return the energy of the device for an item in each round, in J; empty where a round lacks it."""
-    return all_known([_over(each.energy.joules, each.energy.items) if each.energy else None for each in rounds])
+    return all_known([_joules_per(each.energy.joules, each.energy.items) if each.energy else None for each in rounds])
 
 
 def energy_of(rounds: Sequence[Measurement], reason: str | None, telemetry_reason: str | None) -> Energy:
-    """Return the columns of energy: medians over rounds, each None if a round lacks its value. The two reasons are those of the file."""
+    """Return the columns of energy: medians over rounds, each None if a round lacks its value.
+
+    ``reason`` is why the file has no energy, and ``telemetry_reason`` why it lacks a series such as the power over time; None if it does
+    not say so. In each round energy is metered over one window, in which a step is repeated without a pause.
+    """
     windows = known(each.energy for each in rounds)
     per_item = joules_per_item(rounds)
     low, high = interval_ends(per_item)
 
-    def median(value: Callable[[MeteredWindow], float | None]) -> float | None:
-        values = known(map(value, windows))
+    def median(value_of: Callable[[MeteredWindow], float | None]) -> float | None:
+        """Return the median of a value over the windows; None if a round lacks it."""
+        values = known(map(value_of, windows))
         return known_median(values) if len(values) == len(rounds) else None
 
     return Energy(
         joules_per_item=statistics.median(per_item) if per_item else None,
         joules_per_item_low=low,
         joules_per_item_high=high,
-        net_joules_per_item=median(lambda window: _over(_net(window), window.items)),
-        watts=median(lambda window: _over(window.joules, window.seconds)),
+        net_joules_per_item=median(lambda window: _joules_per(_net_joules(window), window.items)),
+        watts=median(lambda window: _joules_per(window.joules, window.seconds)),
         idle_watts=median(lambda window: window.idle_watts),
-        host_watts=median(lambda window: _over(window.host_joules, window.seconds)),
+        host_watts=median(lambda window: _joules_per(window.host_joules, window.seconds)),
         window_s=median(lambda window: window.seconds),
         source=windows[-1].source if windows else None,
         reason=reason or (None if per_item else _why_null(windows, len(rounds))),
@@ -186,12 +197,13 @@ def _why_null(windows: Sequence[MeteredWindow], rounds: int) -> str:
     return "its window had no item, or no time" if all(window.joules is not None for window in windows) else "not every round tells it"
 
 
-def _net(window: MeteredWindow) -> float | None:
+def _net_joules(window: MeteredWindow) -> float | None:
     """Return the energy beyond that of the idle device, in J; 0 if it took less than when idle, by chance."""
     if window.joules is None or window.idle_watts is None:
         return None
     return max(0.0, window.joules - window.idle_watts * window.seconds)
 
 
-def _over(joules: float | None, amount: float) -> float | None:
+def _joules_per(joules: float | None, amount: float) -> float | None:
+    """Return the energy for one unit of an amount, such as items or seconds; None if either is unknown or the amount is zero."""
     return joules / amount if joules is not None and amount else None

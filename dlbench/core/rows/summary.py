@@ -51,7 +51,7 @@ _UNKNOWN = Origin()
 
 
 class _Round(NamedTuple):
-    """A measurement that counts, and its blocks that count."""
+    """A measurement that counts, of one case in one round, and its blocks that count: each is the seconds of a call over several calls."""
 
     measurement: Measurement
     conditions: Throttling | None
@@ -87,9 +87,9 @@ def summarise(
 ) -> Row:
     """Return the row of one case from the measurements of all its rounds, one at least.
 
-    A case with failed rounds has the most severe status, with its reason, and the times of the other rounds. ``target``, the policy's,
-    decides ``flag.noisy``; ``states``, the machine around any rounds of the run, ``flag.disturbed``. A measurement does not know its file:
-    without an origin ``case.run`` is empty, and nothing is declared.
+    A case with failed rounds has the most severe status, with its reason, and the times of the other rounds. The policy's ``target``
+    decides ``flag.noisy``. ``states`` are readings of the machine around the rounds of the run; they help to decide ``flag.disturbed``.
+    ``origin`` tells what the header of the case's file has. Without it ``case.run`` is empty, and nothing is declared.
     """
     case = measurements[-1].case
     on_cpu = case.device == "cpu"
@@ -162,7 +162,8 @@ def _flags(
 ) -> Flags:
     """Return the doubts about the numbers of a row.
 
-    ``doubt`` is the reason why its rates can't be true, None if they can; ``target`` the relative half-width above which it is noisy.
+    ``doubt`` is the reason why its rates can't be true, None if they can. ``target`` is the relative half-width of the interval above which
+    the row is noisy. Without times ``not_steady`` and ``implausible`` are unknown.
     """
     is_timed = bool(case_rounds.median_s)
     return Flags(
@@ -172,14 +173,14 @@ def _flags(
         not_steady=_not_steady(rounds) if is_timed else None,
         power_capped=circumstances.power_capped,
         disturbed=circumstances.disturbed,
-        implausible=doubt is not None if is_timed else None,
+        implausible=(doubt is not None) if is_timed else None,
         implausible_reason=doubt,
         reason=circumstances.reason,
     )
 
 
 def _identity(measurements: Sequence[Measurement], search_result: Params, origin: Origin, *, states_work: bool) -> Identity:
-    """Return the case, the device it ran on, and how it ended; ``states_work``: its operations are stated, so it has an arithmetic."""
+    """Return the case, its device and how it ended; if the case ``states_work``, also whether the device computes it natively."""
     case = measurements[-1].case
     device = origin.devices.get(case.device) or {}
     dtype, mode = _precision_and_mode(case, search_result)
@@ -269,7 +270,8 @@ def _case_rounds(rounds: Sequence[_Round], values: Mapping[str, tuple[float, ...
 def _times(rounds: Sequence[_Round], case_rounds: CaseRounds, circumstances: Circumstances, why_waiting_unknown: str | None) -> Times:
     """Return the times of a call over all rounds.
 
-    ``why_waiting_unknown`` is the file's reason why it is not known how long threads waited for a CPU.
+    Median, mean and interval are over rounds, because only rounds are independent of each other. Percentiles and the minimum are over the
+    blocks of all rounds. ``why_waiting_unknown`` is the file's reason why it lacks how long threads waited for a CPU.
     """
     conditions = known(each.conditions for each in rounds)
     untimed_columns: dict[str, Any] = {
@@ -301,7 +303,7 @@ def _times(rounds: Sequence[_Round], case_rounds: CaseRounds, circumstances: Cir
         sd_between=variation(case_rounds.median_s),
         first_call_s=known_median([each.first_call_s for each in samples]),
         device_s=device_s,
-        launch_bound=median_s / device_s if device_s else None,
+        launch_bound=median_s / device_s if device_s else None,  # above 1 where the device waits for launches
         left_out=None if all(each.left_out is None for each in timed) else sum(case_rounds.left_out),
         reason=_why_all_blocks_count(timed, why_waiting_unknown),
         **untimed_columns,
@@ -334,7 +336,7 @@ def _not_steady(rounds: Sequence[_Round]) -> bool | None:
     timed = [(each.blocks, each.measurement.samples.steady) for each in rounds if each.measurement.samples]
     if any(steady is False for _, steady in timed):
         return True
-    slow_calls = [blocks for blocks, steady in timed if steady is None]
+    slow_calls = [blocks for blocks, steady in timed if steady is None]  # None: too slow for a warm-up
     if not slow_calls:
         return False
     drifts = [blocks[-1] / blocks[0] - 1 for blocks in slow_calls if len(blocks) > 1 and blocks[0]]  # from first to last block
@@ -430,7 +432,7 @@ def _values(rounds: Sequence[Measurement]) -> tuple[dict[str, Reported], dict[st
         numbers = tuple([each for each in reported if isinstance(each, int | float)])
         if numbers:
             medians[name] = statistics.median(numbers)
-        else:
+        else:  # a series
             points = zip(*reported, strict=False)
             medians[name] = tuple(map(statistics.median, points))
         if len(numbers) == len(rounds):
