@@ -120,16 +120,17 @@ def _test(claim: Claim, results: Results) -> Iterator[Tested]:
     if test is None:
         yield Tested(claim, "untested")
         return
-    several = several_runs(results.rows)
-    tested = results.where(lambda row: test.is_of(_settings(row).get))
-    evidence = sorted(_evidence(test, tested), key=lambda each: (each.row.is_on_cpu, each.value))
-    # A record for each device, and for each value of the parameter that splits the claim.
+    name_the_run = several_runs(results.rows)
+    results_for_test = results.where(lambda row: test.is_of(_settings(row).get))
+    # Sorted by value, too, as `_typical` takes the one in the middle.
+    evidence = sorted(_evidence(test, results_for_test), key=lambda each: (each.row.is_on_cpu, each.value))
+    # A record for each device, and for each value of the setting ``split``, if the claim has one.
     groups = grouped(evidence, lambda each: (*map(one_device, each.sides), _settings(each.row).get(test.split or "")))
     for alike in groups.values():
         typical = _typical(test, alike)
-        yield Tested(claim, None, typical, len(alike), device_label(typical, several))
+        yield Tested(claim, lacks=None, found=typical, among=len(alike), device=device_label(typical, name_the_run))
     if not groups:
-        yield Tested(claim, _lack(test, tested))
+        yield Tested(claim, _lack(test, results_for_test))
 
 
 def _lack(test: ClaimTest, results: Results) -> str:

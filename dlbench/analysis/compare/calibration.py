@@ -1,4 +1,7 @@
-"""Calibration: variation of identical code from one occasion to another, estimated from several runs and kept in a file for `compare`."""
+"""Calibration: variation of identical code from one occasion to another, estimated from several runs and kept in a file for `compare`.
+
+An occasion is one run. What differs between runs, such as the state of the machine, does not show in the rounds of one.
+"""
 
 import math
 import statistics
@@ -48,23 +51,28 @@ class Drift:
 
         ``rounds_half_width`` is half the width of the interval that the rounds alone have at the same confidence.
 
-        A confidence of 1 - 0.05 / n is that of one of n tests that share a level of 5 %. The part of each case alone then has to cover the
-        largest of n cases. The common part is one shift of all n cases, so 95 % are enough for it. The two are combined by the rule of Zou
-        and Donner (Construction of Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008): what the largest usually is,
-        plus the root of the summed squares of what it may exceed that by and of the common part.
+        A confidence of 1 - 0.05 / n belongs to one of n cases that share a level of 5 %. The interval then has to cover all n cases.
+
+        - Each case varies alone by its own part of the drift and by its rounds. Of these variations the interval covers the largest.
+        - The common part is one shift of all n cases, whatever n is, so 95 % are enough for it.
+
+        The limit of a sum follows from the limits of its parts by the rule of Zou and Donner (Construction of Confidence Limits about
+        Effect Measures, Statistics in Medicine 27, 2008). It is the sum of what the parts usually are, plus the root of the summed squares
+        of how far each limit exceeds that. The largest of several variations is usually well above zero, the common part is usually zero.
         """
-        # n, which need not be whole
-        tests = max(1.0, _LEVEL / (1 - confidence))
+        # n, which need not be whole; at 95 % or less it is one
+        cases = max(1.0, _LEVEL / (1 - confidence))
         # One in n cases exceeds its interval of this confidence, so the largest of n usually lies near the end of that interval.
-        usual_confidence = 1 - 1 / tests
-        # The estimate of the rounds is taken as normal.
+        usual_confidence = 1 - 1 / cases
+        # The rounds' half-width at that confidence, if their estimate is normal.
         usual_rounds_half_width = rounds_half_width * normal_quantile(usual_confidence) / normal_quantile(confidence)
-        usual_largest = self._half_width_alone(usual_confidence, usual_rounds_half_width) if tests > 1 else 0.0
-        excess = self._half_width_alone(confidence, rounds_half_width) - usual_largest
+        # The variation of a single case is usually near zero, like the common part.
+        usual_largest = self._half_width_without_common(usual_confidence, usual_rounds_half_width) if cases > 1 else 0.0
+        excess = self._half_width_without_common(confidence, rounds_half_width) - usual_largest
         common_half_width = student_quantile(min(confidence, 1 - _LEVEL), self.common_freedom) * self.common
         return usual_largest + math.hypot(excess, common_half_width)
 
-    def _half_width_alone(self, confidence: float, rounds_half_width: float) -> float:
+    def _half_width_without_common(self, confidence: float, rounds_half_width: float) -> float:
         """Return half the width of the interval without the common part: independent variations add as squares."""
         return math.hypot(student_quantile(confidence, self.freedom) * self.sd, rounds_half_width)
 
@@ -72,18 +80,22 @@ class Drift:
         """Return the chance that identical code differs by at least ``shift`` between two occasions in one of so many cases.
 
         ``rounds_sd`` is the standard deviation of the rounds' own estimate, with ``rounds_freedom`` degrees of freedom; both are 0 if each
-        side has a single round. For a known common part, p is that of Student's t of what remains of the shift, times the number of cases.
-        The result is the mean of that p over all common parts, weighted by their likelihood. So the common part counts once, and not for
-        each case.
+        side has a single round. ``cases`` need not be whole, as tests may have unequal weights.
+
+        If the common part were known, it would be taken off the shift. The remainder would be tested by Student's t, and that p multiplied
+        by the number of cases. The common part is unknown, so the result is the mean of that p over all common parts, weighted by their
+        likelihood. So the common part counts once, and not for each case.
         """
         variance = self.sd**2 + rounds_sd**2
         # Degrees of freedom of a sum of variances: Satterthwaite, An Approximate Distribution of Estimates of Variance Components, 1946.
         drift_share = self.sd**2 / variance if variance else 0.0
-        inverse_freedom = drift_share**2 / self.freedom + ((1 - drift_share) ** 2 / rounds_freedom if rounds_freedom else 0.0)
-        freedom = max(1, int(1 / inverse_freedom)) if inverse_freedom else 1
+        inverse_freedom = drift_share**2 / self.freedom
+        if rounds_freedom:
+            inverse_freedom += (1 - drift_share) ** 2 / rounds_freedom
+        freedom = max(1, int(1 / inverse_freedom)) if inverse_freedom else 1  # where nothing varies, any freedom will do
 
         def p_given(common: float) -> float:
-            # Two-sided: the case's own part must exceed what remains of the shift, whether the common part adds to it or opposes it.
+            # A shift of either sign counts. In the direction of the common part the case itself has to vary by less, against it by more.
             remainders = abs(shift) - common, abs(shift) + common
             return min(1.0, cases * sum(_tail(remainder, math.sqrt(variance), freedom) for remainder in remainders))
 
@@ -200,6 +212,7 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     if not repeated:
         return None
     matched = _matched_cases(repeated)
+    # In the order in which `Noise` has its fields.
     deviations = [_deviations(repeated, matched, statistic) for statistic in STATISTICS]
     start_times = sorted(filter(None, map(began, results.environments.values()))) or [""]
     # All matched cases have the same number of occasions. If there are none, the median of the cases' numbers stands for all.
@@ -240,6 +253,7 @@ def _deviations(repeated: Mapping[str, Sequence[Row]], matched: Sequence[str], s
 
     ``repeated`` has the rows of each case, one an occasion. Only the ``matched`` cases have a common part.
     """
+    # Of each case a list for each occasion: the logarithms of its rounds.
     logs = {case: [list(map(math.log, getattr(row.rounds, f"{statistic}_s"))) for row in rows] for case, rows in repeated.items()}
     variances = {case: variance_between(occasions) for case, occasions in logs.items() if case not in matched}
     common = 0.0
@@ -248,7 +262,7 @@ def _deviations(repeated: Mapping[str, Sequence[Row]], matched: Sequence[str], s
         # A row of the table is an occasion, a column a case.
         common, case_variances = two_way_variances([*zip(*medians, strict=True)])
         for case, variance in zip(matched, case_variances, strict=True):
-            # Even without noise between occasions their medians differ, as each is of a few rounds.
+            # Medians of a few rounds differ even without noise between occasions; that variance is taken off.
             variances[case] = variance - statistics.fmean(map(median_variance, logs[case]))
     # The mean is taken before negative estimates are cut to zero, so that too low and too high ones have equal weight.
     pooled = statistics.fmean(variances[case] for case in matched or repeated)
@@ -294,7 +308,7 @@ def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[flo
     ``table`` has at least two rows and two columns. The model is two-way with random effects: a value is the mean of its column, plus the
     effect of its row, plus a deviation of its own (Searle, Casella and McCulloch, Variance Components, 1992, section 4.3). The variance of
     each column is estimated as in Grubbs, On Estimating Precision of Measuring Instruments and Product Variability, Journal of the
-    American Statistical Association 43, 1948. An estimate is negative where chance explains more.
+    American Statistical Association 43, 1948. Each estimate is a difference, so it may be negative if the variance is small.
     """
     columns = [*zip(*table, strict=True)]
     count = len(columns)
@@ -305,10 +319,12 @@ def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[flo
         column_mean = statistics.fmean(column)
         residuals = [value - column_mean - (row_mean - mean) for value, row_mean in zip(column, row_means, strict=True)]
         mean_squares.append(math.fsum(residual * residual for residual in residuals) / (len(table) - 1))
+    # The residuals of a row sum to zero, so one column fewer is independent.
     pooled = math.fsum(mean_squares) / (count - 1)
-    # The mean of a row has its effect, and the mean of ``count`` deviations.
+    # The mean of a row varies by the effect of the row, and by the mean of its ``count`` deviations.
     row_variance = statistics.variance(row_means) - pooled / count
     if count == 2:  # the residuals of two columns mirror each other, so nothing tells which column they come from
         return row_variance, [pooled, pooled]
-    # A residual lacks the part of its own deviation that is in the mean of its row, and has the parts of all others there.
+    # The mean of the row takes 1 / count of a value's own deviation out of its residual, and as much of each other deviation in. So a mean
+    # square is expected to be (1 - 2 / count) times the variance of its column, plus 1 / count of the pooled one.
     return row_variance, [(square - pooled / count) / (1 - 2 / count) for square in mean_squares]

@@ -1,4 +1,8 @@
-"""Comparison of pairs of rows, which are tested together as one family, and reasons why a case is undecided."""
+"""Comparison of pairs of rows, which are tested together as one family, and reasons why a case is undecided.
+
+A change is called if the verdict is slower or faster, and excluded if it lies beyond the interval. A change that must be detected is unseen
+if it is neither. A round is spoiled if it was unsteady, throttled or short of CPU time: then its time may say little about the program.
+"""
 
 import math
 import statistics
@@ -100,22 +104,24 @@ def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdi
 def _conclude(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
     """Return a case with its verdict and reasons: by its times, or why these say nothing, then by its memory and its values."""
     concluded = _judge_times(case, family) if case.tests else _judge_untimed(case)
-    not_excluded: list[str] = []
+    reasons_unseen = list[str]()
     rounds_to_see = [concluded.rounds_to_see]
     for change in _changes_to_exclude(case):
-        why, rounds = worsening(change)
+        why_not_excluded, rounds = worsening(change)
         rounds_to_see.append(rounds)
-        if why:
-            not_excluded.append(why)
-    if not_excluded:
-        concluded = concluded._replace(unseen="; ".join(filter(None, (concluded.unseen, *not_excluded))), unseen_kind="worsening")
+        if why_not_excluded:
+            reasons_unseen.append(why_not_excluded)
+    if reasons_unseen:
+        concluded = concluded._replace(unseen="; ".join(filter(None, (concluded.unseen, *reasons_unseen))), unseen_kind="worsening")
     regressed = [change.column.name for change in case.values if change.verdict is Verdict.SLOWER]
-    # Without times each value is shown, even if it did not change. All else, and memory anyway, is shown only if it matters.
-    notes = [str(change) for change in case.values if change.matters or not (case.tests or change.is_memory)]
-    if case.tests and regressed:  # the verdict is then that of a value or of memory, so the times have to be named
-        notes.append(f"by time {concluded.verdict}")
-    if case.tests and concluded.verdict is Verdict.SLOWER:
-        regressed.insert(0, "time")
+    # A case without times shows each of its values, even if it did not change. With times, a value is shown only if it matters, and so is
+    # memory in any case.
+    notes = [str(change) for change in case.values if change.matters or (not case.tests and not change.is_memory)]
+    if case.tests:
+        if regressed:  # the verdict is then that of a value or of memory, so the one of the times is named
+            notes.append(f"by time {concluded.verdict}")
+        if concluded.verdict is Verdict.SLOWER:
+            regressed.insert(0, "time")
     return concluded.because(*notes)._replace(
         verdict=Verdict.SLOWER if regressed else concluded.verdict,
         regressed=tuple(regressed),
@@ -150,38 +156,38 @@ def _judge_times(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
     """
     tests, detect, clocks = case.tests, case.detect, case.clocks
     verdict = combined_verdict(tests)
-    possible = power.possible(tests)
-    rounds_planned = 0.0
+    largest_possible = power.possible(tests)
+    rounds_needed = 0.0
     if detect:
         # Enough to call the change if it is there, and to exclude it if it is not.
         to_call = power.rounds_to_call(tests, family.weight, detect)
-        rounds_planned = max(to_call, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
-    rounds_to_see = power.more_rounds(tests, rounds_planned)
-    disturbed = disturbances(case.sides)
+        rounds_needed = max(to_call, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
+    rounds_to_see = power.more_rounds(tests, rounds_needed)
+    disturbance = disturbances(case.sides)
     case = case._replace(verdict=verdict, detectable=power.detectable(tests, family.weight), rounds_to_see=rounds_to_see)
     same_without_spoiled = _same_without_spoiled(case, family)
-    # Different clocks may explain any verdict but a change that would be called whatever they did.
+    # Different clocks may explain the verdict, unless it is a change that holds however much of it the clocks account for.
     clocks_explain = clocks is not None and not (verdict.is_change and _holds_for_clocks(tests, clocks, family))
     if why := _why_ruled_out(case, same_without_spoiled, clocks_explain, family):
-        return _ruled_out(case, why, disturbed, clocks_explain, family.report_only)
-    case = case._replace(possible=possible).because(
+        return _as_inconclusive(case, why, disturbance, clocks_explain, family.report_only)
+    case = case._replace(possible=largest_possible).because(
         disagreement(tests) if verdict is not Verdict.SAME else "",
         "the same without its rounds that were unsteady, throttled or short of CPU time" if same_without_spoiled else "",
         f"{clocks.sentence}, which explains {percent(clocks.share)} at most" if clocks else "",
-        exclusion(possible, detect) if verdict is Verdict.INCONCLUSIVE else "",
-        disturbed if verdict is not Verdict.SAME else "",
+        exclusion(largest_possible, detect) if verdict is Verdict.INCONCLUSIVE else "",
+        disturbance if verdict is not Verdict.SAME else "",
     )
-    if verdict is Verdict.SLOWER or detect is None or (possible is not None and possible < detect):
+    if verdict is Verdict.SLOWER or detect is None or (largest_possible is not None and largest_possible < detect):
         return case  # the change is called, need not be detected, or is excluded
-    why, remedy = why_unseen(possible, rounds_planned, bool(rounds_to_see), case.sides)
+    why, remedy = why_unseen(largest_possible, rounds_needed, bool(rounds_to_see), case.sides)
     return case._replace(unseen=why, remedy=remedy)
 
 
-def _ruled_out(case: CaseVerdict, why: str, disturbed: str, clocks_explain: bool, report_only: bool) -> CaseVerdict:
-    """Return a case as inconclusive, with the remedy for what rules out the verdict of its times.
+def _as_inconclusive(case: CaseVerdict, why: str, disturbance: str, clocks_explain: bool, report_only: bool) -> CaseVerdict:
+    """Return a case as inconclusive, because of ``why``: what rules out the verdict of its times. The remedy depends on that, too.
 
-    A case that its times alone would call slower must not pass: its change is unseen, whether one had to be detected or not. Between
-    different machines (``report_only``) that rule does not hold.
+    A case that its times alone would call slower must not pass. Its change is then unseen, even if no change had to be detected. Between
+    different machines (``report_only``) slower is no failure, so it may pass.
     """
     if any(row.flag.implausible for row in case.sides):
         remedy = "dlbench show says why"
@@ -189,10 +195,11 @@ def _ruled_out(case: CaseVerdict, why: str, disturbed: str, clocks_explain: bool
         remedy = MEASURE_ALTERNATELY if clocks_explain else "measure again on a quieter machine"
     is_slower = case.verdict is Verdict.SLOWER
     by_times_alone = "" if case.verdict is Verdict.INCONCLUSIVE else f"its times alone would say {case.verdict}"
-    inconclusive = case.because(why, by_times_alone, remedy, disturbed)._replace(verdict=Verdict.INCONCLUSIVE)
+    inconclusive = case.because(why, by_times_alone, remedy, disturbance)._replace(verdict=Verdict.INCONCLUSIVE)
     if not (case.detect or (is_slower and not report_only)):
         return inconclusive
-    unseen = "; ".join(filter(None, (why, by_times_alone if is_slower else "", disturbed)))
+    unseen = "; ".join(filter(None, (why, by_times_alone if is_slower else "", disturbance)))
+    # If no change had to be detected, the unseen one is the smallest that matters.
     return inconclusive._replace(
         unseen=unseen, remedy=remedy, must_detect=case.must_detect or is_slower, detect=case.detect or case.threshold
     )
@@ -227,18 +234,18 @@ def _why_ruled_out(case: CaseVerdict, same_without_spoiled: bool, clocks_explain
     ``same_without_spoiled``: the verdict is the same without its few spoiled rounds. ``clocks_explain``: different clocks may be why the
     times differ.
     """
-    sides_of: dict[str, list[str]] = {}
+    sides_with_mark: dict[str, list[str]] = {}
     for side, row in by_side(*case.sides):
         for mark in row.marks:
             # Spoiled rounds are why the row has its marks, and they don't matter. What is implausible is so in any round.
             if same_without_spoiled and any(row.rounds.spoiled) and mark != "implausible":
                 continue
-            # In balanced order others take CPUs from both sides alike, so that may hide a change and not make one.
+            # In balanced order other processes take CPUs from both sides alike, which may hide a change but can't make one.
             if mark == "CPUs taken" and family.balanced and case.verdict.is_change:
                 continue
-            sides_of.setdefault(mark, []).append(side)
-    places = {mark: "on both sides" if len(sides) > 1 else f"in {sides[0]}" for mark, sides in sides_of.items()}
-    reasons = [f"{mark} {places[mark]}" for mark in MARKS if mark in places]
+            sides_with_mark.setdefault(mark, []).append(side)
+    places = {mark: "on both sides" if len(sides) > 1 else f"in {sides[0]}" for mark, sides in sides_with_mark.items()}
+    reasons = [f"{mark} {places[mark]}" for mark in MARKS if mark in places]  # in the order of `MARKS`
     if case.clocks and clocks_explain:
         reasons.append(case.clocks.sentence)
     if case.verdict is Verdict.SAME:  # only this verdict can hide what waiting costs in blocks that do not count
@@ -254,13 +261,15 @@ def _difference_in_left_out_blocks(case: CaseVerdict, family: TestFamily) -> str
     order, which they disturb alike on both sides, nor if they took hardly any CPU time.
     """
     rounds = [row.rounds for row in case.sides]
+    # CPUs that other processes kept busy, by run. They took hardly any CPU time if that is at most the share `BUSY` of the case's threads.
+    # A run that does not record it counts as a busy one.
     other_cpus = {**family.sides[0].others, **family.sides[1].others}
     others_idle = all(other_cpus.get(row.case.run, math.inf) <= BUSY * (row.case.threads or 1) for row in case.sides)
     if not (any(side.left_out for side in rounds) and (family.balanced or others_idle)):
         return ""
     base_shares, new_shares = map(_shares_left_out, rounds)
     base, new = statistics.fmean(base_shares), statistics.fmean(new_shares)
-    p = rank_test(base_shares, new_shares, ())[0]
+    p, _, _ = rank_test(base_shares, new_shares, ())
     # Without balance a difference up to `BUSY` may still come from the little CPU time that the others took.
     if p >= LEVEL or (not family.balanced and abs(new - base) <= BUSY):
         return ""

@@ -232,7 +232,7 @@ def rank_tests(
     times_s: dict[str, Sequence[Sequence[float]]] = {"median": (base.median_s, new.median_s)}
     # The weights of a case always have the same sum: without a test of the p10 the median has its weight, too.
     weights = {"median": MEDIAN_WEIGHT + P10_WEIGHT, MEAN: MEAN_WEIGHT}
-    # Pairs are made of the statistic that varies least.
+    # Pairs are made of the statistic that varies least: the p10, or the median if there is none.
     paired_statistic, paired_sides = "median", (base, new)
     base_with_p10, new_with_p10 = map(_with_p10, paired_sides)
     if base_with_p10 and new_with_p10:
@@ -241,19 +241,20 @@ def rank_tests(
         weights |= {"median": MEDIAN_WEIGHT, "p10": P10_WEIGHT}
     if paired:
         pairs = _by_pairs(paired_sides, times_s[paired_statistic])
-        if pairs[0]:
+        if pairs[0]:  # the sides have rounds in common
             times_s[PAIRED] = pairs
+            # The weight of the pairs is taken from the median, so that the sum stays the same.
             weights["median"] -= PAIRS_WEIGHT
             weights[PAIRED] = PAIRS_WEIGHT
-    # Either of two tests may show a statistic to be the same, so each has half the level for that.
-    tested_twice = (paired_statistic, PAIRED) if PAIRED in times_s else ()
+    # With pairs their statistic has two tests. Either of them may show it to be the same, so each has half the level for that.
+    tests_of_one_statistic = (paired_statistic, PAIRED) if PAIRED in times_s else ()
     times_s[MEAN] = _means(base, new)
     tests = {}
     for name, (base_s, new_s) in times_s.items():
         tests[name] = RankTest(
             tuple(map(math.log, base_s)),
             tuple(map(math.log, new_s)),
-            equivalence_confidence=_EITHER_EQUIVALENCE if name in tested_twice else EQUIVALENCE,
+            equivalence_confidence=_EITHER_EQUIVALENCE if name in tests_of_one_statistic else EQUIVALENCE,
             drift=drifts.get(name),
             paired=name == PAIRED,
             weight=weights[name],

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from dlbench.analysis.compare.calibration import normal_quantile
-from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, fraction, statistic_of
+from dlbench.analysis.compare.judge import LEVEL, MEAN, RankTest, Tests, fraction, statistic_of
 from dlbench.analysis.ratios.matching import grouped
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.stats import known
@@ -62,7 +62,7 @@ def possible(tests: Tests) -> float | None:
 
 def _by_statistic(tests: Tests) -> list[list[RankTest]]:
     """Return the tests of each statistic but the mean, a list for each."""
-    names = [name for name, test in tests.items() if not test.only_slower]
+    names = [name for name in tests if name != MEAN]
     return [[tests[name] for name in alike] for alike in grouped(names, lambda name: statistic_of(name, tests)).values()]
 
 
@@ -78,12 +78,12 @@ def more_rounds(tests: Tests, planned: float) -> int | None:
 
 
 def rounds_to_exclude(tests: Tests, limit: float, cases: int) -> float:
-    """Return the rounds a side with which so many unchanged cases like this one all probably exclude a shift of ``limit``.
+    """Return the rounds a side that probably let each case exclude a shift of ``limit``, if ``cases`` like this one are all unchanged.
 
     It is infinite if no number of rounds would, and 0 if the tests have too few for an interval.
 
-    A shift is excluded if it exceeds the estimate plus the half-width of its interval. The estimate of an unchanged case is not zero: in
-    all but a share `UNDECIDED` of comparisons it is at most `_scatter` half-widths in every case. Only widths count, never the size or
+    A shift is excluded if it exceeds the estimate plus the half-width of its interval. The estimate of an unchanged case is not quite zero.
+    In all but a share `UNDECIDED` of comparisons it is at most `_scatter` half-widths in every case. Only widths count, never the size or
     sign of the change that was found, so rounds added for this favour no verdict.
     """
     largest_factor = 0.0  # every statistic has to exclude the shift
@@ -92,9 +92,10 @@ def rounds_to_exclude(tests: Tests, limit: float, cases: int) -> float:
         for test in tests_of_statistic:
             ends = test.equivalence
             if ends and ends.half_width:
-                # The half-width with which half-width and estimate together reach the limit.
-                needed = limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / cases))
-                factors.append(_rounds_factor(ends.half_width, needed, test, ends.confidence))
+                # The limit has to be one half-width, plus the estimate, which is ``scatter`` half-widths at most.
+                scatter = _scatter(ends.confidence, 1 - UNDECIDED / cases)
+                needed_half_width = limit / (1 + scatter)
+                factors.append(_rounds_factor(ends.half_width, needed_half_width, test, ends.confidence))
         largest_factor = max(largest_factor, min(factors, default=0.0))  # one test of a statistic is enough
     return _rounds(tests) * largest_factor
 

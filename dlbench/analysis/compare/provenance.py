@@ -28,6 +28,7 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
     environments = results.environments
     on_other_machine = set[str]()
     base_environment = environments[base]
+    # A file of pyperf never has a machine_key; its metadata are compared below.
     notes = [
         f"{name} does not say which machine it is of"
         for name in (base, *others)
@@ -44,8 +45,8 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
             notes.append(f"{sentence}; slower does not fail here")
         if software := _software_differences(base_environment, environment):
             notes.append(f"the software differs, {base} against {name}: {'; '.join(software)}")
-        base_limits, limits = results.thresholds[base], results.thresholds[name]
-        suites = [suite for suite in {**base_limits, **limits} if base_limits.get(suite) != limits.get(suite)]
+        base_thresholds, thresholds = results.thresholds[base], results.thresholds[name]  # of each suite
+        suites = [suite for suite in {**base_thresholds, **thresholds} if base_thresholds.get(suite) != thresholds.get(suite)]
         if suites:
             notes.append(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold")
         # A file of pyperf has no keys of machine and software, only metadata, which may differ for either reason.

@@ -1,4 +1,8 @@
-"""Comparison of two result files, of the rows of one, or of the two sides of an A/B: a verdict for every case."""
+"""Comparison of two result files, of the rows of one, or of the two sides of an A/B: a verdict for every case.
+
+A gate is a comparison whose exit code decides whether CI passes. A change that a gate must detect is unseen in a case if it is neither
+called (slower) nor excluded by the interval of the case.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -48,6 +52,7 @@ def compare(
 
     Raises UsageError if a change that must be detected is below the threshold of a case.
     """
+    # A run that spent its budget before the first measurement is not among ``budgets``.
     budget_spent = bool(new.budgets) or all(row.is_unmeasured for row in new.rows)
     base_rows = {row.case.id: row for row in base.rows}
     new_rows = {row.case.id: row for row in new.rows}
@@ -59,22 +64,23 @@ def compare(
     base_readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
     base_protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     protocol_differences = _differences(base_protocol, new_protocol)
+    # `run --gate` leaves a mark in the header. Between different machines there is only a report, and no gate.
     measured_for_gate = not across_machines and any("gate" in header for side in (base, new) for header in side.environments.values())
     to_test = list[CaseVerdict]()
     settled = list[CaseVerdict]()
     for case_id in {**base_rows, **new_rows}:
         base_row, new_row = base_rows.get(case_id), new_rows.get(case_id)
-        # Without a row in base nothing is tested, so any thresholds do.
-        limits, detect = (
-            _case_thresholds(base, base_row, thresholds, given, not across_machines) if base_row else (thresholds, DETECT_BY_DEFAULT)
-        )
-        must_detect = insist or measured_for_gate or limits.detect is not None
+        if base_row:
+            case_thresholds, detect = _case_thresholds(base, base_row, thresholds, given, not across_machines)
+        else:  # nothing is tested without a row in base, so any thresholds do
+            case_thresholds, detect = thresholds, DETECT_BY_DEFAULT
+        must_detect = insist or measured_for_gate or case_thresholds.detect is not None
         if verdict_and_reason := _verdict_without_test(base_row, new_row, settings, protocol_differences, budget_spent):
             settled.append(_settled_case(case_id, base_row, new_row, *verdict_and_reason, detect, must_detect))
         elif base_row and new_row:  # always so here: a case that one side lacks needs no test
             clocks = None if across_machines else clock_difference(base_readings, new_readings, base_row.case.device)
-            to_test.append(_case_to_test(base_row, new_row, limits, detect, must_detect)._replace(clocks=clocks))
-    if sum(case.unseen is not None for case in settled) > len(to_test):
+            to_test.append(_case_to_test(base_row, new_row, case_thresholds, detect, must_detect)._replace(clocks=clocks))
+    if len([case for case in settled if case.unseen]) > len(to_test):
         # A comparison that says nothing of most of its cases must not pass, even if nobody set a change to detect.
         settled = [case._replace(must_detect=True) for case in settled]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
@@ -99,11 +105,11 @@ def _settled_case(
     return CaseVerdict(case_id, verdict, (note,), base=base, new=new, lost=left_out, unseen=unseen, detect=detect, must_detect=must_detect)
 
 
-def _case_to_test(base: Row, new: Row, limits: Thresholds, detect: float | None, must_detect: bool) -> CaseVerdict:
+def _case_to_test(base: Row, new: Row, thresholds: Thresholds, detect: float | None, must_detect: bool) -> CaseVerdict:
     """Return a case with the changes of its values, still without a verdict."""
-    values = tuple(compare_values(base, new, limits, detect or DETECT_BY_DEFAULT))
+    values = tuple(compare_values(base, new, thresholds, detect or DETECT_BY_DEFAULT))
     return CaseVerdict(
-        new.case.id, Verdict.INCONCLUSIVE, base=base, new=new, values=values, thresholds=limits, detect=detect, must_detect=must_detect
+        new.case.id, Verdict.INCONCLUSIVE, base=base, new=new, values=values, thresholds=thresholds, detect=detect, must_detect=must_detect
     )
 
 
@@ -116,9 +122,9 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     matches = match_rows(results, by)
     to_test = []
     for pair in matches.rows:
-        limits, detect = _case_thresholds(results, pair.base, WITHIN_A_RUN, given)
+        case_thresholds, detect = _case_thresholds(results, pair.base, WITHIN_A_RUN, given)
         # ``detect`` is set only if it was given, so it was asked for.
-        to_test.append(_case_to_test(pair.base, pair.other, limits, detect, must_detect=True))
+        to_test.append(_case_to_test(pair.base, pair.other, case_thresholds, detect, must_detect=True))
     # A failed row stands in no pair, and is a case of its own.
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
@@ -140,9 +146,9 @@ def any_sides(results: Results) -> bool:
 def compare_sides(results: Results, given: ThresholdSettings = MappingProxyType({})) -> Comparison:
     """Compare side b of an A/B with side a, case by case, as two files are compared; ``given`` are thresholds as in `compare`.
 
-    Rounds are also compared pair by pair, as both sides of a case were measured next to each other. Every case has to be able to show the
-    change that must be detected. If ``--confirm`` measured a case again, those rounds alone decide it: the first verdict remains only if
-    they could not have called anything. `are_sides` must hold.
+    Rounds are also compared pair by pair, as both sides of a case were measured next to each other. The comparison is undecided if the
+    change that must be detected is unseen in any case. If ``--confirm`` measured a case again, those rounds alone decide it: the first
+    verdict remains only if they could not have called anything. `are_sides` must hold.
     """
     sides = _first_sides(results)
     confirming_sides = [side + CONFIRMING for side in sides]
@@ -185,20 +191,20 @@ def _case_thresholds(
     ``given`` one counts. Raises UsageError if a ``given`` one is below the threshold.
     """
     suite_thresholds = base.thresholds.get(row.case.run, {}).get(row.case.suite, {})
-    limits = thresholds.for_workload(row.case.workload, suite_thresholds)
+    case_thresholds = thresholds.for_workload(row.case.workload, suite_thresholds)
     if not always_detect:
-        limits = replace(limits, detect=None)
-    limits = limits.with_metrics(given)
+        case_thresholds = replace(case_thresholds, detect=None)
+    case_thresholds = case_thresholds.with_metrics(given)
     if DETECT in given:
         try:
-            limits.require_sight()  # the change has to be above the threshold
+            case_thresholds.require_sight()  # the change has to be above the threshold
         except ValueError as error:
             raise UsageError(f"--detect {given[DETECT]}: of {row.case.id} {error}") from error
-    detect = limits.detect or (DETECT_BY_DEFAULT if always_detect else None)
-    if detect and detect <= limits.time:
+    detect = case_thresholds.detect or (DETECT_BY_DEFAULT if always_detect else None)
+    if detect and detect <= case_thresholds.time:
         # A change of the size of the threshold is called in one of two comparisons, however many rounds there are.
-        detect = MARGINS_TO_SEE * limits.time
-    return limits, detect
+        detect = MARGINS_TO_SEE * case_thresholds.time
+    return case_thresholds, detect
 
 
 def _verdict_without_test(
@@ -212,8 +218,9 @@ def _verdict_without_test(
     if new is None:
         if base is None or base.is_ok:
             return Verdict.MISSING, "not in the new file"
-        # What was not measured in the base can't be lost: a suite without it, or a machine that the suite no longer names.
-        return Verdict.NOT_MEASURED if base.is_unmeasured else Verdict.SAME, f"not in the new file; in the base {base.ending}"
+        # A case that did not go well in the base is not missed: perhaps the suite has dropped it, or no longer names the machine.
+        verdict = Verdict.NOT_MEASURED if base.is_unmeasured else Verdict.SAME
+        return verdict, f"not in the new file; in the base {base.ending}"
     if base is None:
         if new.is_failure:
             return Verdict.FAILED, new.ending
@@ -225,13 +232,13 @@ def _verdict_without_test(
     if new_status is Status.SKIPPED and new.has_device and budget_spent:
         return Verdict.NOT_MEASURED, f"{new.ending}; in the base it was {base_status}"
     # Before failures: a search that could take less memory may end in oom for that reason alone.
-    if new_status in (Status.OK, Status.OOM) and (limits := _memory_limits_differ(base, new)):
-        return Verdict.INCOMPARABLE, limits
+    if new_status in (Status.OK, Status.OOM) and (memory_limits := _memory_limits_difference(base, new)):
+        return Verdict.INCOMPARABLE, memory_limits
     if new.is_failure or (base.is_ok and not new.is_ok):
         return Verdict.FAILED, f"{new.ending}{'' if base.is_ok else f'; in the base it was {base_status}'}"
     # It did not fail, but differs in something else than the code.
-    if different := _identity_differences(base, new, settings):
-        return Verdict.INCOMPARABLE, "; ".join(different)
+    if identity_differences := _identity_differences(base, new, settings):
+        return Verdict.INCOMPARABLE, "; ".join(identity_differences)
     if base_status is new_status and not new.is_ok:
         return Verdict.SAME, f"on both sides {new.ending}"
     if not base.is_ok:
@@ -246,7 +253,7 @@ def _verdict_without_test(
     return None
 
 
-def _memory_limits_differ(base: Row, new: Row) -> str:
+def _memory_limits_difference(base: Row, new: Row) -> str:
     """Say how much memory two searches could use if that differs by more than their resolution; else, or if unknown, an empty text."""
     limits = [row.memory.limit_bytes or 0 for row in (base, new)]
     is_search = base.case.found or new.case.found  # either is enough, as a search in which nothing fits finds nothing

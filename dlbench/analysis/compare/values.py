@@ -116,6 +116,8 @@ def _test_value(
 ) -> ValueChange:
     """Return the change of a quantity with its test, which `judge_values` judges.
 
+    ``sides`` are the values of base and those of new: one a round, or if ``paired`` one a seed.
+
     A change matters from a margin on, and a worsening from a limit on has to be called or excluded. With ``margin``, in the quantity's
     unit, the limit is `MARGINS_TO_SEE` times that. Without it, the margin is ``share`` of base, but at least ``least_margin``. The limit is
     then the larger of that margin, ``least_limit`` and the share of base that `_share_to_see` returns for ``detect``.
@@ -141,13 +143,13 @@ def _test_value(
     return ValueChange(column, base, new, Verdict.INCONCLUSIVE, remark=f"not judged, as a share of zero is no margin{advice}")
 
 
-def compare_values(base: Row, new: Row, limits: Thresholds, detect: float) -> list[ValueChange]:
+def compare_values(base: Row, new: Row, thresholds: Thresholds, detect: float) -> list[ValueChange]:
     """Compare memory, energy and each value that both sides report, as each declares it. `judge_values` judges them."""
-    changes = known([memory_change(base, new, limits.memory, detect), _energy_change(base, new, limits.energy, detect)])
+    changes = known([memory_change(base, new, thresholds.memory, detect), _energy_change(base, new, thresholds.energy, detect)])
     new_columns = {each.name: each for each in new.value_columns}
     for column in base.value_columns:
         if column.name in new_columns:
-            changes.append(_value_change(column, new_columns[column.name], base, new, limits.value, detect))
+            changes.append(_value_change(column, new_columns[column.name], base, new, thresholds.value, detect))
     return changes
 
 
@@ -191,36 +193,37 @@ def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, 
     # A file may have a value that its workload did not declare; then the other side's declaration is used.
     column = base_column if base_column.declared and not new_column.declared else new_column
     name = value_name(column)
-    is_unlike = len({(each.unit, each.better, each.series) for each in (base_column, new_column) if each.declared}) > 1
+    declarations = {(each.unit, each.better, each.series) for each in (base_column, new_column) if each.declared}
+    is_unlike = len(declarations) > 1
     remark = "not judged, as its unit, direction or kind is declared otherwise on each side" if is_unlike else ""
-    shown = ValueChange(column, base.values.get(name), new.values.get(name), remark=remark)
+    unjudged = ValueChange(column, base.values.get(name), new.values.get(name), remark=remark)
     if column.series and not is_unlike:
-        return _compare_seeds(shown, [value for row in (base, new) for value in row.described if value.name == name], detect)
+        return _compare_seeds(unjudged, [value for row in (base, new) for value in row.described if value.name == name], detect)
     sides = [row.rounds.values.get(name, ()) for row in (base, new)]
     if is_unlike or column.better is None or not all(sides):
-        return shown
+        return unjudged
     if _are_searches(base, new):
-        lower = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0)  # the worse side of a search for a rate
-        return _judge_by_resolution(column, sides, threshold or _VALUE_SHARE, detect, lower.in_role("failing_rate"))
+        worse_row = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0)  # of a search for the highest rate
+        return _judge_by_resolution(column, sides, threshold or _VALUE_SHARE, detect, worse_row.in_role("failing_rate"))
     is_constant = all(len(side) > 1 and len({*side}) == 1 for side in sides)
     share = threshold or (_CONSTANT_VALUE_SHARE if is_constant else _VALUE_SHARE)
     return _test_value(column, sides, detect, share, new_column.margin if base_column.margin is None else base_column.margin)
 
 
-def _compare_seeds(shown: ValueChange, described: Sequence[Value], detect: float) -> ValueChange:
+def _compare_seeds(unjudged: ValueChange, described: Sequence[Value], detect: float) -> ValueChange:
     """Compare a series seed by seed if a side declares it paired; any other series is only shown.
 
     ``described`` are the declarations of both sides.
     """
     margin = next((value.margin for value in described if value.paired), None)
-    before = shown.base
-    after = shown.new
+    before = unjudged.base
+    after = unjudged.new
     if margin is None or not isinstance(before, Sequence) or not isinstance(after, Sequence):
-        return shown
+        return unjudged
     if len(before) != len(after) or not before or len({value.points for value in described}) > 1:
         sides = " against ".join(few(value.points, 2) for value in described)
-        return replace(shown, untested_verdict=Verdict.INCONCLUSIVE, remark=f"not judged, as its seeds are others: {sides}")
-    return _test_value(shown.column, (before, after), detect, margin=margin, paired=True)
+        return replace(unjudged, untested_verdict=Verdict.INCONCLUSIVE, remark=f"not judged, as its seeds are others: {sides}")
+    return _test_value(unjudged.column, (before, after), detect, margin=margin, paired=True)
 
 
 def _are_searches(base: Row, new: Row) -> bool:
@@ -240,11 +243,12 @@ def _judge_by_resolution(
     base, new = map(statistics.median, sides)
     larger = max(abs(base), abs(new))
     worsening = base - new if column.better == "higher" else new - base
-    # The worse run may sustain any rate below the one that failed. In any other search either side may be off by one step.
+    # The worse run may sustain any rate below the one that failed. In any other search each side may be off by one step, which is the share
+    # `SEARCH_RESOLUTION` of the value, and at least 1.
     uncertainty = failing_rate - min(base, new) if failing_rate else 2 * max(1.0, SEARCH_RESOLUTION * larger)
     if abs(worsening) > max(threshold * larger, uncertainty):
         return ValueChange(column, base, new, Verdict.SLOWER if worsening > 0 else Verdict.FASTER)
-    # Of a base of zero there is no share that would have to be detected.
+    # The steps may hide a worsening that must be detected. It is a share of base, so a base of zero has none.
     if worsening >= _share_to_see(detect, column) * abs(base) > 0:
         return ValueChange(column, base, new, Verdict.INCONCLUSIVE, remark="within two steps of its search")
     return ValueChange(column, base, new, Verdict.SAME)

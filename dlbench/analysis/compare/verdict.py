@@ -158,7 +158,7 @@ def worsening(change: ValueChange) -> tuple[str, int | None]:
     worst, limit = test.worst, change.limit
     rounds = None
     if not test.paired:  # pairs are of seeds, which would give the same again in further rounds
-        tests = {"": test}
+        tests = {"": test}  # as the tests of a case, under any name
         rounds = more_rounds(tests, max(least_rounds(tests, change.family), rounds_to_exclude(tests, limit, change.family)))
     if change.verdict in WORDS:  # it is called
         return "", rounds
@@ -212,11 +212,11 @@ def sum_up_unseen(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) 
     unseen = [case for case in compared if case.unseen]
     if not unseen:
         return None
-    decisive = any(case.must_detect for case in unseen) or len(unseen) == len(compared)
+    decisive = any(case.must_detect for case in unseen) or unseen == compared
     remedies = [*dict.fromkeys(case.remedy for case in unseen if case.remedy)]
     if rounds := max(case.rounds_to_see or 0 for case in unseen):
         remedies.append(_more_rounds(rounds, budgets))
-    if not decisive:
+    if not decisive:  # 4 is the exit code of an undecided comparison
         remedies.append(f"with --detect {100 * (unseen[0].detect or 0):.3g}% that would end with 4")
     kinds = " or ".join(dict.fromkeys(case.unseen_kind for case in unseen))
     sizes = " or ".join(dict.fromkeys(percent(case.detect or 0) for case in unseen))
@@ -243,11 +243,13 @@ def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> s
     if not times and all(value.is_memory for value in values):
         return "no case has times that can be compared, so nothing could have been called slower"
     tests = times or [value.test for value in values if value.test and not value.test.paired]
-    needs_no_rounds = not times and len(tests) < len(values)  # seeds or a search decide a value
-    if needs_no_rounds or min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
+    if not times and len(tests) < len(values):  # seeds or a search decide a value, however few the rounds are
         return None
-    # Pairs need the most rounds. Without pairs the test of most weight is the first that can be significant.
-    planned_for = max(tests, key=lambda test: (test.paired, test.weight))
-    rounds = rounds_for_gate(sum(test.weight for test in tests) / planned_for.weight, paired=planned_for.paired)
+    smallest_possible_p = min(holm([test.least_p for test in tests], [test.weight for test in tests]))
+    if smallest_possible_p < LEVEL:
+        return None
+    # Rounds are planned for the pairs, which need the most. Without pairs the test of most weight is the first that can be significant.
+    test_to_plan = max(tests, key=lambda test: (test.paired, test.weight))
+    rounds = rounds_for_gate(sum(test.weight for test in tests) / test_to_plan.weight, paired=test_to_plan.paired)
     none = f"too few rounds: in {len(tests)} tests none could have been called {'slower' if times else 'worse'}"
     return f"{none}; {rounds} rounds a side would do: {option_for(rounds, budgets)}"

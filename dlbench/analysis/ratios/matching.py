@@ -172,7 +172,8 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
     base_value = _base_value(matchable or candidates, setting, base)  # of rows that can be matched, if there are any
     matches: list[Match] = []
     unmatched: list[Unmatched] = []
-    for group in grouped(rows_and_reasons, lambda pair: pair[0].differing_from(may_differ)).values():
+    # The rows of a group differ at most in the settings that may differ.
+    for group in grouped(rows_and_reasons, lambda row_and_reason: row_and_reason[0].differing_from(may_differ)).values():
         unmatched += [_unmatched(row, reason) for row, reason in group if reason is not None]
         rows = [row for row, reason in group if reason is None]
         bases = [row for row in rows if setting.value_in(row) == base_value]
@@ -254,8 +255,9 @@ def _setting(results: Results, by: str) -> Setting:
 def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hashable:
     """Return the value of a setting that the others are compared with: ``base`` if that is given, as text.
 
-    By default it is the setting's standard value, such as fp32, cpu or eager, unless the workloads of all rows declare another default;
-    then it is that default, or else the first value in the file. Raises UsageError for a base that no row has.
+    Without ``base`` it is the first of these that some row has: the setting's standard value, such as fp32, cpu or eager; the default that
+    a workload declares; the first value in the file. The standard value counts only if some workload declares no other default. Raises
+    UsageError for a base that no row has.
     """
     values = {str(value): value for value in known(setting.value_in(row) for row in rows)}
     if base is not None:

@@ -36,12 +36,13 @@ def machine(row: Row, environments: Environments) -> Machine:
     return row.case.device, row.case.device_name, threads, str(machine_key)
 
 
-def measured(rows: Iterable[Row], environments: Environments) -> Mapping[Machine, Ceilings]:
+def measured_ceilings(rows: Iterable[Row], environments: Environments) -> Mapping[Machine, Ceilings]:
     """Return the ceilings of each machine: the highest rates that its rows reached.
 
-    A ceiling exists only if a sound row was measured whose workload declares it: compared with itself alone, a step would be bound by
-    whatever it does. Other rows may raise it, see `_may_raise`.
+    A ceiling exists only if a sound row was measured whose workload declares it. Without such a row the fastest step would itself be the
+    ceiling, and so reach it, however slow it is. Other rows may raise a ceiling that exists, see `_may_raise`.
     """
+    # By machine, then by kind and precision of the ceiling.
     candidates: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in filter(_can_have_ceiling, rows):
         for kind in RATES:
@@ -104,7 +105,7 @@ def with_ceilings(rows: Sequence[Row], environments: Environments) -> list[Row]:
     https://doi.org/10.1145/1498765.1498785), by the rate of one rank. These rows have none: those that are implausible or copy over a
     link, the row that reached the ceiling, and one that `_rates_with_ceiling` finds to be served by caches.
     """
-    ceilings_of = measured(rows, environments)
+    ceilings_of = measured_ceilings(rows, environments)
     if not ceilings_of:
         return list(rows)
 

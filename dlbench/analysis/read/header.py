@@ -163,6 +163,7 @@ def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     rounds_of_cases = [row.time.rounds or 0 for row in repeated] + [0] * len(left_out)
     if rounds >= planned or not any(rounds_of_cases):
         return None
+    # A run may end a little before its budget, if no further case fits into what is left. The whole budget counts as spent.
     return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), tuple(rounds_of_cases))
 
 
@@ -213,8 +214,9 @@ def _resume(run: RunFile) -> str:
 def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: Sequence[Row]) -> dict[str, frozenset[str]]:
     """Return the ids of the cases that may have lost a round, for each ``case.run`` of a file with damaged lines.
 
-    A case may have lost one if it lacks a round before its last, or has fewer than the policy plans and another case has. Empty for a file
-    without damaged lines. ``sides`` are those of the file called ``name``; one of them may have lost all of its rows.
+    A case may have lost one if it lacks a round before its last. It may also have lost one if it has fewer than planned, while another case
+    of its side has more. Empty for a file without damaged lines. ``sides`` are those of the file called ``name``; one of them may have lost
+    all of its rows.
     """
     if not run.left_out:
         return {}
@@ -223,7 +225,7 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
     for side in sides:
         rows_of_side = [row for row in rows if row.case.side == side]
         round_numbers = [number for row in rows_of_side for number in row.rounds.numbers]
-        # Only a second measurement begins later, and the file does not record where.
+        # Rounds are numbered from 0. Only those of a second measurement begin at a higher number, which the file does not record.
         first = min(round_numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
         most_rounds = max(round_numbers, default=0) - first + 1
         least = min(most_rounds, planned)
@@ -326,8 +328,8 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
 def _names(facts_of: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return a name for each place: the facts that distinguish it from others, or for a single place its most distinctive one.
 
-    ``facts_of`` has the facts of each place in words, by their path. A place whose facts do not distinguish it has its key in its name,
-    too, which is the name of its first file.
+    ``facts_of`` has the facts of each place in words, by their path. Its key is the name of the place's first file. That is added where
+    several places would have the same name, and is the name of a place without facts.
     """
     paths = _telling_paths(list(facts_of.values()))
     names = {place: ", ".join(texts[path] for path in paths if path in texts) for place, texts in facts_of.items()}

@@ -51,6 +51,7 @@ def _best_rows(results: Results, place_of: Mapping[str, str]) -> list[Row]:
 
     def worth(row: Row) -> tuple[bool, bool, bool, int, str]:
         is_calm = row.is_sound and 2 * sum(row.rounds.spoiled) <= len(row.rounds.spoiled)
+        # A search that a budget cut short is skipped, but counts as measured if it found something so far.
         was_measured = not row.is_unmeasured or bool(row.case.found)
         return was_measured, row.is_sound, is_calm, row.time.rounds or 0, began(results.environments[row.case.run])
 

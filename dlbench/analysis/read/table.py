@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dlbench.analysis.read import header, pyperf
-from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
+from dlbench.analysis.read.ceilings import Ceilings, Machine, measured_ceilings, with_ceilings
 from dlbench.analysis.read.header import Environments, Readings, keyed, place_names
 from dlbench.analysis.read.usability import with_flags
 from dlbench.core import store
@@ -107,7 +107,7 @@ class Results:
     @cached_property
     def ceilings(self) -> Mapping[Machine, Ceilings]:
         """Measured ceilings of each machine."""
-        return measured(self.rows, self.environments)
+        return measured_ceilings(self.rows, self.environments)
 
     def of_run(self, *names: str) -> Self:
         """Return the rows of one ``case.run``, or of several."""
@@ -202,15 +202,16 @@ def _read_one(path: Path, name: str) -> Results:
 def results_of(run: RunFile, name: str) -> Results:
     """Return the results of a file that is called ``name``.
 
-    Its ``case.run`` is that name; an A/B has one for each side, such as ``NAME:a``. What is recorded once a file is entered for each.
+    Its ``case.run`` is that name; an A/B has one for each side, such as ``NAME:a``. What the file records once is entered for each of them.
     """
     cases = by_case(run.measurements)
     sides = header.sides_of(run, [*(rounds[0].side for rounds in cases), *(each.side for each in run.tries)])
     environments = header.environments(run, name, sides)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
     origins = {side: Origin(header.run_name(name, side), devices, header.declarations(run, entries)) for side, entries in sides.items()}
-    target = run.header.get("policy", {}).get("target", Policy().target)
-    rows = with_flags([summarise(rounds, target, run.states, origins[rounds[0].side]) for rounds in cases])
+    # Relative half-width of an interval above which a row is noisy.
+    target_width = run.header.get("policy", {}).get("target", Policy().target)
+    rows = with_flags([summarise(rounds, target_width, run.states, origins[rounds[0].side]) for rounds in cases])
     lacking = header.planned_cases(run, len(rows)) - len(rows)
     budget = header.spent_budget(run, rows)
     other_cpus = known(each.other_cpus for each in run.states)

@@ -31,6 +31,7 @@ def with_flags(rows: Sequence[Row]) -> list[Row]:
     ok = [row for row in rows if row.is_ok]
     cases_of_run = Counter(row.case.run for row in ok)
     disturbed_of_run = Counter(row.case.run for row in ok if row.is_mostly_disturbed)
+    # A file may not record whether its rounds were disturbed; the flag of such a run stays unknown.
     runs_with_conditions = {row.case.run for row in ok if row.time.disturbed_rounds is not None}
     super_linear = _super_linear(ok)
 
@@ -124,7 +125,8 @@ class ClockDifference(NamedTuple):
 def clock_difference(base: Readings, new: Readings, device: str) -> ClockDifference | None:
     """Return how a device's clocks differ between two files, if by more than `FAR`; None if they don't, or a file has no readings.
 
-    No call takes longer by more than the ratio of the clock that fell most, so `slower` and `faster` span the extremes of all readings.
+    No call takes longer by more than the ratio of the clock that fell most. Readings vary, so `slower` compares the highest reading of base
+    with the lowest of new, and `faster` the lowest of base with the highest of new.
     """
     if device not in base or device not in new:
         return None
@@ -134,6 +136,7 @@ def clock_difference(base: Readings, new: Readings, device: str) -> ClockDiffere
         base_hz, new_hz = base[device].get(name, ()), new[device].get(name, ())
         if not base_hz or not new_hz:
             continue
+        # The sentence names the first clock that differs; the ratios are of all clocks.
         if not sentence and _are_far_apart(base_hz, new_hz, on_cpu=on_cpu):
             before, after = units.hertz(statistics.median(base_hz)), units.hertz(statistics.median(new_hz))
             sentence = f"the {clock} of {device} was {before} in the base and {after} in the new file"

@@ -1,5 +1,6 @@
 """Projection of a data-parallel step to more devices than were measured, and the columns of steps and projections."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -98,12 +99,13 @@ def _fit_step_time(anchor: Step, results: Results) -> Callable[[int], float] | N
         return None
     latency_s, byte_s = line
     bucket_bytes = (row.count("bucket_mb") or _BUCKET_MIB) << 20
-    messages = -(-gradients_bytes // bucket_bytes)  # a latency for each bucket, also for the last, which is not full
+    buckets = math.ceil(gradients_bytes / bucket_bytes)  # the last one may not be full, but takes a latency as the others do
 
     def all_reduce_s(ranks: int) -> float:
-        steps = ring_steps("all_reduce", ranks) / ring_steps("all_reduce", anchor.ranks)
-        crossings = bus_factor("all_reduce", ranks) / bus_factor("all_reduce", anchor.ranks)
-        return messages * latency_s * steps + gradients_bytes * byte_s * crossings
+        # `ring_steps` counts messages that follow each other, each with its latency; `bus_factor` is how often a byte crosses a link.
+        latency_factor = ring_steps("all_reduce", ranks) / ring_steps("all_reduce", anchor.ranks)
+        byte_factor = bus_factor("all_reduce", ranks) / bus_factor("all_reduce", anchor.ranks)
+        return buckets * latency_s * latency_factor + gradients_bytes * byte_s * byte_factor
 
     hidden_s = all_reduce_s(anchor.ranks) - exposed_s
 

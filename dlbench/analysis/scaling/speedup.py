@@ -255,8 +255,9 @@ def _does_same_work(candidate: Step, step: Step) -> bool:
 def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
     """Return the seconds of communication that a step waits for: its time less that of the same step without it.
 
-    That is the one without synchronisation, or else one in an independent form; its scaling and batch may differ if each rank has the same
-    number of items. None without such a step, and for steps that do not communicate.
+    The step without communication has its synchronisation switched off, or else has a form whose devices communicate nothing. Its scaling
+    and batch may differ if each rank has the same number of items. None if there is no such step, if the workload has one form only, and
+    for steps that do not communicate.
     """
     times_s = step.row.rounds.median_s
     if step.form is None or step.is_independent or step.ranks < 2 or not times_s:
@@ -267,10 +268,10 @@ def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
     # An independent form is another way to spread the same step over as many ranks.
     may_differ_in_form = may_differ | (step.spread - {RANKS})
     independent = [each for each in same_items if each.is_independent and each.differing(step) <= may_differ_in_form]
-    silent = [*unsynchronised, *independent]
-    if not silent:
+    without_communication = [*unsynchronised, *independent]
+    if not without_communication:
         return None
-    exposed_s, _ = shift_interval(silent[0].row.rounds.median_s, times_s)
+    exposed_s, _ = shift_interval(without_communication[0].row.rounds.median_s, times_s)
     return exposed_s
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import made_up
 import pytest
 
-from dlbench.analysis.read.ceilings import measured
+from dlbench.analysis.read.ceilings import measured_ceilings
 from dlbench.analysis.read.table import collect
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
@@ -115,6 +115,6 @@ def test_odd_numbers_of_an_edited_file_do_no_harm(tmp_path: Path, ranks: Any) ->
 
 def test_launches_are_a_ceiling_that_no_row_is_held_against(tmp_path: Path) -> None:
     results = collect([made_up.write(tmp_path / "run.jsonl", [*work("start", 2e-6), *STEP], workloads=DECLARED)])
-    (of_machine,) = measured(results.rows, results.environments).values()
+    (of_machine,) = measured_ceilings(results.rows, results.environments).values()
     assert of_machine["launch", ""].per_s == pytest.approx(5e5)
     assert [row.rate.ceiling for row in results.rows] == [None, None]
