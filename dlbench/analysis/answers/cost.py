@@ -141,7 +141,7 @@ def _training_section(field: str) -> Section[Estimate]:
             "paid": (long + ", {paid}{more}", short + ", {paid}", "{seconds}{span}, {paid} for {what}"),
             "unpaid": (long + "{more}", short),
         },
-        more=dict.fromkeys(("paid", "unpaid"), "; {seconds} {where_else}"),  # what {more} says above, of the second of the foremost estimates
+        more=dict.fromkeys(("paid", "unpaid"), "; {seconds} {where_else}"),  # {more} above, of the second of the foremost estimates
         label=_label,
         lines=_line_count,
         qualifier=("{model} {at}{where}", "{at}{where}"),  # behind the headline, in place of the case and its device
