@@ -211,17 +211,20 @@ def sweeps(results: Results) -> list[BatchSweep]:
 def memory_demands(results: Results) -> list[MemoryDemand]:
     """Return the memory demand of each search for the largest batch, then of each sweep of batches whose peaks lie on a line.
 
-    A search counts if the file has any of its tries, or its result. Published files have the result alone, so there is no line of peaks.
+    A search measures the same work at several batches, which are its tries. A search is left out if the file has neither its tries nor
+    its result. Published files have results without tries.
     """
     tries_by_search = grouped((row for row in results.tries if row.batch), _search_key)
     searches = []
     for row in filter(_is_search, results.rows):
-        tries = sorted(tries_by_search.get(_search_key(row), ()), key=lambda each: each.batch or 0)
+        own_tries = tries_by_search.get(_search_key(row), ())
+        tries = sorted(own_tries, key=lambda each: each.batch or 0)
         if tries or row.case.found:
             fitting = [each for each in tries if each.is_ok]
-            searches.append(MemoryDemand(row, fitting, tries, row.declared.parameter("limit")))
+            searches.append(MemoryDemand(row, fitting, tries, limit=row.declared.parameter("limit")))
     accelerators_and_largest_first = sorted(searches, key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
-    swept = (MemoryDemand(sweep.sides[0], sweep.sides) for sweep in sweeps(results))
+    # The sides of a sweep are its rows, the smallest batch first. Any of them names the work.
+    swept = (MemoryDemand(row=sweep.sides[0], fits=sweep.sides) for sweep in sweeps(results))
     return [*accelerators_and_largest_first, *(each for each in swept if each.line)]
 
 

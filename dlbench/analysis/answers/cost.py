@@ -111,13 +111,16 @@ def _step_columns(prefix: str) -> list[Column]:
 
 
 def _label(found: Sequence[Estimate]) -> str:
+    """Return the words in front of the line on a screen."""
     return CPU_ONLY if all(each.row.is_on_cpu for each in found) else "your data"
 
 
 def _training_section(field: str) -> Section[Estimate]:
     """Return the section of the trainings in one field of `Costs`: ``wanted`` or ``published``."""
-    # `making` fills in the names in braces, from columns and properties of an estimate.
-    long, short = "{model:15} trains at {rate}: {what} in {seconds}{span}", "{seconds}{span} for {what}, {model}"
+    # `making` fills in the names in braces, from columns and properties of an estimate; {model:15} is cut to 15 characters. Of several
+    # texts a screen shows the first that has room.
+    long = "{model:15} trains at {rate}: {what} in {seconds}{span}"
+    short = "{seconds}{span} for {what}, {model}"
     return Section(
         records=field,
         title=lambda found: f"Time to train on {found[0].what}: an estimate",
@@ -138,10 +141,10 @@ def _training_section(field: str) -> Section[Estimate]:
             "paid": (long + ", {paid}{more}", short + ", {paid}", "{seconds}{span}, {paid} for {what}"),
             "unpaid": (long + "{more}", short),
         },
-        more=dict.fromkeys(("paid", "unpaid"), "; {seconds} {where_else}"),
+        more=dict.fromkeys(("paid", "unpaid"), "; {seconds} {where_else}"),  # {more} above, of the second of the foremost estimates
         label=_label,
         lines=_line_count,
-        qualifier=("{model} {at}{where}", "{at}{where}"),
+        qualifier=("{model} {at}{where}", "{at}{where}"),  # behind the headline, in place of the case and its device
         tags={Tag.ESTIMATE: lambda _: True},
     )
 

@@ -87,7 +87,7 @@ def races(results: Results) -> list[Race]:
     """
     with_size = [row for row in results.rows if _size(row) and row.why_unmatchable(across_devices=True) is None]
     works = grouped(with_size, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
-    points = with_own_base([*chain.from_iterable(map(_points, works.values()))])
+    points = with_own_base([*chain.from_iterable(map(_pairs_by_size, works.values()))])
     by_race = grouped(points, lambda point: (point.case, machines_of(point), _operands(point.other))).values()
     found = [Race(alike[-1], alike) for alike in by_race]
     by_machines = grouped(found, lambda race: machines_of(race.pair)).values()
@@ -95,15 +95,16 @@ def races(results: Results) -> list[Race]:
     return [*chain.from_iterable(fastest_first)]
 
 
-def _points(work: Sequence[Row]) -> Iterator[Match]:
-    """Yield pairs of each accelerator and each CPU at each size of one work that both have, if they have two or more.
+def _pairs_by_size(work: Sequence[Row]) -> Iterator[Match]:
+    """Yield the pairs of the rows of one work: each accelerator with each CPU, at each size that was measured on both.
 
-    Accelerators whose operands need no copies come first.
+    An accelerator and a CPU with only one size in common make no pair. Accelerators whose operands need no copies come first.
     """
-    by_device = grouped(work, lambda row: (one_device(row), _operands(row))).values()
-    cpus = [rows for rows in by_device if rows[0].is_on_cpu]
-    uncopied = {_operands(rows[0]) for rows in cpus}  # operands of a CPU are where it computes already
-    accelerators = sorted((rows for rows in by_device if not rows[0].is_on_cpu), key=lambda rows: _operands(rows[0]) not in uncopied)
+    by_device_and_operands = grouped(work, lambda row: (one_device(row), _operands(row))).values()
+    cpus = [rows for rows in by_device_and_operands if rows[0].is_on_cpu]
+    operands_without_copies = {_operands(rows[0]) for rows in cpus}  # operands of a CPU are where it computes already
+    accelerators = [rows for rows in by_device_and_operands if not rows[0].is_on_cpu]
+    accelerators.sort(key=lambda rows: _operands(rows[0]) not in operands_without_copies)
     size_and_copies = _names(work[0])  # the sides of a pair share the size, and may differ in copies
     for on_cpu, on_accelerator in product(cpus, accelerators):
         bases = {_size(row): row for row in on_cpu}

@@ -1,7 +1,7 @@
 """Health of a machine: against its published peak, against others like it, and by what disturbed it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, product
+from itertools import product
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -25,13 +25,13 @@ from dlbench.core.units import one_line, percent, ratio
 
 
 def _sustained_figures(records: Sequence[Sustained]) -> Iterator[Figure]:
-    """Yield the figure of throughput and clock over the window of each step, relative to their first values."""
-    roles: Sequence[ValueRole] = ("pace", "clock")
+    """Yield one figure: throughput and clock of each step in the course of its window, each over its first value."""
+    roles: Sequence[ValueRole] = ("pace", "clock")  # the pace is the throughput in each part of the window
     points = list[CurvePoint]()
-    for each, role in product(records, roles):
-        values = series(each.row, role)
-        name = brief(each.row.key) + (": clock" if role == "clock" else "")
-        points += curve(each.row, name, [value / values[0] for value in values])
+    for step, role in product(records, roles):
+        values = series(step.row, role)
+        name = brief(step.row.key) + (": clock" if role == "clock" else "")
+        points += curve(step.row, name, [value / values[0] for value in values])
     yield figure(
         "Sustained throughput and clock",
         "Throughput and the device's clock over their first values, in the course of the window.",
@@ -101,13 +101,13 @@ class SameCase(NamedTuple):
 
 
 def match_references(results: Results) -> tuple[list[SameCase], list[Row]]:
-    """Return the cases that are in reference runs on a device of the same name, too, and the first row of each device that has none.
+    """Return two lists: the cases that a reference run on the same device has, too, and the first row of each device without such a case.
 
-    Nothing is returned for a fleet of more than `_MOST_MACHINES`, which is compared with itself alone, or if references are not wanted.
+    Both are empty if references are not wanted, or for a fleet of more than `_MOST_MACHINES`, which is compared with itself alone.
     """
     if len(results.environments) > _MOST_MACHINES or not results.references:
         return [], []
-    # The files may be reference runs themselves, known by their origin: no machine is compared with itself.
+    # The files may be reference runs themselves; their origin shows it. No machine is compared with itself.
     own_origins = {origin(environment) for environment in results.files.environments.values()} - {None}
     own_machines = {run.machine for run in reference_runs() if origin(run.environment) in own_origins}
     other_runs = [run for run in reference_runs() if run.machine not in own_machines]
@@ -124,20 +124,25 @@ def match_references(results: Results) -> tuple[list[SameCase], list[Row]]:
 
 
 def _match_device(device: str, here: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> list[SameCase]:
-    """Return the cases of one device, each with that of the first reference machine that has the same device and any of them."""
-    kind = kind_of(here[0].case.device)
+    """Return the cases of one device that a reference machine has, too, each with its row there.
+
+    ``here`` are the rows of the device. The reference machine is the first with the same device and any of these cases. Without such a
+    machine there are none.
+    """
+    kind = kind_of(here[0].case.device)  # all rows are of one device, so the first tells
     environment = results.environments[here[0].case.run]
     threads = max(row.case.threads or 1 for row in here)
     workloads = frozenset(row.case.workload for row in here)
     candidates = [run for run in runs if run.has_any(workloads) and _has_same_device(run, here[0], threads, environment)]
     for runs_there in grouped(candidates, lambda run: run.machine).values():
         timed_there = [row for row in rows_of(tuple(runs_there)).rows if row.has_times and kind_of(row.case.device) == kind]
-        there_by_key = {row.key: row for row in timed_there}  # of several rows of a case the last
+        there_by_key = {row.key: row for row in timed_there}  # of several rows of a case the last counts
         pairs = [(row, there_by_key[row.key]) for row in here if row.key in there_by_key]
-        same = [(row, there) for row, there in pairs if row.case.found == there.case.found]  # searches that found the same
+        same = [(row, there) for row, there in pairs if row.case.found == there.case.found]  # of searches, those that found the same
         if same:
             name = runs_there[0].name_of(kind) or ""
-            about = _notes(f"{name}, {plural(threads, 'thread')}" if kind == "cpu" else name, runs_there, environment)
+            device_there = f"{name}, {plural(threads, 'thread')}" if kind == "cpu" else name
+            about = _notes(device_there, runs_there, environment)
             return [SameCase(device, row, there, about, match(there, row, RUN).ratio) for row, there in same]
     return []
 
@@ -236,12 +241,17 @@ class Health(NamedTuple):
 
 
 def _read(results: Results) -> Health:
-    """Return the health of the machines of these results; the first sign of trouble has the verdict, which rests on all the rest."""
+    """Return the health of the machines of these results.
+
+    The verdict is a field of the first sign of trouble. It rests on all other parts of the health, so `_judge` adds it at the end.
+    """
     tried = _tried(results)
     if not tried:
         return Health()
     rows_by_sign = {sign: [row for row in tried if shows(row)] for sign, shows in _SIGNS.items()}
-    trouble = [Trouble(sign, rows, tried) for sign, rows in rows_by_sign.items() if rows] or [Trouble("no trouble", (), tried)]
+    signs_shown = [Trouble(sign, rows, tried) for sign, rows in rows_by_sign.items() if rows]
+    trouble = signs_shown or [Trouble("no trouble", (), tried)]
+    # A rate that can't be true, or that was disturbed in an unusable run, is no share of a peak.
     with_peak = [row for row in tried if not (row.is_set_aside or row.flag.implausible) and row.rate.peak_fraction is not None]
     highest_shares = [max(rows, key=_share) for rows in by_device(with_peak).values()]
     bursts = known(sustained(row) for row in results.rows if row.is_sound)
@@ -252,7 +262,7 @@ def _read(results: Results) -> Health:
         bursts=sorted(bursts, key=lambda each: each.kept),
         same=same,
         alone=alone,
-        kinds=kinds(results.files) if len(results.files.environments) > 1 else (),
+        kinds=kinds(results.files) if len(results.files.environments) > 1 else (),  # a single file has no others of its kind
     )
     return health._replace(trouble=[_judge(health, results), *trouble[1:]])
 
@@ -268,19 +278,19 @@ def usability(results: Results) -> str:
     counts = {sign: sum(bool(shows(row)) for row in tried) for sign, shows in _SIGNS.items()}
     measured = plural(len(tried), "case")
     if unusable := counts["not usable"]:
-        commonest = max(("disturbed", "throttled"), key=counts.__getitem__)
         is_every_run_unusable = all(row.flag.not_usable for row in tried)
         if is_every_run_unusable:
-            return f"not usable: {unusable} of {len(tried)} {commonest}"
-        return f"not usable: {unusable} of {measured}"
+            cause = max(("disturbed", "throttled"), key=counts.__getitem__)
+            return f"not usable: {unusable} of {len(tried)} {cause}"
+        return f"not usable: {unusable} of {measured}"  # the counts are those of all runs, so they tell no cause
     if len(tried) == counts["failed"]:
         return "nothing measured"
     commonest = max(_MINOR, key=counts.__getitem__)
     count = counts[commonest]
     if not count:
         return "usable"
-    is_reserved = 2 * count > len(tried)
-    return f"usable{', but' if is_reserved else ';'} {count} of {measured} {commonest}"
+    separator = ", but" if 2 * count > len(tried) else ";"
+    return f"usable{separator} {count} of {measured} {commonest}"
 
 
 def _tried(results: Results) -> list[Row]:
@@ -289,16 +299,18 @@ def _tried(results: Results) -> list[Row]:
 
 
 def _judge(health: Health, results: Results) -> Trouble:
-    """Return the first sign of trouble, completed by the gravest verdict on the machine and what that is about.
+    """Return the first sign of trouble of ``health``, with the verdict on the machine and what the verdict is about.
 
-    From grave to light: not usable, a grave sign, slower than the same hardware elsewhere, slower than others of its kind, usable.
+    The gravest verdict that applies is taken. From grave to light: not usable, a grave sign, slower than the same hardware elsewhere,
+    slower than others of its kind, usable.
     """
     rows_by_sign = {each.sign: each.rows for each in health.trouble}
     first = health.trouble[0]
     measured = plural(len(first.tried), "case")
     if unusable := rows_by_sign.get("not usable"):
         is_every_run_unusable = all(row.flag.not_usable for row in first.tried)
-        about = _peak_or_reference(health) if is_every_run_unusable else few(dict.fromkeys(row.file for row in unusable), 1)
+        unusable_files = dict.fromkeys(row.file for row in unusable)
+        about = _peak_or_reference(health) if is_every_run_unusable else few(unusable_files, 1)
         return first._replace(verdict=usability(results), about=about, is_usability=True)
     for sign in _GRAVE:
         if rows := rows_by_sign.get(sign):
@@ -306,10 +318,11 @@ def _judge(health: Health, results: Results) -> Trouble:
     slowest = min((each for each in health.same if each.is_off), key=speedup_of, default=None)
     if slowest and slowest.ratio.speedup < 1:
         return first._replace(verdict=f"{slowest.ratio.brief} as fast as this hardware elsewhere", about=brief(slowest.row.key))
-    for outlier in chain.from_iterable(kind.outliers for kind in health.kinds):
-        if outlier.change > 0:  # it takes more time
-            times = ratio(1 + outlier.change).replace(" ", "")
-            return first._replace(verdict=f"{times} the time of others of its kind", about=outlier.row.case.run)
+    slow_outliers = [outlier for kind in health.kinds for outlier in kind.outliers if outlier.change > 0]  # they take more time
+    if slow_outliers:
+        outlier = slow_outliers[0]
+        times_as_long = ratio(1 + outlier.change).replace(" ", "")
+        return first._replace(verdict=f"{times_as_long} the time of others of its kind", about=outlier.row.case.run)
     verdict = usability(results)
     if verdict == "usable":
         verdict = f"usable; no trouble in {measured}"

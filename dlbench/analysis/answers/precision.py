@@ -116,7 +116,7 @@ class FormatCount(NamedTuple):
     """Formats that converge in all their trainings."""
     open: int
     """Formats that are not shown to converge, nor not to."""
-    few: bool
+    has_too_few_seeds: bool
     """Whether no training has enough seeds."""
 
     @property
@@ -126,12 +126,12 @@ class FormatCount(NamedTuple):
 
 
 def count_formats(trainings: Sequence[FormatTraining]) -> FormatCount:
-    """Return how many formats converge, and for how many that is open; ``trainings`` are all trainings on one device.
+    """Return how many formats converge, and how many are open; ``trainings`` are all trainings on one device.
 
-    A format converges if it does in all its trainings. It is not open if it fails in any of them.
+    A format converges if all its trainings converge. It fails if any of them is shown not to converge. All other formats are open.
     """
-    others = [each for each in trainings if each.base]  # the plain format has no base
-    by_format = grouped(others, lambda each: each.name)
+    in_other_formats = [each for each in trainings if each.base]  # the plain format has no base
+    by_format = grouped(in_other_formats, lambda each: each.name)
     outcomes_by_format = [{each.converges for each in alike} for alike in by_format.values()]
     converging = sum(outcomes == {_YES} for outcomes in outcomes_by_format)
     failing = sum(_NO in outcomes for outcomes in outcomes_by_format)
@@ -142,7 +142,7 @@ def count_formats(trainings: Sequence[FormatTraining]) -> FormatCount:
         formats=len(outcomes_by_format),
         like=converging,
         open=len(outcomes_by_format) - converging - failing,
-        few=all(each.converges is None for each in others),  # None for too few seeds
+        has_too_few_seeds=all(each.converges is None for each in in_other_formats),  # None for too few seeds
     )
 
 
@@ -185,7 +185,7 @@ COUNTS: Section[FormatCount] = Section(
         shown("converge.open", "count", "open", "formats of which it is not shown"),
         detail("converge.seeds", "count", "seeds", "seeds of each, the fewest"),
     ],
-    by=lambda each: "few" if each.few else "open" if each.open else "",
+    by=lambda each: "few" if each.has_too_few_seeds else "open" if each.open else "",
     headline={
         "few": f"too few seeds to tell, {ENOUGH_PAIRS} would do",
         "open": "{like} of {formats} formats converge like {plain:8}, {open} open",

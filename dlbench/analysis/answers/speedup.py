@@ -106,17 +106,21 @@ class MeasuredStep(NamedTuple):
     def _scaled(self, here: DevicePeak, card: DevicePeak) -> "OnCard | None":
         """Return the same case on another card: its rate measured here, times the ratio of the estimates for both cards.
 
-        Published figures are no help: at another batch and on other software they made an H200 1.73 times an H100, measured as 0.99.
+        ``here`` is the card of the measurement. Published figures of both cards would mislead, as they differ in batch and software: by
+        them an H200 is 1.73 times as fast as an H100, while a measurement of both gave 0.99 times.
         """
         row, counts = self.row, self.counts
         if not counts:
             return None
-        model, dtype, batch = fitted(), row.case.dtype or "", row.batch or 1
-        guess_here, guess_there = model.guess(here, dtype, counts, batch), model.guess(card, dtype, counts, batch)
+        estimates = fitted()
+        dtype = row.case.dtype or ""
+        batch = row.batch or 1
+        guess_here = estimates.guess(here, dtype, counts, batch)
+        guess_there = estimates.guess(card, dtype, counts, batch)
         if not (guess_here and guess_there):
             return None
         rate = row.throughput * guess_there.middle / guess_here.middle
-        low, high = rate / model.factor, rate * model.factor  # nine of ten estimates are within that factor
+        low, high = rate / estimates.factor, rate * estimates.factor  # nine of ten estimates are within that factor
         is_launch_bound = guess_there.at_most or bool(launch_bound(row))
         return OnCard(self, card, dtype, row.batch, low, high, at_most=is_launch_bound, from_card=True)
 

@@ -24,10 +24,11 @@ TOLERATED = 0.25
 def objections(run: RunFile, results: Results) -> list[str]:
     """Return a sentence for each reason why a run can't be a reference, with what to do; ``results`` has its rows."""
     names = unpublishable_names([*run.measurements, *run.discarded])
-    return [one_line(each) for each in (*_of_file(run, results), *_of_cases(run, results), *_of_machine(results), *names)]
+    found = [*_objections_to_file(run, results), *_objections_to_cases(run, results), *_objections_to_machine(results), *names]
+    return [one_line(each) for each in found]
 
 
-def _of_file(run: RunFile, results: Results) -> Iterator[str]:
+def _objections_to_file(run: RunFile, results: Results) -> Iterator[str]:
     """Yield the objections to a file as a whole: it is incomplete, or others could not measure the like."""
     for note in header.incomplete(run, len(results.rows)):
         yield note.removeprefix(f"{run.path}: ")
@@ -39,12 +40,13 @@ def _of_file(run: RunFile, results: Results) -> Iterator[str]:
         yield "it has workloads of a plugin, which others do not have; measure built-in suites alone"
 
 
-def _of_cases(run: RunFile, results: Results) -> Iterator[str]:
-    """Yield the objections to cases that failed, lost a round, have too few, or are implausible; one sentence for all of a kind."""
+def _objections_to_cases(run: RunFile, results: Results) -> Iterator[str]:
+    """Yield the objections to cases, a sentence for each fault that some have: failed, a round lost, too few rounds, or implausible."""
     ok = [row for row in results.rows if row.is_ok]
     failed = [row for row in results.rows if row.is_failure]
+    # `Results.lost` has, by run, the ids of the cases that may have lost a round.
     short_of_rounds = [row for row in results.rows if row.case.id in results.lost.get(row.case.run, ())]
-    timed = [row for row in ok if not row.case.found or row.time.median_s is not None]  # the result of a search may have no time
+    timed = [row for row in ok if not row.case.found or row.time.median_s is not None]  # a search may find a size and time nothing
     few_rounds = [row for row in timed if (row.time.rounds or 0) < LEAST_ROUNDS]
     implausible = [row for row in ok if row.flag.implausible]
     resume = f"dlbench run --resume {shlex.quote(str(run.path))}"
@@ -55,14 +57,14 @@ def _of_cases(run: RunFile, results: Results) -> Iterator[str]:
     if failed:
         yield f"{_cases(failed)} failed or crashed; find out why, and measure again"
     if few_rounds:
-        budget = header.spent_budget(run, results.rows)
-        option = budget.option(budget.enough) if budget else f"--rounds {header.ENOUGH_ROUNDS}"  # a larger budget, or more rounds
+        budget = header.spent_budget(run, results.rows)  # None unless a budget ended the run before its planned rounds
+        option = budget.option(budget.enough) if budget else f"--rounds {header.ENOUGH_ROUNDS}"
         yield f"{_cases(few_rounds)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} {option}"
     if implausible:
         yield f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason"
 
 
-def _of_machine(results: Results) -> Iterator[str]:
+def _objections_to_machine(results: Results) -> Iterator[str]:
     """Yield the objections to a machine that was not at rest: the run is not usable, or else too many of its cases are restless."""
     if unusable := not_usable(results):
         yield from (f"it is {line}" for line in unusable)

@@ -159,23 +159,24 @@ _FORMS: Mapping[str, re.Pattern[str]] = {
 
 
 def public_records(run: RunFile) -> Iterator[Record]:
-    """Yield the publishable part of each line of the file: header, measurements with all their numbers, states of rounds, footer.
+    """Yield the publishable part of the lines of a file: header, measurements, discarded measurements, states of rounds, footer.
 
-    Suites and devices of the header are those that were measured. Tries of searches are left out: their result is a measurement, and
-    nothing reads the tries of a reference run.
+    A measurement is discarded if it was held back and made again. Left out are the tries of searches, which nothing reads in a reference
+    run, as the result of a search is a measurement. Left out are also lines that can't be read. The header has the suites and devices that
+    were measured, and no others.
     """
     device_names: dict[str, str | None] = {}
     workloads_by_suite: dict[str, dict[str, None]] = {}  # a dictionary keeps the order of workloads, and each once
     for each in run.measurements:
         workloads_by_suite.setdefault(each.case.suite, {})[each.case.workload] = None
         device_names[each.case.device] = device_names.get(each.case.device) or each.device_name
-    measured = [*(("measurement", each) for each in run.measurements), *(("discarded", each) for each in run.discarded)]
+    kinds_and_measurements = [*(("measurement", each) for each in run.measurements), *(("discarded", each) for each in run.discarded)]
     makers_names = {name for name in device_names.values() if name}
-    ids = {*device_names, *(each.case.id for _, each in measured)}
+    ids = {*device_names, *(each.case.id for _, each in kinds_and_measurements)}  # devices and cases both have a field ``id``
     allowed_texts = {"id": ids, "name": makers_names, "device_name": makers_names}
     records = (
         {**run.header, "kind": "header", "suites": _suites(workloads_by_suite), "devices": _devices(run, device_names)},
-        *(measurement_to_json(_without_words(each), kind) for kind, each in measured),
+        *(measurement_to_json(_without_words(each), kind) for kind, each in kinds_and_measurements),
         *(state.to_json() for state in run.states),
         {**(run.footer or {}), "kind": "footer"},
     )
@@ -202,19 +203,20 @@ def _without_words(measurement: Measurement) -> Measurement:
 
 
 def _publishable(value: Any, name: str, allowed_texts: Mapping[str, Collection[str]]) -> Any:
-    """Return the publishable part of a field's value; None if nothing of it is.
+    """Return the publishable part of a field's value; None if it has no publishable part.
 
-    ``name`` is that of the field, empty for an object without one. ``allowed_texts`` has, by field, the texts that pass in any form.
+    ``name`` is the name of the field, which says what form a text must have (`_FORMS`). It is empty for an object that is no field's value.
+    ``allowed_texts`` has, by field, the texts that pass in any form.
     """
     if isinstance(value, str):
         if value in allowed_texts.get(name, ()):
             return value
         match = _FORMS[name].match(value) if name in _FORMS else None
-        return match[0] if match else None  # what follows the form stays behind
+        return match[0] if match else None  # only the beginning that has the form: a version may have a private end
     if isinstance(value, Mapping):
         return _publishable_fields(value, name, allowed_texts)
     if isinstance(value, list | tuple):
-        # A text in a list has the form of the list's field; an object in it has no field of its own.
+        # The field of a list says the form of the texts in it, but nothing of the objects in it.
         parts = (_publishable(each, "" if isinstance(each, Mapping) else name, allowed_texts) for each in value)
         return [each for each in parts if each is not None]
     is_finite_number_or_flag = isinstance(value, int | float) and -MOST <= value <= MOST
@@ -222,9 +224,10 @@ def _publishable(value: Any, name: str, allowed_texts: Mapping[str, Collection[s
 
 
 def _publishable_fields(value: Mapping[str, Any], name: str, allowed_texts: Mapping[str, Collection[str]]) -> dict[str, Any]:
-    """Return the publishable fields of an object that is the value of the field ``name``, without those of which nothing is left.
+    """Return the publishable fields of the object ``value``, which is the value of the field ``name``.
 
-    Fields of objects in `_NAMED_FREELY` may have any plain word as their name; a text in them has the form of the object's own field.
+    A field without a publishable part is left out. In an object of `_NAMED_FREELY` a field may be called by any plain word. Such a word
+    does not tell the form that a text must have, so there ``name`` tells it.
     """
     publishable = {}
     for key, each in value.items():
@@ -237,7 +240,7 @@ def _publishable_fields(value: Mapping[str, Any], name: str, allowed_texts: Mapp
         if not may_pass:
             continue
         part = _publishable(each, field, allowed_texts)
-        was_empty = each in (None, {})  # that says something, too
+        was_empty = each in (None, {})  # null and an empty object are kept, as they lose nothing
         if was_empty or part not in (None, {}):
             publishable[key] = part
     return publishable

@@ -72,7 +72,8 @@ def throttling(run: RunFile) -> Iterator[Finding]:
 def _judge_throttling(device: str, kept: Sequence[Throttling], retried: Sequence[Throttling]) -> Finding:
     """Return the finding on one device: unfit if measurements that count were throttled, a note if throttled ones were made again.
 
-    ``kept`` is what each measurement that counts says of throttling, ``retried`` what each one says that was throttled and made again.
+    ``kept`` has the throttling of each measurement that counts. ``retried`` has that of each measurement that was throttled, discarded and
+    made again.
     """
     throttled = [each for each in kept if each.throttled]
     advice = "cool it, or have a larger CPU quota granted" if device == "cpu" else "cool it better: nvidia-smi -q -d PERFORMANCE"
@@ -83,11 +84,12 @@ def _judge_throttling(device: str, kept: Sequence[Throttling], retried: Sequence
         was = "was" if len(retried) == 1 else "were"
         found = f"{plural(len(retried), 'measurement')} {was} held back and made again: {retried[-1].causes()}"
         return Finding("throttling", device, Fitness.NOTE, found, advice)
+    # By field of `Throttling`, which is None where the machine does not tell it.
     sources = {"thermal": "heat", "reasons": "the driver's reasons", "quota": "the CPU quota"}
-    read = [words for field, words in sources.items() if any(getattr(each, field) is not None for each in kept)]
-    if not read:
+    sources_here = [words for field, words in sources.items() if any(getattr(each, field) is not None for each in kept)]
+    if not sources_here:
         return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")
-    found = f"none while measuring, by {' or '.join(read)}; nothing else is counted here"
+    found = f"none while measuring, by {' or '.join(sources_here)}; nothing else is counted here"
     return Finding("throttling", device, Fitness.FIT, found)
 
 
@@ -96,18 +98,24 @@ _ROUNDS = (7, 10)
 
 
 def same_code(one: Results, other: Results) -> Iterator[Finding]:
-    """Yield a finding for each case of two sides that ran the same code alternately: the smallest change to be seen, and a false alarm."""
+    """Yield a finding for each case of two sides that ran the same code alternately.
+
+    It says which change would be seen at the least, and whether one was seen although the code is the same.
+    """
     comparison = compare(one, other, WITHIN_A_RUN, paired=True)
-    # All tests of all cases share the level of a verdict: the more there are, the larger a change has to be.
-    weight_of_all_tests = PAIRED_SHARES * sum(bool(case.tests) for case in comparison.cases)
+    # All tests of all cases share the level of a verdict, those of one case by the weight `PAIRED_SHARES`. The more cases are tested, the
+    # larger a change has to be.
+    tested_cases = sum(bool(case.tests) for case in comparison.cases)
+    weight_of_all_tests = PAIRED_SHARES * tested_cases
     for case in comparison.cases:
-        if case.shown is None:
+        if case.shown is None:  # its times could not be tested
             yield _finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise")
             continue
         detectable_changes = {}
         for statistic, test in case.tests.items():
-            # Without a threshold here, as `_with_rounds` applies it after converting to other numbers of rounds.
-            smallest = detectable({statistic: test._replace(margin=0.0)}, weight_of_all_tests)
+            # The margin is the threshold. `_with_rounds` applies it later, after converting to other numbers of rounds.
+            without_threshold = test._replace(margin=0.0)
+            smallest = detectable({statistic: without_threshold}, weight_of_all_tests)
             if smallest is not None:
                 detectable_changes[statistic] = smallest
         rounds = min(test.rounds for test in case.tests.values())
@@ -123,17 +131,18 @@ def _judge_same_code(case: CaseVerdict, detectable_changes: Mapping[str, float],
         found = f"{plural(rounds, 'round')} a side are too few to say how much the same code differs"
         return _finding(case, Fitness.UNKNOWN, found, "leave --rounds out")
     statistic = min(detectable_changes, key=detectable_changes.__getitem__)
-    smallest_by_rounds = {k: _with_rounds(detectable_changes[statistic], rounds, k) for k in _ROUNDS}
+    smallest_by_rounds = {planned: _with_rounds(detectable_changes[statistic], rounds, planned) for planned in _ROUNDS}
     test = case.tests[statistic]
     interval = test.change_interval
-    low, high = (interval.low, interval.high) if interval else (0.0, 0.0)  # there is one where a change can be seen
-    seen = " or ".join(f"{percent(share)} with {k} rounds a side" for k, share in smallest_by_rounds.items())
+    # Rounds that are enough to see a change are enough for an interval, so the zeros are never shown.
+    low, high = (interval.low, interval.high) if interval else (0.0, 0.0)
+    seen = " or ".join(f"{percent(change)} with {planned} rounds a side" for planned, change in smallest_by_rounds.items())
     found = (
         f"twice the same code differs by {100 * test.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "
         f"by its {statistic_name(statistic)}); to be seen a change takes {seen}"
     )
     values = {"change": test.change, "ci_low": low, "ci_high": high, "p_holm": test.p_holm}
-    values |= {f"detectable_{k}": share for k, share in smallest_by_rounds.items()}
+    values |= {f"detectable_{planned}": change for planned, change in smallest_by_rounds.items()}
     if case.verdict.is_change:
         advice = f"look again: dlbench doctor; by chance it happens in {percent(LEVEL)} of looks at most, so twice is hardly chance"
         return _finding(case, Fitness.UNFIT, f"the same code was called {case.verdict}: {found}", advice, values)
@@ -142,13 +151,13 @@ def _judge_same_code(case: CaseVerdict, detectable_changes: Mapping[str, float],
     return _finding(case, fitness, found, advice, values)
 
 
-def _with_rounds(change: float, rounds: int, k: int) -> float:
-    """Return the smallest change that ``k`` rounds a side would show, at least the threshold.
+def _with_rounds(change: float, rounds: int, planned: int) -> float:
+    """Return the smallest change that so many ``planned`` rounds a side would show, at least the threshold.
 
     ``change`` is the smallest that ``rounds`` would show without a threshold. An interval narrows with the square root of the rounds,
-    so the logarithm of a change is multiplied by sqrt(rounds / k).
+    so the logarithm of a change is multiplied by sqrt(rounds / planned).
     """
-    return max(WITHIN_A_RUN.time, math.expm1(math.log1p(change) * math.sqrt(rounds / k)))
+    return max(WITHIN_A_RUN.time, math.expm1(math.log1p(change) * math.sqrt(rounds / planned)))
 
 
 def _fitness_for(least_seen: float) -> tuple[Fitness, str]:

@@ -115,8 +115,11 @@ class _Programs(NamedTuple):
         return min((len(rounds.median_s) for rounds in every), default=0)
 
 
-def _programs(measured: Iterable[tuple[Case, CaseRounds]]) -> _Programs:
-    """Return the rounds of programs among all cases, sorted out by the parameters of `harness.plan.cases`."""
+def _sort_programs(measured: Iterable[tuple[Case, CaseRounds]]) -> _Programs:
+    """Return the rounds of the cases that are programs, as copies, slower variants and variants with a slow tail.
+
+    `harness.plan.cases` gives these cases their parameters. Cases without a program are left out.
+    """
     copies = defaultdict[str, list[CaseRounds]](list)
     slower: dict[str, CaseRounds] = {}
     slow_tail: dict[str, CaseRounds] = {}
@@ -124,9 +127,9 @@ def _programs(measured: Iterable[tuple[Case, CaseRounds]]) -> _Programs:
         if "program" not in case.params:
             continue
         program = str(case.params["program"])
-        if case.params["percent"]:  # of more time in each call
+        if case.params["percent"]:  # so many percent more time in each call
             slower[program] = rounds
-        elif case.params["tail"]:  # of more time in one call of ten
+        elif case.params["tail"]:  # a flag: one call of ten takes twice its time
             slow_tail[program] = rounds
         else:
             copies[program].append(rounds)
@@ -134,26 +137,27 @@ def _programs(measured: Iterable[tuple[Case, CaseRounds]]) -> _Programs:
 
 
 def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Finding]:
-    """Yield the findings on how often identical copies of programs are called slower, and slower variants of them are.
+    """Yield the findings on how often identical copies of programs are called slower, and how often slower variants are called slower.
 
-    Any two copies of all programs are the base and the new side of a suite, which is judged as `compare` judges one.
+    A suite compares two copies of each program, such as all first copies as the base with all second ones as the new side. There is a suite
+    for any two copies. It is judged as `compare` judges one.
     """
-    programs = _programs(measured)
+    programs = _sort_programs(measured)
     copies = programs.copies
-    # With fewer rounds no test could call anything slower.
+    # With fewer rounds no test could call anything slower: the tests of each program share the level by the weight `PAIRED_SHARES`.
     needed = rounds_for_gate(PAIRED_SHARES * len(copies), LEVEL, least=1, paired=True)
     if programs.fewest_rounds < needed:
         found = f"none could be made of {plural(programs.fewest_rounds, 'round')}"
         yield _finding("comparisons", False, found, f"they take {needed} rounds of every program", {"of": 0})
         return
-    count = min(map(len, copies.values()))
+    copies_of_each = min(map(len, copies.values()))
     suites: dict[tuple[int, int], _Suite] = {
         (base, new): {program: rank_tests(sides[base], sides[new], THRESHOLD, paired=True) for program, sides in copies.items()}
-        for base, new in combinations(range(count), 2)
+        for base, new in combinations(range(copies_of_each), 2)
     }
-    independent = sum(len(sides) - 1 for sides in copies.values())  # k copies have more pairs, which depend on each other
-    yield from _on_identical_code([*suites.values()], programs.fewest_rounds, independent)
-    suites_by_base = [suites[base, base + 1] for base in range(count - 1)]  # each copy, but the last, is the base once
+    independent = sum(len(sides) - 1 for sides in copies.values())  # copies make more pairs than that, which depend on each other
+    yield from _judge_identical_code([*suites.values()], programs.fewest_rounds, independent)
+    suites_by_base = [suites[base, base + 1] for base in range(copies_of_each - 1)]  # suite n has copy n as its base
     slowdowns = _share_called(programs.slower, copies, suites_by_base)
     found = f"{percent(SLOWDOWN)} more time is called slower in {slowdowns} of comparisons"
     yield _finding("real slowdown", slowdowns.value >= POWER, found, f"at least {percent(POWER)}", slowdowns.values)
@@ -162,27 +166,28 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
     yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tails.values)
 
 
-def _on_identical_code(suites: Sequence[_Suite], rounds: int, independent: int) -> Iterator[Finding]:
+def _judge_identical_code(suites: Sequence[_Suite], rounds: int, independent: int) -> Iterator[Finding]:
     """Yield the findings on suites whose sides are the same code: false alarms, and how often intervals hold the true change of zero.
 
-    ``rounds`` are those of a side. ``independent`` is the number of comparisons that do not depend on each other.
+    ``rounds`` is the number of rounds a side. ``independent`` is the number of comparisons that do not depend on each other.
     """
     false_alarms = _Share()
     failed_suites = _Share()
-    covered = defaultdict[str, _Share](_Share)  # by statistic
+    intervals_with_zero = defaultdict[str, _Share](_Share)  # by statistic
     for suite in suites:
         called_slower = _called_slower(suite)
         failed_suites.append(bool(called_slower))
         for program, tests in suite.items():
             false_alarms.append(program in called_slower)
             for statistic, test in tests.items():
-                covered[statistic].append(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
-    number = len(false_alarms)
-    found = f"{number} of identical code, with {rounds} rounds a side"
-    yield _finding("comparisons", number >= COMPARISONS, found, f"at least {COMPARISONS}", {"of": number})
+                holds_zero = test.interval is not None and test.interval.low <= 0 <= test.interval.high
+                intervals_with_zero[statistic].append(holds_zero)
+    comparisons = len(false_alarms)
+    found = f"{comparisons} of identical code, with {rounds} rounds a side"
+    yield _finding("comparisons", comparisons >= COMPARISONS, found, f"at least {COMPARISONS}", {"of": comparisons})
     yield _at_most("identical code", "of comparisons call it slower", false_alarms, CASE_LIMIT)
     yield _at_most("identical suites", "of them fail", failed_suites, SUITE_LIMIT)
-    yield from (_coverage(statistic, share, independent) for statistic, share in covered.items())
+    yield from (_coverage(statistic, share, independent) for statistic, share in intervals_with_zero.items())
 
 
 def _share_called(variants: Mapping[str, CaseRounds], copies: Mapping[str, Sequence[CaseRounds]], suites: Sequence[_Suite]) -> _Share:

@@ -38,6 +38,7 @@ def as_markdown(answers: Sequence[Answer | Missing], not_usable: Sequence[str] =
         parts.append(f"## {each.question.text}")
         headline = f"**{markdown(each.headline)}**"
         if isinstance(each, Missing):
+            # Without a command for the answer, its qualifier is a short reason.
             remedy = f"`{each.command}`" if each.command else markdown(each.qualifier)
             parts += [f"{headline} {remedy}".rstrip(), f"Not answered: {markdown(each.reason)}."]
         else:

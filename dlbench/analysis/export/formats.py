@@ -72,13 +72,14 @@ def bounds(rounds: Sequence[float]) -> tuple[float, float, str] | None:
 
 
 def timed_and_others(run: RunFile) -> tuple[list[Timed], dict[str, list[str]]]:
-    """Return the cases of a file that other tools can take, in the order of the table, and the ids of all others by the reason.
+    """Return the cases of a file that other tools can take, in the order of the table, and the ids of the others by the reason why not.
 
-    Ids of an A/B begin with the side, as other tools know a benchmark by its name alone: ``b: matmul[n=8,dtype=fp32]@cpu``.
+    Other tools know a benchmark by its name alone. So ids of an A/B begin with the side: ``b: matmul[n=8,dtype=fp32]@cpu``.
     """
     timed: list[Timed] = []
     others: dict[str, list[str]] = {}
     for rounds in by_case(run.measurements):
+        # `series` is the id of the case, with the side in front of it if there is one.
         measurements = [replace(each, case=replace(each.case, id=str(each.series))) for each in rounds]
         with_samples = tuple(each for each in measurements if each.status is Status.OK and each.samples)
         case = Timed(summarise(measurements), with_samples)
@@ -189,7 +190,7 @@ def _google_benchmark(run: RunFile, cases: Sequence[Timed]) -> Any:
                 "repetitions": len(case.samples),
                 "repetition_index": index,
                 "threads": case.row.case.threads or 1,
-                "iterations": samples.calls * len(samples.counted_s),
+                "iterations": samples.calls * len(samples.counted_s),  # calls of a block, times the blocks that count
                 "real_time": seconds * NS_PER_S,
                 "cpu_time": seconds * NS_PER_S,
                 "time_unit": "ns",

@@ -190,7 +190,9 @@ _TAIL = 400  # bytes kept free in each section for the sentence that counts what
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return a workflow command for each case that needs attention: errors, warnings, notices; the worst of each first, ten at most.
+    """Return a workflow command of GitHub for each case that needs attention.
+
+    Errors come first, then warnings, then notices. There are ten of each kind at most, the worst first.
 
     Errors are slower, failed and missing cases, and comparisons with too few rounds to call any case slower. Warnings are undecided cases,
     and those that the new run left out. Notices are faster cases. A comparison of different machines only reports: there a slower case is a
@@ -205,7 +207,8 @@ def annotations(comparisons: Sequence[Comparison]) -> list[str]:
     for listed in entries.values():
         if len(listed) > ANNOTATIONS_LIMIT:
             with_text = ANNOTATIONS_LIMIT - 1  # the last place is for the number of the others
-            listed[with_text:] = [("dlbench", f"{len(listed) - with_text:,} more; the summary of this step names them")]
+            number_of_others = ("dlbench", f"{len(listed) - with_text:,} more; the summary of this step names them")
+            listed[with_text:] = [number_of_others]
     return [_command(kind, one_line(title), text) for kind, listed in entries.items() for title, text in listed]
 
 
@@ -269,9 +272,9 @@ _JUNIT_OUTCOMES = {"error": "failure", "warning": "skipped"}
 def junit(comparisons: Sequence[Comparison]) -> bytes:
     """Return JUnit XML: a suite for each comparison, with a test for each case.
 
-    Slower, missing and failed cases are failures; inconclusive, incomparable and unmeasured ones are skipped. So are slower cases where
-    different machines are only reported on. A comparison that decides nothing has one more test, which ends in an error: see
-    `Comparison.undecidable` for the reasons, such as too few rounds to call a slowdown.
+    Slower, missing and failed cases are failures; inconclusive, incomparable and unmeasured ones are skipped. A comparison of different
+    machines only reports, so there slower cases are skipped, too. A comparison that decides nothing has one more test, which ends in an
+    error: see `Comparison.undecidable` for the reasons, such as too few rounds to call a slowdown.
     """
     suites = ElementTree.Element("testsuites")
     for comparison in comparisons:

@@ -283,14 +283,14 @@ def figure(
     band: Sequence[Column] = (),
     **other_fields: Any,
 ) -> Figure:
-    """Return the figure of records, with a row for each: its cells in all columns that are given here.
+    """Return the figure of records. It has a row for each record, with the cells of all columns that are passed here.
 
     ``interval`` and ``band`` are two columns each, of a lower and an upper end; by default the interval is that of ``x``, or else of ``y``.
     ``other_fields`` are those of `Figure`, whose fields say what the parameters mean.
     """
     interval = interval or x.ends or y.ends or ()
     columns = known((x, y, series, place, *interval, *band))
-    # A column brings no ends of its own here: those that are drawn are the interval.
+    # The ends that are drawn are among these columns. `cells` would add the ends of each column once more, so they are removed.
     rows = cells([replace(each, ends=None) for each in columns], records)
     return Figure(
         title,

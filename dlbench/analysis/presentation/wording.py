@@ -51,22 +51,24 @@ def _series_text(points: Sequence[float], column: Column) -> str:
     """Return a series as text: each of a few points with its name, or else a range and the number of points.
 
     Named counts are shown as shares of their sum, without those that are zero. The range of many points with names, such as seeds, is
-    from the least to the greatest; that of points without names from the first to the last.
+    from the least to the greatest. The range of points without names is from the first to the last.
     """
     if not points:
         return plural(0, "value")
     text = partial(units.text, unit=column.unit)
-    if len(column.points) != len(points):  # without names
+    if len(column.points) != len(points):  # the column has no name for each point
         return f"{span(points[0], points[-1], text)} ({plural(len(points), 'value')})"
     named = list(zip(column.points, points, strict=True))
     total = sum(points)
-    if column.unit is Unit.COUNT and total:
+    if column.unit is Unit.COUNT and total:  # nothing is a share of zero
         return ", ".join(f"{name}: {units.percent(each / total)}" for name, each in named if each)
     if len(points) <= _MOST_NAMED:
         return ", ".join(f"{name}: {text(each)}" for name, each in named)
     extremes = span(min(points), max(points), text)
     nouns = {_NUMBERED.sub("", name) for name in column.points}  # ``seed`` of seed_0, seed_1, …
-    return f"{extremes} over {plural(len(points), nouns.pop())}" if len(nouns) == 1 else f"{extremes} ({plural(len(points), 'value')})"
+    if len(nouns) == 1:
+        return f"{extremes} over {plural(len(points), nouns.pop())}"
+    return f"{extremes} ({plural(len(points), 'value')})"
 
 
 def value_name(column: Column) -> str:
@@ -111,16 +113,16 @@ def short(label: ParamValue | None, width: float = math.inf, *, device: bool = T
     With ``device`` the device follows, if the label has one: `` on cpu``.
     """
     match = _LABEL.fullmatch(str(label))
-    shown = match["shown"].split(",") if match else []
-    settings = [each.partition("=") for each in shown if each]  # a name, "=" and a value
-    if not match or not all(equals for _, equals, _ in settings):
-        return str(label)  # a benchmark of another tool
+    texts = match["shown"].split(",") if match else []
+    settings = [text.partition("=") for text in texts if text]  # each a name, "=" and a value
+    if not match or not all(equals_sign for _, equals_sign, _ in settings):
+        return str(label)  # not a case of dlbench, but a benchmark of another tool
     place = f" on {match['device']}" if match["device"] and device else ""
     words = [option(name, value) for name, _, value in settings]
     full = " ".join([match["workload"], *words]) + place
     if len(full) <= width:
         return full
-    shortest = [re.sub("^batch=", "b", word) for word in words if word != "fp32"]  # the precision that goes without saying
+    shortest = [re.sub("^batch=", "b", word) for word in words if word != "fp32"]  # that precision goes without saying
     return " ".join([match["workload"].removesuffix("_step"), *shortest]) + place
 
 

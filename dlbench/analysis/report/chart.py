@@ -111,14 +111,15 @@ def _position(row: Cells, axis: Column, log: bool) -> Any:
 def _points(figure: Figure) -> list[Spec]:
     """Return the fields of a point for each row that can be drawn; the layers of `_VEGA` read these fields.
 
-    A series is named by its words and its place, each only if it differs among the rows; by its words if neither does.
+    The name of a series has the words of the column ``series`` and of the column ``place``. A column with the same words in all rows is
+    left out of it. If both have the same words in all rows, the name has those of ``series``.
     """
     axes_of_names = [axis for axis in (figure.series, figure.place) if axis]
     distinguishing = [axis for axis in axes_of_names if len({_words(row, axis) for row in figure.rows}) > 1]
     number_axis = "y" if figure.mark == "line" else "x"  # the axis of an interval
     points = list[Spec]()
     for rank, row in enumerate(figure.rows):
-        point: Spec = {name: _position(row, getattr(figure, name), name in figure.log) for name in "xy"}
+        point: Spec = {"x": _position(row, figure.x, "x" in figure.log), "y": _position(row, figure.y, "y" in figure.log)}
         if None in point.values():
             continue  # no number, or one that a logarithmic axis can't show
         point["rank"] = rank
@@ -158,9 +159,10 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
     axes = (("x", figure.x), ("y", figure.y))
     encoding: Spec = {name: _numbers(name, axis, name in figure.log) for name, axis in axes if not has_words(axis)}
     if figure.clip:
-        clipped = "x" if has_words(figure.y) else "y"
-        encoding[clipped]["scale"] |= {"domain": figure.clip, "clamp": True}
-    height, room_for_marks = 220 if figure.series else 150, width  # pixels; several lines need more height to be told apart
+        clipped_axis = "x" if has_words(figure.y) else "y"
+        encoding[clipped_axis]["scale"] |= {"domain": figure.clip, "clamp": True}
+    height = 220 if figure.series else 150  # pixels; several lines need more height to be told apart
+    room_for_marks = width
     if has_words(figure.y):
         rows, height, room_for_marks = _rows(points, width)
         encoding |= rows
@@ -171,8 +173,8 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
         # Dashes and shapes tell series apart, too, so that no reader has to rely on colour.
         for name, channel in (("line", "strokeDash"), ("dot", "shape")):
             if name in layers:
-                conditions = layers[name]["encoding"].get(channel, {})  # a dot beyond the axis is an arrow
-                layers[name] = {**layers[name], "encoding": {channel: {**conditions, **series}}}
+                conditions = layers[name]["encoding"].get(channel, {})  # those by which a dot beyond the axis is an arrow
+                layers[name] = {**layers[name], "encoding": {channel: {**conditions, **series}}}  # a copy: all charts share `_VEGA`
     levels = [] if figure.reference is None else [{"at": figure.reference}]
     return {
         "data": {"name": "points"},

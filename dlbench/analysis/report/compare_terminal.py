@@ -69,19 +69,19 @@ def _names(comparison: Comparison) -> dict[str, str]:
 def reasons(comparison: Comparison) -> list[str]:
     """Return the reasons for the verdicts, in lines that begin with their cases: ``5 cases: 14…20 rounds a side would probably decide …``.
 
-    Reasons of tested cases that differ in numbers alone become one. All reasons of the same cases share a line. A reason that the
-    sentence on all unseen cases has already is left out.
+    Reasons of tested cases that differ in numbers alone become one. All reasons of the same cases share a line. A change is unseen if it is
+    neither called nor excluded. One sentence sums up all unseen changes, and a reason that it contains is left out.
     """
     names = _names(comparison)
-    summed_up = comparison.unseen.sentence if comparison.unseen else ""
-    reasoned = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
+    sum_of_unseen = comparison.unseen.sentence if comparison.unseen else ""
+    cases_and_reasons = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in sum_of_unseen]
     reasons_by_cases: dict[tuple[str, ...], list[str]] = {}
-    for alike in grouped(reasoned, _key_of_reason).values():
+    for alike in grouped(cases_and_reasons, _key_of_reason).values():
         case_names = tuple(names[case.case] for case, _ in alike)
         merged = wording.merged(reason for _, reason in alike)
         reasons_by_cases.setdefault(case_names, []).append(merged)
-    number = len(comparison.cases)
-    return [units.one_line(f"{_whom(case_names, number)}: {'; '.join(texts)}") for case_names, texts in reasons_by_cases.items()]
+    all_cases = len(comparison.cases)
+    return [units.one_line(f"{_whom(case_names, all_cases)}: {'; '.join(texts)}") for case_names, texts in reasons_by_cases.items()]
 
 
 def _key_of_reason(reasoned: tuple[CaseVerdict, str]) -> str:
@@ -112,11 +112,11 @@ def count(cases: Iterable[CaseVerdict]) -> str:
 def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
     """Return a row of the table, a text for each of `HEADINGS`.
 
-    The change is the shift that was tested. The time of new is left out where its ratio to that of base would say another change. A case
-    without times shows the value that decides it.
+    The change is the shift that was tested. It may differ from the ratio of the two times. The time of the new side is then left out, so
+    that the row does not contradict itself. A case without times shows the value that decides it.
     """
     if value := _deciding_value(case):
-        return (case.case, *_value_texts(value), "", word(case))  # no p: it is that of times
+        return (case.case, *_value_texts(value), "", word(case))  # p is empty: its column is about times
     base_s, new_s = times_s(case)
     change, interval, p = "", "", ""
     if shown := case.shown:

@@ -124,7 +124,8 @@ class Page:
 def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> Page:
     """Return the page on result files: answers, plots, every case with the command that measures it again, environment and warnings.
 
-    ``notes``: warnings of the command. ``made_from``: a key of the files, by which a later page on them knows that it may replace this one.
+    ``notes``: warnings of the command. ``made_from``: a key of the files, which the page keeps. A later page on the same files may replace
+    this one, as it has the same key.
     """
     results = merged(results)
     answers = every_answer(results)
@@ -132,7 +133,7 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
     figures_of_answers = [(each.question.topic, figure) for each in answers if isinstance(each, Answer) for figure in each.figures]
     figures_of_rounds = [("samples", each) for each in rounds_figures(results, answers)]
     charts = _charts([*figures_of_answers, *figures_of_rounds])
-    # Each answer takes the plots of its figures from this iterator, so those of the rounds are left for ``samples``.
+    # The charts of the answers come first. Each answer takes its plots from this iterator, so those of the rounds remain for ``samples``.
     plots = iter([_plot(name, drawing) for name, drawing in charts.items()])
     answer_views = [_answer(each, plots, marks) for each in answers]
     warnings = [
@@ -163,6 +164,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
     """
     measured = _measured(results)
     charts = _charts(("comparison", forest(each)) for each in comparisons)
+    numbers = range(1, len(comparisons) + 1)
     views = [
         {
             "name": f"verdicts-{number}",
@@ -172,9 +174,9 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
             "plot": _plot(name, drawn) if drawn.figure.rows else None,
             "table": _verdicts(each),
         }
-        for number, (each, (name, drawn)) in enumerate(zip(comparisons, charts.items(), strict=True), 1)
+        for number, each, (name, drawn) in zip(numbers, comparisons, charts.items(), strict=True)
     ]
-    sides = known(side for each in comparisons for case in each.cases for side in (case.base, case.new))
+    sides = [side for each in comparisons for case in each.cases for side in case.sides]
     other_notes = (note for note in notes if note not in measured["not_usable"])  # the page has those at its top
     html = _render(
         head=_head((each.title for each in comparisons), (side.case.device_name for side in sides), results),

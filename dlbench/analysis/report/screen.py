@@ -57,7 +57,7 @@ class ScreenTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the headings between an empty line and a rule, the rows with the texts below them, and the notes of its columns.
 
-        A table whose shown columns have no headings begins with its rows, and is not set off.
+        If no column shown has a heading, the table has neither the rule nor the empty lines.
         """
         if not self.columns:
             return
@@ -103,7 +103,7 @@ def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[Scre
         highest = max(column.priority for column in others)
         last_of_highest = [column for column in others if column.priority == highest][-1]
         del widths[last_of_highest]
-    # Widen the narrowest first: each column to the largest limit with which all fit.
+    # Widen all columns to the largest limit with which the table has room. No column becomes wider than its texts.
     for limit in range(room, 0, -1):
         widened = {column: min(unfolded[column], max(width, limit)) for column, width in widths.items()}
         if _room_left(widened, room) >= 0:

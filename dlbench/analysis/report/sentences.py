@@ -38,8 +38,11 @@ def dates_and_versions(environments: Environments) -> list[str]:
     times = sorted(filter(None, map(began, environments.values())))  # as text: 2026-11-24T23:10:…
     if times:
         first, last = times[0], times[-1]
-        days = dict.fromkeys((first[:10], last[:10]))
-        facts.append(f"{first[:10]} {first[11:16]} UTC" if first == last else " to ".join(days))
+        days = dict.fromkeys((first[:10], last[:10]))  # only one if both are the same
+        if first == last:
+            facts.append(f"{first[:10]} {first[11:16]} UTC")  # day, hour and minute
+        else:
+            facts.append(" to ".join(days))
     for name, path in (("torch", ("stack", "versions", "torch")), ("dlbench", ("provenance", "dlbench"))):
         recorded = (part(environment, *path) for environment in environments.values())
         versions = dict.fromkeys(str(version) for version in recorded if version)
@@ -175,21 +178,23 @@ def legends(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def common_endings(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
-    """Return a line for each `Row.ending` that several cases share, by that ending: ``26 cases unsupported, such as …: why``.
+    """Return a line for each ending that several cases share, by that ending: ``26 cases unsupported, such as …: why``.
 
-    Cases count that could not be measured here; the table then leaves out their rows. With ``failed`` only failures count, of `_MANY`
-    cases or more, and their rows stay.
+    An ending is the status and the reason of a case. The cases are those that could not be measured here, whose rows the table then leaves
+    out. With ``failed`` they are those that failed, whose rows stay in the table; a line then takes `_MANY` of them.
     """
     if failed:
-        least, counted = _MANY, [row for row in rows if row.is_failure]
+        least = _MANY
+        candidates = [row for row in rows if row.is_failure]
     else:
-        least, counted = _SEVERAL, [row for row in rows if row.is_unmeasured and not row.case.unfinished]
+        least = _SEVERAL
+        candidates = [row for row in rows if row.is_unmeasured and not row.case.unfinished]
     lines = dict[str, str]()
-    for ending, alike in grouped(counted, lambda row: row.ending).items():
+    for ending, alike in grouped(candidates, lambda row: row.ending).items():
         if len(alike) < least:
             continue
         first = alike[0]
-        example = f", such as {wording.short(first.key)}" if first.has_device else ""  # else its name says nothing
+        example = f", such as {wording.short(first.key)}" if first.has_device else ""  # a missing device needs no example
         lines[ending] = units.one_line(f"{len(alike)} cases {first.case.status}{example}: {first.reason}")
     return lines
 

@@ -151,18 +151,22 @@ def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, explained
 
 
 def _texts_by_heading(rows: Sequence[Row], shared: Collection[str]) -> dict[str, list[str]]:
-    """Return the cells of each column of the table of cases by its heading; no cells, or empty ones, where it has nothing to show."""
+    """Return the cells of each column of the table of cases, by its heading.
+
+    A column with nothing to show has no cells, or only empty ones.
+    """
     several = names.several_runs(rows)
     labels = [names.device_label(row, several) for row in rows]
     files = [row.file for row in rows]
-    are_files_in_labels = files == [row.case.run for row in rows]
+    is_each_run_one_file = files == [row.case.run for row in rows]  # else the files of one machine count as one run
     spreads = list(map(sentences.spread, rows))
     kinds = {kind for kind, _ in spreads if kind}
-    common_kind = kinds.pop() if len(kinds) == 1 else wording.INTERVAL  # of several kinds each other cell names its own
+    # Heading of the column of spreads. If rows have several kinds, a cell of another kind than the heading begins with its kind.
+    common_kind = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
     return {
         "case": [wording.short(row.key) for row in rows],
         "device": labels if len(set(labels)) > 1 else [],
-        "file": [] if are_files_in_labels else files,
+        "file": [] if is_each_run_one_file else files,
         "time": list(map(_time, rows)),
         common_kind: [ends if kind == common_kind else f"{kind} {ends}".strip() for kind, ends in spreads],
         "rounds": [str(row.time.rounds or "") for row in rows] if sentences.common_rounds(rows) is None else [],

@@ -181,9 +181,9 @@ def overview(
 ) -> RenderableType:
     """Return the screen of result files: the table of cases, then the run in one line and a line for each answer.
 
-    ``answers``: those of the results, if they are known already. ``details``: with all other tables, too. ``height``: lines of the
-    screen, on which the end has to stay; cases and notes that have no room are counted, with ``more``, the command that shows them.
-    ``left_open``: what was not asked, and the command for it.
+    ``answers``: those of the results, if they are known already. ``details``: with all other tables, too. ``left_open``: what was not
+    measured, and the command for it. ``height``: lines of the screen, on which the end has to stay. Cases and notes that have no room are
+    counted on a line, which ends with ``more``, the command that shows them.
     """
     results = merged(results)
     answers = every_answer(results) if answers is None else answers
@@ -197,7 +197,7 @@ def overview(
 
     above = _notes(sentences.not_usable(results), "bold red")
     below = _notes([*failures.values(), *endings.values()], "yellow")
-    if not most_lines:
+    if not most_lines:  # else the end names the devices, and the notes are counted
         above += _notes(sentences.devices(rows))
         below += _notes(notes)
     if details:
@@ -211,8 +211,8 @@ def overview(
     if not most_lines:
         return Group(*above, cases_table(shown), *below)
     console = Console()
-    taken = sum(lines_of(console, part) for part in (*above, *below)) + 1  # one for what is hidden
-    room = max(_TABLE_LINES, most_lines - taken)
+    lines_of_others = sum(lines_of(console, part) for part in (*above, *below))
+    room = max(_TABLE_LINES, most_lines - lines_of_others - 1)  # one line counts what is hidden
     count, table = _fitting_cases(console, cases_table, shown, room)
     hidden = _hidden(len(shown) - count, len(notes))
     return Group(*above, table, *_notes([f"{hidden}: {more}"] if hidden else []), *below)
@@ -340,8 +340,8 @@ def _reasons(results: Results, *answers: Answer | Missing) -> list[RenderableTyp
     parts = list[RenderableType]()
     for each in answers:
         tags = ", ".join(each.tags) if isinstance(each, Answer) else ""
-        about = "".join(f"  {part}" for part in (each.qualifier, tags) if part)
-        parts.append(Text(f"{each.question.topic}: {each.headline}", style="bold").append(about, style="not bold"))
+        qualifier_and_tags = "".join(f"  {part}" for part in (each.qualifier, tags) if part)
+        parts.append(Text(f"{each.question.topic}: {each.headline}", style="bold").append(qualifier_and_tags, style="not bold"))
         if isinstance(each, Missing):
             command = f"; measure it with: {each.command}" if each.command else ""
             parts.append(Note(f"{each.reason}{command}", "", 2))
@@ -349,7 +349,7 @@ def _reasons(results: Results, *answers: Answer | Missing) -> list[RenderableTyp
             parts += [*_notes(each.sentences, "", 2), *_notes(each.weaknesses, indent=2)]
         parts.append(Text())
     used = {tag for each in answers if isinstance(each, Answer) for tag in each.tags}
-    # Where cases give a tag another meaning, such as a remedy for their budget, that one is shown.
+    # The cases may give a tag a meaning of their own, such as a remedy that fits their budget. It is shown in place of the usual one.
     meanings_by_cases = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in used}
     return [*parts, *_notes(explanations(used, meanings_by_cases))]
 

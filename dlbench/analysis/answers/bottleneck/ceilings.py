@@ -66,8 +66,9 @@ def fit_latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
     """Return the fit of time = latency + bytes / bandwidth to copies of several sizes; a size is given as its bytes and its rounds.
 
     The model is Hockney's (The Communication Challenge for MPP, Parallel Computing 20(3), 1994). Each round has a line of its own, as the
-    state of the machine changes between rounds. The fit is empty if the points are too far off their lines (`lines.MOST_DEVIATION`). It
-    has no latency if that is smaller than the deviation from the line at the smallest size.
+    state of the machine changes between rounds. The deviation of points from their lines is a share of the time. The fit is empty if the
+    deviation is `lines.MOST_DEVIATION` or more. If the deviation at the smallest size is a longer time than the latency, the fit has no
+    latency.
     """
     points_by_round: dict[int, list[tuple[float, float]]] = {}
     for size, rounds in sizes:
@@ -83,7 +84,7 @@ def fit_latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
     median_line = Line(statistics.median(latencies_s), statistics.median(slopes))
     smallest = min(size for size, _ in sizes if size > 0)
     shows_latency = median_line.shows_fixed(smallest, deviation)
-    return Fit(latencies_s if shows_latency else (), [1 / slope for slope in slopes])
+    return Fit(latencies_s if shows_latency else (), [1 / slope for slope in slopes])  # a slope is seconds a byte
 
 
 def tops(results: Results) -> list[Top]:

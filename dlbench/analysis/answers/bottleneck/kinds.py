@@ -111,11 +111,12 @@ def timed_kinds(row: Row, ceilings: Ceilings) -> list[TimedKind]:
 def _kind_times(row: Row) -> dict[str, KindTime]:
     """Return the time of each kind of operation of a step: the kinds of its profile, and the parts that its workload reports.
 
-    A reported part, such as waiting for a batch, explains some of the time in which the device is idle: it is taken from that time.
+    The kind `OperationKind.WAITING` is the time in which the device is idle. A reported part, such as waiting for a batch, explains some
+    of this time. So the time of the part is taken from the idle time.
     """
     profiled = row.profile.kinds if row.profile else ()
     times = {each.kind: each for each in profiled if each.seconds > 0}
-    waiting = times.pop(OperationKind.WAITING, None)
+    waiting = times.pop(OperationKind.WAITING, None)  # put back below, without the parts
     if waiting:
         idle_s = waiting.seconds
     elif times:
@@ -124,7 +125,7 @@ def _kind_times(row: Row) -> dict[str, KindTime]:
         idle_s = row.time.median_s or 0.0  # without a profile all of the step may be idle
     for part, kind in _REPORTED:
         part_s = min(row.in_role(part) or 0.0, idle_s)
-        if part_s > 0 and kind not in times:  # what the profile has is no idle time
+        if part_s > 0 and kind not in times:  # the profile has timed the other kinds, outside the idle time
             times[kind] = KindTime(kind, part_s)
             idle_s -= part_s
     if waiting:
@@ -156,14 +157,15 @@ class _Limits(NamedTuple):
         return computing_s / moving_s
 
     def _limit(self, kind: KindTime) -> tuple[str, float] | None:
-        """Return the name of the ceiling of a kind, and its least time there; None if it has no ceiling."""
-        # Batches are loaded and copied, and kernels launched, while other kinds run: only the time beyond theirs is lost.
+        """Return the name of the ceiling of a kind, and its least time there in seconds; None if it has no ceiling."""
+        # Batches are loaded and copied, and kernels launched, while other kinds run. Only what takes longer than the others is lost.
         others_s = self.step_s - kind.seconds
         match kind.kind:
             case OperationKind.REST | "host":
                 return None
             case OperationKind.DATA:
-                # The kind's own time is only the wait for a batch: loading takes at least that, where nobody has timed it alone.
+                # The kind's own time is only the wait for a batch. Loading takes at least as long, so the wait stands in for it
+                # if loading was not timed alone.
                 alone_s = self.row.in_role("input_alone") or kind.seconds
                 return "input meanwhile", max(0.0, alone_s - others_s)
             case "transfer":

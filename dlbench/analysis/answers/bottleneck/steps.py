@@ -222,7 +222,7 @@ def _parts(kind: TimedKind) -> list[_Part]:
 
 
 def _figures(records: Sequence[ProfiledStep]) -> Iterator[Figure]:
-    """Yield a figure for each of the foremost steps, with a bar for each kind of operation, which is stacked of its `_parts`."""
+    """Yield a figure for each of the foremost steps. It has a bar for each kind of operation, stacked from the parts of its time."""
     several = several_runs(records)
     about = "Each bar is the time of a kind of operation: first what its measured ceiling alone would take, then what is to gain."
     for step in foremost(records):

@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 def fit(points: Sequence[tuple[float, float]]) -> Line | None:
-    """Return the line through points (size, time or memory) that has the least sum of distances; None for fewer than three sizes.
+    """Return the line with the least sum of distances from points (size, time or memory); None for fewer than three sizes.
 
     A distance is |log(measured / fitted)|: sizes of copies span five decades, so with plain differences the largest would decide alone,
     and the fixed part would be lost. Absolute values instead of squares keep outliers from pulling the line.
@@ -48,9 +48,10 @@ def fit(points: Sequence[tuple[float, float]]) -> Line | None:
     if len({size for size, _ in usable}) < LEAST_SIZES:
         return None
     lines = [Line(0.0, measured / size) for size, measured in usable]
-    for (size, measured), (larger, measured_there) in combinations(usable, 2):
-        if larger > size and measured_there > measured:
-            slope = (measured_there - measured) / (larger - size)
-            lines.append(Line(measured - slope * size, slope))
+    for (small, measured_small), (large, measured_large) in combinations(usable, 2):
+        if large > small and measured_large > measured_small:
+            slope = (measured_large - measured_small) / (large - small)
+            lines.append(Line(measured_small - slope * small, slope))
+    # No candidate is left if every slope is too large or too small for a float.
     candidates = [line for line in lines if line.fixed >= 0 and 0 < line.slope < math.inf]
     return min(candidates, key=lambda line: sum(line.distance(*point) for point in usable), default=None)

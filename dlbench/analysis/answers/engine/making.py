@@ -114,10 +114,12 @@ def answer(question: Question, results: Results) -> Answer | Missing:
     filled = list(_filled_sections(question, results))
     if not filled:
         return _missing(question, results)
-    main = next(each for each in filled if each.section.headline)
-    tags = _tags(main, {tag for tag, holds in question.tags.items() if holds(results)})
+    main = next(each for each in filled if each.section.headline)  # sections without one never have the only records
+    question_tags = {tag for tag, holds in question.tags.items() if holds(results)}
+    tags = _tags(main, question_tags)
     tags_without_room = [f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]]
     rows = unique(chain.from_iterable(each.rows for each in filled))
+    # An answer about the flags of rows, such as that on health, is not made doubtful by them.
     doubts = [] if question.tells_flags else doubts_of([row for row in rows if row.counts_time])
     section_cautions = chain.from_iterable(each.section.cautions(each.records) for each in filled)
     cautions_once = dict.fromkeys(chain(section_cautions, question.cautions(results)))
@@ -281,7 +283,7 @@ def _sentences(filled: Sequence[_FilledSection]) -> Iterator[str]:
 
 
 def sentences(columns: Sequence[Column], record: Any, records: Sequence[Any] = ()) -> Iterator[str]:
-    """Yield sentences on a record from its columns of priority 0: ``matmul n1024: time 2.0 ms (1.9…2.1), ratio 50.0 × (48.5…51.5).``
+    """Yield sentences on a record from its main columns (priority 0): ``matmul n1024: time 2.0 ms (1.9…2.1), ratio 50.0 × (48.5…51.5).``
 
     The texts of the first columns are the subject. Each number behind them is a fact, with its interval. A sentence takes as many facts as
     `MOST_WORDS` allow, and the next one repeats the subject. ``records`` are all records of the table: see `_subject`.

@@ -112,9 +112,9 @@ def same_title(found: Sequence[Match]) -> str:
 def same_columns(pairs: Sequence[Match], *more: Column) -> list[Column]:
     """Return the columns of the table of pairs that differ in one setting: case, device, times of both sides, ratio, and values.
 
-    Values are ``more`` and what the workloads declare, each of the base and then of the other side.
+    The values are the columns ``more`` and those that the workloads declare. Each value has a column of the base and one of the other side.
     """
-    is_timed = any(pair.speeds for pair in pairs)
+    is_timed = any(pair.speeds for pair in pairs)  # rows that report values alone have no speeds
     is_by_device = bool(pairs) and pairs[0].by == DEVICE
     columns = [CASE] if is_by_device else [CASE, place(pairs)]  # by device, the labels of the sides say where they ran
     for side in SIDES:
@@ -123,10 +123,11 @@ def same_columns(pairs: Sequence[Match], *more: Column) -> list[Column]:
     if is_timed:
         columns.append(RATIO)
     priority = 1 if is_timed else 0  # without times, values are what a narrow screen has to keep
-    for column, side in product((*more, *value_columns(sides_of(pairs))), SIDES):
-        of_one_side = replace(column.on(attrgetter(side)), name=f"{side}.{column.name}")
+    values = (*more, *value_columns(sides_of(pairs)))
+    for column, side in product(values, SIDES):
+        column_of_side = column.on(attrgetter(side))  # it takes the value from the row of that side
         heading = f"{value_words(column)} ({_shared_label(pairs, side) or side})"  # "p99 (bf16)"
-        columns.append(of_one_side.headed(heading, priority=priority))
+        columns.append(replace(column_of_side, name=f"{side}.{column.name}", heading=heading, priority=priority))
     return columns
 
 
@@ -170,21 +171,23 @@ def best_columns(pairs: Sequence[Match]) -> list[Column]:
     return [*columns, RATIO]
 
 
-def figure_of_pairs(title: str, pairs: Sequence[Match], named: Column = CASE) -> Figure:
-    """Return the figure of the ratios of those pairs that have times, by the name that the column ``named`` gives each.
+def figure_of_pairs(title: str, pairs: Sequence[Match], name_column: Column = CASE) -> Figure:
+    """Return the figure of the ratios of those pairs that have times; ``name_column`` gives the name of each pair.
 
     It has bars, or dots if several pairs share a name. Devices are compared with the CPU of their own machine if there is one.
     """
     timed = with_own_base([pair for pair in pairs if pair.speeds])
-    setting = (timed[0].by if timed else None) or DEVICE  # sides at their own best are a CPU and an accelerator
+    # Sides that are each at their own best have no setting in which they differ, but they are a CPU and an accelerator.
+    differing_setting = timed[0].by if timed else None
+    setting = differing_setting or DEVICE
     base_name = _shared_label(timed, "base") or ("the CPU" if setting == DEVICE else "the base")
     about = f"A value above 1 is faster than {base_name}; the lines are 95 % intervals over rounds."
-    names = {str(named.value(pair)) for pair in timed}
+    names = {str(name_column.value(pair)) for pair in timed}
     mark: Mark = "dot" if len(names) < len(timed) else "bar"
     times_as_fast = RATIO.headed(f"times as fast as {base_name}")
     series = detail("other.label", "text", setting.name, "the side that is compared with the base", _series_label(timed))
     where = None if setting == DEVICE else place(timed)
-    case = named.headed("case")
+    case = name_column.headed("case")
     return figure(title, about, mark, timed, x=times_as_fast, y=case, series=series, place=where, log="x", reference=1.0)
 
 
