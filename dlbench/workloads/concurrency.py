@@ -127,6 +127,7 @@ def distillation(
     """
     streams = streams_or_none(device, launch)
     all_cpus = usable_cpus()
+    # With `free_core` the teacher leaves one core to the thread that launches the steps of the student.
     student_cpus, teacher_cpus = cpus_of_pair(all_cpus, free_core, on_accelerator=bool(streams))
     teacher_network = build_on(CPU, teacher, "fp32", "nchw").eval()
     student_network = build_on(device, student, dtype, "nchw").train()
@@ -139,8 +140,8 @@ def distillation(
     with torch.no_grad():
         student_logits = main_output(student_forward(inputs))
     refuse_other_classes(student, student_logits, teacher, teacher_logits)
-    update = optimizer_of(student_network, student, usual_optimizer(student))
-    step = training_step(device, update, dtype, lambda inputs, logits: soft_loss(main_output(student_forward(inputs)), logits))
+    optimizer = optimizer_of(student_network, student, usual_optimizer(student))
+    step = training_step(device, optimizer, dtype, lambda images, targets: soft_loss(main_output(student_forward(images)), targets))
 
     def train_student(logits: Tensor) -> None:
         if streams:
