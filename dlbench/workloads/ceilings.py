@@ -32,7 +32,7 @@ def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"],
     The default size is 256 MiB, or four times the last cache where that is more. On CUDA it also makes all buffers together eight
     times the last cache at least. A given size below four times the cache is refused.
 
-    copy and triad are those of McCalpin's STREAM (https://www.cs.virginia.edu/stream/) in fp32. Bytes count as there: each number that the
+    Copy and triad are those of McCalpin's STREAM (https://www.cs.virginia.edu/stream/) in fp32. Bytes count as there: each number that the
     program reads or writes. A CPU also reads the cache lines of `a` before it writes them, and these reads do not count.
     """
     buffer_count = {"copy": 2, "triad": 3, "sum": 1, "fill": 1}[op]
