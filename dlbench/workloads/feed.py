@@ -101,10 +101,8 @@ def draw_data_set(
     ``device``: where the tensors are. ``example``: one batch of the network, unused without a ``model``. Raises ValueError and MemoryError
     where the data set is too large.
     """
-    if model:
-        sample_bytes = bytes_of_sample(model, example, batch, samples)
-    else:
-        sample_bytes = math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES
+    image_bytes = math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES
+    sample_bytes = bytes_of_sample(model, example, batch, samples) if model else image_bytes
     if device.type == "cpu":
         refuse_too_large(workers, samples, batch, sample_bytes)
     if model:
@@ -196,10 +194,7 @@ def feed(
         data_device = device if source == "resident" else torch.device("cpu")
         data, put_together = draw_data_set(data_device, model, example, batch, samples, workers, dtype)
         order = EpochSampler(samples, batch, data_device)
-        if source == "loader":
-            batches = LoadedBatches(data, order, device, dtype, workers)
-        else:
-            batches = batch_source(source, data, order, device)
+        batches = LoadedBatches(data, order, device, dtype, workers) if source == "loader" else batch_source(source, data, order, device)
     step, counts = network_step(device, model, example, dtype) if model else perceptron_step(device, width, batch, dtype)
     fetches = FetchTimer()
 
