@@ -14,10 +14,11 @@ from dlbench.kit.memory import fresh_pages, last_cache_bytes, refuse_more_than_l
 from dlbench.kit.precision import fill_repeating
 
 TIMES_THE_CACHE = 4
-"""Least size of each array in last caches by STREAM's rules, so that caches hold little of it (see "Sizing" at
-https://www.cs.virginia.edu/stream/ref.html)."""
+"""Each array is at least so many times as large as the last-level cache, so that the cache holds little of it. This is STREAM's own rule:
+see "Sizing" at https://www.cs.virginia.edu/stream/ref.html."""
 UNCACHED = 8
-"""Bytes that a call moves on a card, in last caches: what a rate needs for a share of the published bandwidth (`core.reference.peaks`)."""
+"""On CUDA a call of default size moves at least so many times the bytes of the last cache. `core.reference.peaks` compares the rate of a
+smaller call with no published bandwidth."""
 LEAST = 256 << 20
 """Least bytes of each buffer by default: an accelerator moves them in more time than a launch takes."""
 _WHOLE = 4096
@@ -28,11 +29,11 @@ _WHOLE = 4096
 def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"], bytes: Size | None = None) -> Work:  # noqa: A002  # its standard name
     """Move buffers of `bytes` bytes through memory: a = b, a = b + 3 c, sum of a, or a = 3.
 
-    The default size is the largest of 256 MiB, four times the last cache, and on CUDA what makes all buffers together eight times the
-    last cache. A given size below four times the cache is refused.
+    The default size is 256 MiB, or four times the last cache where that is more. On CUDA it also makes all buffers together eight
+    times the last cache at least. A given size below four times the cache is refused.
 
-    McCalpin's STREAM (https://www.cs.virginia.edu/stream/), copy and triad as there but in fp32. Bytes count as there: what the
-    program reads and writes, without the lines of `a` that a CPU reads only because they are written.
+    Copy and triad are those of McCalpin's STREAM (https://www.cs.virginia.edu/stream/) in fp32. Bytes count as there: each number that the
+    program reads or writes. A CPU also reads the cache lines of `a` before it writes them, and these reads do not count.
     """
     buffer_count = {"copy": 2, "triad": 3, "sum": 1, "fill": 1}[op]
     cache_bytes = last_cache_bytes(device)
@@ -61,7 +62,7 @@ def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"],
 
 
 def _default_bytes(device: torch.device, buffer_count: int, cache_bytes: int) -> int:
-    """Return the bytes of each of so many buffers on a device with so large a last cache."""
+    """Return the default size of each of ``buffer_count`` buffers in bytes; ``cache_bytes``: the size of the device's last cache."""
     wanted = max(LEAST, TIMES_THE_CACHE * cache_bytes)
     if device.type == "cuda":
         wanted = max(wanted, UNCACHED * cache_bytes // buffer_count)

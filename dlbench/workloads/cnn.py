@@ -89,24 +89,25 @@ def train_step(
     if read_loss == "each" and device.type == "cpu":
         raise NotImplementedError("read_loss=each is what waiting for an accelerator costs, and a CPU has the loss as the step returns")
     take_kernels(kernels, device, dtype)
-    case = f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation} {kernels}"
+    case = f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation} {kernels}"  # names the compiler's cache
     execution = training_execution(mode, device, dtype, case)
     network = build_on(device, model, dtype, layout)
     inputs, targets = draw_batch(device, model, batch, dtype, layout)
-    update = optimizer_of(network, model, optimizer, implementation, in_graph=mode == "graph")
-    optimizer_name = optimizer if optimizer in OPTIMIZERS else usual_optimizer(model)  # the network's own one may have any name
+    torch_optimizer = optimizer_of(network, model, optimizer, implementation, in_graph=mode == "graph")
+    # A name outside `OPTIMIZERS` means the network's own optimizer, whose passes are unknown, or sgd where the network brings none.
+    optimizer_name = optimizer if optimizer in OPTIMIZERS else usual_optimizer(model)
     work = training_work(
         execution,
         network,
         partial(loss_of, model=model, inputs=inputs),
         (inputs, targets),
         dtype,
-        update,
+        torch_optimizer,
         items=batch,
         passes=UPDATE_PASSES.get(optimizer_name),
         labels=targets if is_classifier(model) else None,
     )
-    if read_loss == "each" and work.call:
+    if read_loss == "each" and work.call:  # a step always has a call, but its type allows None
         return replace(work, call=and_read_loss(work.call))
     return work
 
@@ -135,24 +136,27 @@ def training_work(
     loss_of: Callable[[Any], Loss],
     batch: tuple[Inputs, Any],
     dtype: Dtype,
-    update: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer,
     *,
     items: int,
     passes: int | None,
     labels: Tensor | None = None,
 ) -> Work:
-    """Return the work of a training step on a batch of inputs and targets; ``loss_of`` returns the loss of a network.
+    """Return the work of a training step on a batch of inputs and targets.
 
-    ``items``: samples of the batch. ``passes``: how often the update goes through the weights, as in `UPDATE_PASSES`; None where that is
-    unknown. ``labels``: the targets, if the loss is the cross-entropy of logits (batch, classes), else None.
+    ``loss_of`` takes a network and returns its loss, which is a function of inputs and targets. ``items``: samples of the batch.
+    ``passes``: how often the optimizer reads or writes all weights in a step, as in `UPDATE_PASSES`; None where that is unknown.
+    ``labels``: the targets, if the loss is the cross-entropy of logits (batch, classes), else None.
     """
     network.train()
-    device, loss = execution.device, loss_of(network)
+    device = execution.device
+    compute_loss = execution.forward(loss_of(network))  # compiled, if the mode compiles
     scaler = scaler_of(device, dtype)
-    step = training_step(device, update, dtype, execution.forward(loss), scaler)
+    step = training_step(device, optimizer, dtype, compute_loss, scaler)
     counts = train_counts(network, loss_of, batch, dtype, passes)
     work = Work(call=partial(step, *batch), inputs=tensors_of(batch), items=items, **counts)
-    parts = StepParts(network, tensors_of(batch[0]), dtype, labels, update, scaler)
+    inputs, _ = batch
+    parts = StepParts(network, tensors_of(inputs), dtype, labels, optimizer, scaler)  # for the check of the step against fp64
     return execution.begin(work, parts)
 
 
@@ -172,11 +176,11 @@ def infer_step(
     if until == "pooling" and find_network(model):
         raise NotImplementedError(f"until=pooling is for networks of dlbench's own, and {model} is yours; leave it out")
     take_kernels(kernels, device, dtype)
-    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {kernels} {until}")
+    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {kernels} {until}")  # names the compiler's cache
     network = for_inference(build_on(device, model, dtype, layout))
     if until == "pooling":
         child_names = [name for name, _ in network.named_children()]
-        setattr(network, child_names[-1], nn.Identity())  # in place of the classifier
+        setattr(network, child_names[-1], nn.Identity())  # the last child is the classifier; without it the network ends with pooling
     inputs, _ = draw_batch(device, model, batch, dtype, layout)
     counts = forward_counts(network, inputs, dtype)
     return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch)
@@ -198,24 +202,25 @@ def inference_work(
 
 def training_step(
     device: torch.device,
-    update: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer,
     dtype: Dtype,
-    loss_of: Loss,
+    compute_loss: Loss,
     scaler: torch.amp.GradScaler | None = None,
 ) -> Loss:
     """Return a function that trains by one step on inputs and targets, and returns the loss as a detached scalar.
 
-    A step is forward, loss (both by ``loss_of``), backward and ``update``. ``scaler`` scales the loss, so that narrow gradients do not
-    underflow; by default it is a new one, which is disabled for precisions that need none.
+    A step computes the loss by ``compute_loss``, then the gradients, and updates the weights by the optimizer. ``scaler`` multiplies the
+    loss by a factor, so that small gradients do not underflow to zero. By default it is a new scaler, which is disabled for precisions
+    that need no factor.
     """
     scaler = scaler or scaler_of(device, dtype)
-    forward = autocast(device, dtype, loss_of)
+    compute_loss = autocast(device, dtype, compute_loss)
 
     def step(inputs: Inputs, targets: Any) -> Tensor:
-        update.zero_grad(set_to_none=True)
-        loss = forward(inputs, targets)
+        optimizer.zero_grad(set_to_none=True)
+        loss = compute_loss(inputs, targets)
         scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        scaler.step(update)
+        scaler.step(optimizer)
         scaler.update()
         return loss.detach()
 
@@ -241,22 +246,23 @@ def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
 def optimizer_of(
     network: nn.Module, model: str, name: str, implementation: Implementation = "default", *, in_graph: bool = False
 ) -> torch.optim.Optimizer:
-    """Return an optimizer of the network's weights: by a name in `OPTIMIZERS` that one; by any other name the network's own, or else SGD.
+    """Return the optimizer that a name selects for a network's weights.
 
-    ``in_graph``: whether a CUDA graph will hold its updates. Raises NotImplementedError for another than the default ``implementation`` of
-    a network's own optimizer.
+    A name in `OPTIMIZERS` selects that optimizer; any other name selects the network's own one, or SGD where the network brings none.
+    ``in_graph``: whether a CUDA graph will hold the updates. Raises NotImplementedError for the network's own optimizer with an
+    ``implementation`` other than the default.
     """
-    description = network_of(model)
-    if description.optimizer and name not in OPTIMIZERS:
+    definition = network_of(model)
+    if definition.optimizer and name not in OPTIMIZERS:
         if implementation != "default":
             raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
-        return user_networks.optimizer_of(description, network, LEARNING_RATE)
+        return user_networks.optimizer_of(definition, network, LEARNING_RATE)
     options: dict[str, bool] = {}
     if implementation != "default":
-        options[implementation] = True
+        options[implementation] = True  # foreach=True or fused=True
     if in_graph and name == "adamw":
-        options["capturable"] = True  # keeps the count of steps, which SGD has not, in a tensor on the device
-    weights = user_networks.trained_weights(description, network)
+        options["capturable"] = True  # AdamW counts its steps, and a graph needs the count on the device; SGD counts none
+    weights = user_networks.trained_weights(definition, network)
     make_optimizer = OPTIMIZERS.get(name, OPTIMIZERS["sgd"])
     return make_optimizer(weights, **options)
 
@@ -362,6 +368,8 @@ def largest_batch(
     layout: Layout = "nchw",
 ) -> Work:
     """Find the largest batch whose step fits into so many GiB, or take the step at a batch within them."""
+    # The harness searches: it plans one case for each batch that it tries, and reports the largest one that fits.
+    # It also limits the memory of these cases to `memory_gib`, so this function does not read the parameter.
     if batch is None:
         raise ValueError("a batch is found by a search; give batch=8 to take a step without one")
     if step == "train":

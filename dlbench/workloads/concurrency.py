@@ -74,25 +74,28 @@ def concurrent_training(
     streams = streams_or_none(device, launch)
     process_cpus = usable_cpus()
     all_cpus = sorted({cpu for rank_cpus in of_each_rank(process_cpus) for cpu in rank_cpus})  # an instance is a rank
-    cpus = [process_cpus if streams else part_of(process_cpus, at, networks) for at in range(networks)]
+    # On an accelerator threads only launch, so they share the CPUs of the process. On a CPU each computes on a part of them.
+    cpus_of_threads = [process_cpus if streams else part_of(process_cpus, index, networks) for index in range(networks)]
     optimizer = usual_optimizer(model)
+    # A lane takes the training steps of one network.
     lanes: list[Step] = [
         Lane(train_step(device, model=model, batch=batch, dtype=dtype, optimizer=optimizer).call, streams) for _ in range(networks)
     ]
-    # What each thread runs: the steps of one network, or in a single thread a step of each in turn.
+    # Each thread repeats the step of one network, or a single thread repeats one step of every network in turn.
     threads = lanes if launch == "thread_each" else [lambda: [lane() for lane in lanes]]
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        run_for(clock, threads, cpus, WARMUP_S)
+        run_for(clock, threads, cpus_of_threads, WARMUP_S)
         trains_alone = not instances or dist.get_rank() == 0  # the other instances wait meanwhile
         ends_alone = run_for(clock, lanes[:1] if trains_alone else [], [all_cpus], seconds)
-        ends_at_once = run_for(clock, threads, cpus, seconds)
-        (alone_per_s,) = rates(of_each_rank(ends_alone)[0])
+        ends_at_once = run_for(clock, threads, cpus_of_threads, seconds)
+        (alone_per_s,) = rates(of_each_rank(ends_alone)[0])  # rank 0 alone has trained in this window
         threads_per_s = rates([ends for rank_ends in of_each_rank(ends_at_once) for ends in rank_ends])
-        # A step of a thread is one of each of its networks, so each of these has the thread's rate.
-        networks_per_s = [rate for _ in range(networks // len(threads)) for rate in threads_per_s]
+        # A step of a thread is one step of each of its networks, so each of them has the rate of the thread.
+        networks_per_thread = networks // len(threads)
+        networks_per_s = threads_per_s * networks_per_thread
         values: dict[str, Reported] = {}
-        if instances and device.type == "cuda":
+        if instances and device.type == "cuda":  # MPS runs where its control file exists
             folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108  # NVIDIA's default
             values["mps"] = Path(folder, "control").exists()
         return values | compare_speeds(
@@ -124,6 +127,7 @@ def distillation(
     """
     streams = streams_or_none(device, launch)
     all_cpus = usable_cpus()
+    # With `free_core` the teacher leaves one core to the thread that launches the steps of the student.
     student_cpus, teacher_cpus = cpus_of_pair(all_cpus, free_core, on_accelerator=bool(streams))
     teacher_network = build_on(CPU, teacher, "fp32", "nchw").eval()
     student_network = build_on(device, student, dtype, "nchw").train()
@@ -131,17 +135,17 @@ def distillation(
     host_inputs = on_device(inputs, CPU, "fp32")
     teacher_forward = forward_of(teacher_network, host_inputs)
     student_forward = forward_of(student_network, inputs)
-    teach: Callable[[], Tensor] = torch.no_grad()(lambda: main_output(teacher_forward(host_inputs)))
+    teach: Callable[[], Tensor] = torch.no_grad()(lambda: main_output(teacher_forward(host_inputs)))  # logits of a batch
     teacher_logits = teach()
     with torch.no_grad():
         student_logits = main_output(student_forward(inputs))
     refuse_other_classes(student, student_logits, teacher, teacher_logits)
-    update = optimizer_of(student_network, student, usual_optimizer(student))
-    step = training_step(device, update, dtype, lambda inputs, logits: soft_loss(main_output(student_forward(inputs)), logits))
+    optimizer = optimizer_of(student_network, student, usual_optimizer(student))
+    step = training_step(device, optimizer, dtype, lambda images, targets: soft_loss(main_output(student_forward(images)), targets))
 
     def train_student(logits: Tensor) -> None:
         if streams:
-            logits = logits.pin_memory().to(device, non_blocking=True)
+            logits = logits.pin_memory().to(device, non_blocking=True)  # page-locked, so that the host need not wait for the copy
         step(inputs, logits)
 
     learn = Lane(train_student, streams)
@@ -154,15 +158,15 @@ def distillation(
             learn(teach(), ahead=0)  # and wait for the student before the teacher's next batch
 
         steps_per_s(run_in_turn, WARMUP_S)
-        alone = steps_per_s(lambda: learn(teacher_logits)), steps_per_s(teach)
-        in_turn = steps_per_s(run_in_turn)
+        alone_per_s = steps_per_s(lambda: learn(teacher_logits)), steps_per_s(teach)  # of the student, of the teacher
+        in_turn_per_s = steps_per_s(run_in_turn)
         if launch == "one_thread":
-            # The teacher goes on while the device still computes the student's steps; both take as many.
-            at_once = [steps_per_s(lambda: learn(teach()))] * 2
+            # The device computes student steps while the teacher goes on with its next batches. Each call takes a step of both.
+            at_once_per_s = [steps_per_s(lambda: learn(teach()))] * 2
         else:
-            at_once = rates(run_overlapped(clock, teach, learn, teacher_cpus, student_cpus, seconds))
-        most = 1 + min(alone) / max(alone)  # the faster side waits for the slower one
-        return compare_speeds(alone, at_once, batch * in_turn, batch * at_once[0], most)
+            at_once_per_s = rates(run_overlapped(clock, teach, learn, teacher_cpus, student_cpus, seconds))
+        most = 1 + min(alone_per_s) / max(alone_per_s)  # the slower side may keep all of its speed, and the faster one has to wait for it
+        return compare_speeds(alone_per_s, at_once_per_s, batch * in_turn_per_s, batch * at_once_per_s[0], most)
 
     return Work(observe=observe)
 
@@ -230,12 +234,12 @@ def usable_cpus() -> Cpus:
     return found[: torch.get_num_threads()]
 
 
-def part_of(cpus: Cpus, at: int, parts: int) -> Cpus:
+def part_of(cpus: Cpus, index: int, parts: int) -> Cpus:
     """Return one of so many equal parts of the CPUs, the one at this index. Raises NotImplementedError for too few CPUs."""
     size = len(cpus) // parts
     if not size:
         raise NotImplementedError(f"{parts} at once need as many cores, and there are {len(cpus)} to use")
-    return cpus[size * at : size * (at + 1)]
+    return cpus[size * index : size * (index + 1)]
 
 
 def use_cpus(cpus: Cpus) -> None:
@@ -245,16 +249,16 @@ def use_cpus(cpus: Cpus) -> None:
     torch.set_num_threads(len(cpus))
 
 
-def run_for(clock: Clock, sides: Sequence[Step], cpus: Sequence[Cpus], seconds: float) -> list[list[float]]:
+def run_for(clock: Clock, sides: Sequence[Step], cpus_of_sides: Sequence[Cpus], seconds: float) -> list[list[float]]:
     """Run all sides at once, each on a thread and CPUs of its own, and return the times in s at which the steps of each side ended.
 
-    Each side runs for so many seconds from the end of its first step, and for two steps at least. Without sides it only waits for the
-    other ranks, as the clock does.
+    Each side runs for ``seconds`` from the end of its first step, and takes two steps at least. A rank without sides takes part because
+    all ranks wait for each other at the clock.
     """
-    begin = Barrier(len(sides) or 1)  # no barrier and no pool may have a size of 0
+    start = Barrier(len(sides) or 1)  # neither a barrier nor a pool may have a size of 0
 
-    def run(side: Step, cpus: Cpus) -> list[float]:
-        begin.wait()
+    def run_side(side: Step, cpus: Cpus) -> list[float]:
+        start.wait()  # until all sides have a thread
         use_cpus(cpus)
         ends = list[float]()
         while len(ends) < 2 or ends[-1] < ends[0] + seconds:
@@ -262,10 +266,10 @@ def run_for(clock: Clock, sides: Sequence[Step], cpus: Sequence[Cpus], seconds: 
             ends.append(perf_counter())
         return ends
 
-    clock.now()  # waits for what the device still does
+    clock.now()  # waits for earlier work of the device, and for the other ranks
     with ThreadPoolExecutor(len(sides) or 1) as pool:
-        ends_of_sides = list(pool.map(run, sides, cpus))
-    clock.now()
+        ends_of_sides = list(pool.map(run_side, sides, cpus_of_sides))
+    clock.now()  # waits until all ranks have ended
     return ends_of_sides
 
 
@@ -277,12 +281,12 @@ def run_overlapped(
     student_cpus: Cpus,
     seconds: float,
 ) -> list[list[float]]:
-    """Run a student while its teacher, on another thread, is a few batches ahead.
+    """Run a student and its teacher on a thread each, with the teacher up to `AHEAD` batches ahead; return when their steps ended.
 
-    Return the times in s at which the steps of the student ended, and those at which the steps of the teacher ended.
+    The two lists are the times in s at which the steps of the student ended, and those of the teacher.
     """
     teacher_ends = list[float]()
-    coming = deque[Future[Tensor]]()  # the teacher's logits of the student's next batches
+    pending_logits = deque[Future[Tensor]]()  # of the student's next batches; the teacher computes them
 
     def teach_and_stamp() -> Tensor:
         logits = teach()
@@ -290,9 +294,9 @@ def run_overlapped(
         return logits
 
     def take_student_step() -> None:
-        while len(coming) <= AHEAD:
-            coming.append(teacher_thread.submit(teach_and_stamp))
-        learn(coming.popleft().result())
+        while len(pending_logits) <= AHEAD:  # one batch for this step, and AHEAD more
+            pending_logits.append(teacher_thread.submit(teach_and_stamp))
+        learn(pending_logits.popleft().result())
 
     with ThreadPoolExecutor(1, initializer=partial(use_cpus, teacher_cpus)) as teacher_thread:
         (student_ends,) = run_for(clock, [take_student_step], [student_cpus], seconds)
@@ -300,25 +304,26 @@ def run_overlapped(
     return [student_ends, teacher_ends]
 
 
-def rates(sides: Sequence[Sequence[float]]) -> list[float]:
-    """Return the steps a second of each side while all sides run; ``sides``: when the steps of each side ended, in s.
+def rates(ends_of_sides: Sequence[Sequence[float]]) -> list[float]:
+    """Return the steps a second of each side while all sides run; ``ends_of_sides``: when the steps of each side ended, in s.
 
-    The window begins when every side has ended a step, and ends when a side has ended its last one. A step that is partly in it counts by
-    that part. Raises ValueError where there is no such window.
+    The window of this count begins when every side has ended its first step. It ends when the first side ends its last step. A step that
+    is only partly in the window counts by that part. Raises ValueError where there is no such window.
     """
-    begun_s = max(ends[0] for ends in sides)
-    ended_s = min(ends[-1] for ends in sides)
-    window_s = ended_s - begun_s
+    window_begin_s = max(ends[0] for ends in ends_of_sides)
+    window_end_s = min(ends[-1] for ends in ends_of_sides)
+    window_s = window_end_s - window_begin_s
     if window_s <= 0:
         raise ValueError("one side had ended before another had made a step; give more seconds")
 
     def steps_done(ends: Sequence[float], at_s: float) -> float:
-        """Return the steps since the end of a side's first one, with the part of the step that is under way."""
-        under_way = min(bisect_right(ends, at_s), len(ends) - 1)
-        step_s = ends[under_way] - ends[under_way - 1]
-        return under_way - (ends[under_way] - at_s) / step_s
+        """Return how many steps a side has done by a time, from the end of its first step on; part of a step counts as that part."""
+        step = min(bisect_right(ends, at_s), len(ends) - 1)  # index of the step that is under way
+        step_s = ends[step] - ends[step - 1]
+        part_to_do = (ends[step] - at_s) / step_s
+        return step - part_to_do
 
-    return [(steps_done(ends, ended_s) - steps_done(ends, begun_s)) / window_s for ends in sides]
+    return [(steps_done(ends, window_end_s) - steps_done(ends, window_begin_s)) / window_s for ends in ends_of_sides]
 
 
 def compare_speeds(

@@ -79,11 +79,11 @@ def convergence(
 ) -> Work:
     """Train six seeds of a small network by SGD with momentum, in numbers of a format that fp32 emulates.
 
-    Or a network of your own, `model`, in that precision itself, on batches of your own, `source`.
+    With `model`, train your own network instead, on your own batches, `source`, in torch's own precision `format`.
     """
     if model:
-        train = own_training(device, model, source, batch, format, rate, steps)
-        return Work(observe=lambda clock: _train_own_network(train))
+        train_seed = own_training(device, model, source, batch, format, rate, steps)
+        return Work(observe=lambda clock: _train_own_network(train_seed))
     if rate is None or source or batch != BATCH:
         raise ValueError(f"network={network} takes a rate, and neither source nor batch, which belong to a model")
     seeded_network: SeededNetwork = Perceptron() if network == "mlp" else Convolutions()
@@ -100,9 +100,9 @@ def convergence(
     return Work(observe=observe)
 
 
-def _train_own_network(train: Callable[[int], tuple[Tensor, ...]]) -> dict[str, Reported]:
-    """Return the values of a user's network from six trainings, each by ``train``, which `own_training` returns."""
-    outcomes = map(train, range(1, SEEDS + 1))
+def _train_own_network(train_seed: Callable[[int], tuple[Tensor, ...]]) -> dict[str, Reported]:
+    """Return the values of a user's network from six trainings, each by ``train_seed``, which `own_training` returns."""
+    outcomes = map(train_seed, range(1, SEEDS + 1))
     losses, final_losses, *accuracies = (torch.stack(of_seeds).cpu() for of_seeds in zip(*outcomes, strict=True))
     points = losses.tensor_split(min(POINTS, losses.shape[1]), 1)
     curve = torch.stack([point.mean(1) for point in points])
@@ -116,16 +116,17 @@ def _train_own_network(train: Callable[[int], tuple[Tensor, ...]]) -> dict[str, 
 def summarise_seeds(
     curve: Tensor, losses: Tensor, accuracies: Tensor | None = None, most: float = DIVERGED * math.log(CLASSES)
 ) -> dict[str, Reported]:
-    """Return the values of six trainings from mean losses at each point of the curve (points, seeds) and losses in the end (seeds,).
+    """Return the values that a case reports of six trainings.
 
-    A training has diverged if one of its losses exceeds ``most`` or is no number; such a loss is reported as ``most``. ``accuracies`` are
-    those in the end (seeds,), and of a diverged training that of guessing is reported.
+    ``curve``: the mean loss of each seed from one point of the loss curve to the next, (points, seeds). ``losses`` and ``accuracies``:
+    those of each seed at the end, (seeds,); without accuracies none are returned. A training has diverged if one of its losses exceeds
+    ``most`` or is no number. Such a loss counts as ``most``, and the accuracy of a diverged training as that of guessing.
     """
     all_losses = torch.cat((curve, losses[None]))
     converged = (all_losses <= most).all(0)  # false for a loss that is no number, too
     values: dict[str, Reported] = {}
     if accuracies is not None:
-        values["accuracy"] = tuple(torch.where(converged, accuracies, 1 / CLASSES).tolist())
+        values["accuracy"] = tuple(torch.where(converged, accuracies, 1 / CLASSES).tolist())  # guessing is right once in CLASSES times
     values["loss"] = tuple(_limit(losses, most).tolist())
     values["diverged"] = tuple((~converged).int().tolist())
     values["loss_curve"] = tuple(_limit(curve, most).median(1).values.tolist())
@@ -133,6 +134,7 @@ def summarise_seeds(
 
 
 def _limit(losses: Tensor, most: float) -> Tensor:
+    """Return the losses, with ``most`` in place of each that exceeds it or is no number."""
     return losses.nan_to_num(most, most).clamp_max(most)
 
 
@@ -212,19 +214,21 @@ class SeededTraining:
     """
 
     def __init__(self, network: SeededNetwork, number_format: Format, device: torch.device) -> None:
+        """Draw the weights of all seeds, and round them to the format; the momenta begin at 0."""
         self._network, self._format, self._device = network, number_format, device
-        self._chances = [torch.Generator().manual_seed(1 + seed) for seed in range(SEEDS)]
-        rounding_chance = torch.Generator(device).manual_seed(0)  # of stochastic roundings, where their tensors are
-        last = len(network.shapes) - 1
+        self._generators = [torch.Generator().manual_seed(1 + seed) for seed in range(SEEDS)]
+        rounding_generator = torch.Generator(device).manual_seed(0)  # for stochastic roundings, which draw numbers on the device
+        last_index = len(network.shapes) - 1
         self._layers: list[Layer] = []
         self._weights: list[Tensor] = []
         self._momenta: list[Tensor] = []
-        for at, shape in enumerate(network.shapes):
-            is_inner = 0 < at < last
-            layer = Layer(number_format, is_inner, rounding_chance)
-            # He et al. 2015, https://arxiv.org/abs/1502.01852; half of it for logits, so that their loss begins near that of guessing.
-            deviation = math.sqrt(2 / shape[0]) * (0.5 if at == last else 1)
-            drawn = torch.stack([deviation * torch.randn(shape, generator=chance) for chance in self._chances]).to(device)
+        for index, shape in enumerate(network.shapes):
+            is_inner = 0 < index < last_index  # only inner layers are binary in binary formats
+            layer = Layer(number_format, is_inner, rounding_generator)
+            # He et al. 2015, https://arxiv.org/abs/1502.01852, take sqrt(2 / inputs). The last layer takes half of it: its logits are then
+            # so small that the first loss is near that of guessing.
+            deviation = math.sqrt(2 / shape[0]) * (0.5 if index == last_index else 1)
+            drawn = torch.stack([deviation * torch.randn(shape, generator=each) for each in self._generators]).to(device)
             self._layers.append(layer)
             self._weights.append(layer.round_kept_weights(drawn))
             self._momenta.append(torch.zeros_like(drawn))
@@ -237,7 +241,7 @@ class SeededTraining:
 
     def run(self, inputs: Tensor, labels: Tensor, rate: float, steps: int) -> Tensor:
         """Train for so many steps at a learning rate; return the mean loss from each point of the curve to the next, (points, seeds)."""
-        order = torch.stack([torch.randint(len(inputs), (steps, BATCH), generator=chance) for chance in self._chances], 1).to(self._device)
+        order = torch.stack([torch.randint(len(inputs), (steps, BATCH), generator=each) for each in self._generators], 1).to(self._device)
         points = min(POINTS, steps)
         last_steps = {(point + 1) * steps // points for point in range(points)}
         curve: list[Tensor] = []
@@ -311,12 +315,13 @@ def own_training(
 ) -> Callable[[int], tuple[Tensor, ...]]:
     """Return a function that trains the user's network ``model`` from a seed, on batches of the user's data ``source``.
 
-    The function takes so many steps, and returns their losses (steps,), the final loss of held-out batches, and for a classifier their
-    accuracy. All seeds train on the same batches, in another order each.
+    The function takes ``steps`` steps. It returns their losses (steps,), the loss on the held-out batches at the end, and for a classifier
+    also the accuracy on these. All seeds draw from the same batches, each in an order of its own.
 
     Raises ValueError for data that is missing or too little, and NotImplementedError for a precision that is only emulated.
     """
-    data, network = find_data(source or ""), network_of(model)
+    data = find_data(source or "")  # None without a source, too
+    definition = network_of(model)
     if data is None:
         raise ValueError(f"model={model} is trained on batches of your own; give source=…, the name of a function below @dlbench.data")
     if precision not in get_args(Dtype):
@@ -325,41 +330,41 @@ def own_training(
     torch.manual_seed(0)  # so that a loader that shuffles gives the same batches in each precision
     example = draw_batch(device, model, batch, dtype, "nchw")
     example_inputs, _ = example
-    loader = OwnBatches(data, example, network.takes_targets, device, dtype, batch, workers=0)
+    loader = OwnBatches(data, example, definition.takes_targets, device, dtype, batch, workers=0)
     batches = _first_epoch(loader)
-    training_batches = [each for at, each in enumerate(batches) if at % HELD_OUT]
     held_out_batches = batches[::HELD_OUT]
+    training_batches = [each for index, each in enumerate(batches) if index % HELD_OUT]  # all others
     if not training_batches:
         raise ValueError(f"data '{source}' has 1 batch of {batch} an epoch, and one is held out; give a smaller batch")
 
-    def train(seed: int) -> tuple[Tensor, ...]:
-        torch.manual_seed(seed)
+    def train_seed(seed: int) -> tuple[Tensor, ...]:
+        torch.manual_seed(seed)  # the weights are drawn from it
         module = build_on(device, model, dtype, "nchw").train()
-        if network.optimizer:
-            update = optimizer_of(network, module, rate)
+        if definition.optimizer:
+            optimizer = optimizer_of(definition, module, rate)
         else:
-            update = torch.optim.SGD(module.parameters(), lr=rate or RATE, momentum=MOMENTUM)
-        step = training_step(device, update, dtype, loss_of(module, model, example_inputs))
-        # A generator of its own, so that dropout, say, changes nothing of the order.
+            optimizer = torch.optim.SGD(module.parameters(), lr=rate or RATE, momentum=MOMENTUM)
+        step = training_step(device, optimizer, dtype, loss_of(module, model, example_inputs))
+        # The order has a generator of its own, so that no layer that draws numbers, such as dropout, changes it.
         order = torch.randint(len(training_batches), (steps,), generator=torch.Generator().manual_seed(seed))
-        losses = [step(*loader.copy(training_batches[at])) for at in order.tolist()]
+        losses = [step(*loader.copy(training_batches[index])) for index in order.tolist()]
         module.eval()
         with torch.no_grad():
-            return torch.stack(losses).float(), *check(module)
+            return torch.stack(losses).float(), *check_held_out(module)
 
-    def check(module: nn.Module) -> tuple[Tensor, ...]:
+    def check_held_out(module: nn.Module) -> tuple[Tensor, ...]:
         """Return the loss of the held-out batches, and for a classifier their accuracy."""
-        held_out = map(loader.copy, held_out_batches)  # one by one
+        held_out = map(loader.copy, held_out_batches)  # each is copied when its turn comes
         if not is_classifier(model):
             loss = autocast(device, dtype, loss_of(module, model, example_inputs))
             losses = [loss(*each).float() for each in held_out]
             return (torch.stack(losses).mean(),)
         forward = autocast(device, dtype, forward_of(module, example_inputs))
-        answers = [(main_output(forward(inputs)).float(), targets) for inputs, targets in held_out]
-        logits, targets = map(torch.cat, zip(*answers, strict=True))
+        logits_and_targets = [(main_output(forward(inputs)).float(), targets) for inputs, targets in held_out]
+        logits, targets = map(torch.cat, zip(*logits_and_targets, strict=True))  # of all batches, one after the other
         return F.cross_entropy(logits, targets), (logits.argmax(1) == targets).float().mean()
 
-    return train
+    return train_seed
 
 
 def _first_epoch(loader: OwnBatches) -> list[Given]:

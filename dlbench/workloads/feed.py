@@ -95,19 +95,21 @@ def mean_bytes(example: Given, batch: int) -> int:
 def draw_data_set(
     device: torch.device, model: str | None, example: Given, batch: int, samples: int, workers: int, dtype: Dtype
 ) -> tuple[Batch, Callable[[Batch], Any]]:
-    """Return a data set in a device's memory, of images or of the network's drawn inputs: its tensors, (samples, …) each.
+    """Return the tensors of a data set, (samples, …) each, and a function that makes inputs and targets of a batch of these tensors.
 
-    Also return a function that makes inputs and targets of a batch of these tensors. Raises ValueError and MemoryError where the data set
-    is too large.
+    Its samples are drawn as the network ``model`` takes them; without a ``model`` they are random images with labels.
+    ``device``: where the tensors are. ``example``: one batch of the network, unused without a ``model``. Raises ValueError and MemoryError
+    where the data set is too large.
     """
-    sample_bytes = bytes_of_sample(model, example, batch, samples) if model else math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES
+    image_bytes = math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES
+    sample_bytes = bytes_of_sample(model, example, batch, samples) if model else image_bytes
     if device.type == "cpu":
         refuse_too_large(workers, samples, batch, sample_bytes)
     if model:
-        return take_apart(draw_batch(device, model, samples, dtype, "nchw"))
+        return take_apart(draw_batch(device, model, samples, dtype, "nchw"))  # one batch of all samples
     (images,) = operands(device, (samples, *IMAGE), dtype=dtype)
     labels = torch.randint(CLASSES, (samples,)).to(device)
-    return (images, labels), tuple
+    return (images, labels), tuple  # images are the inputs already, and labels the targets
 
 
 def take_apart(drawn: Given) -> tuple[Batch, Callable[[Batch], Any]]:
@@ -179,14 +181,16 @@ def feed(
     dtype: Dtype = "fp32",
 ) -> Work:
     """Fetch the next batch of a data set and train by one step on it: a small perceptron, or the network `model`."""
-    own_data = find_data(source)
+    own_data = find_data(source)  # None where the source is one of dlbench's own
     refuse_parameters(device, model, source, workers, samples, width, batch)
     example: Given = draw_batch(device, model, batch, dtype, "nchw") if model else (None, None)  # the perceptron needs none
-    put_together: Callable[[Any], Any] = tuple
+    put_together: Callable[[Any], Any] = tuple  # makes inputs and targets of a batch, which user data is already
     if own_data and model:
+        # The samples are in the memory of the user's loader, so 0 of them are counted: only workers and their batches need room.
         refuse_too_large(workers, 0, batch, mean_bytes(example, batch))
         batches: BatchSource = OwnBatches(own_data, example, network_of(model).takes_targets, device, dtype, batch, workers)
     else:
+        # A resident data set is on the device. Any other one is on the host, and its batches are copied.
         data_device = device if source == "resident" else torch.device("cpu")
         data, put_together = draw_data_set(data_device, model, example, batch, samples, workers, dtype)
         order = EpochSampler(samples, batch, data_device)
@@ -195,7 +199,7 @@ def feed(
     fetches = FetchTimer()
 
     def call() -> Tensor:
-        batches.make_room()
+        batches.make_room()  # waits for a copy on the device, so it is no part of the time to fetch
         with fetches:
             fetched = batches.fetch()
         inputs, targets = put_together(batches.send(fetched))
@@ -206,9 +210,10 @@ def feed(
         if batches.copies:
             batches.make_room()
             copy = partial(batches.copy, batches.fetch())
-            values["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(copy, clock)
+            name = "hidden_copy_s" if source == "prefetch" else "transfer_s"
+            values[name] = median_time(copy, clock)
         if own_data:
-            values |= time_alone(batches, step, workers, clock)
+            values |= time_alone(batches, step, workers, clock)  # this ends the processes that load batches, too
         else:
             batches.pause()
         return values

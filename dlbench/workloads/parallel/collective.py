@@ -1,6 +1,8 @@
-"""Collectives, with the sizes that nccl-tests gives them.
+"""Collectives of torch.distributed, with the sizes that nccl-tests gives them.
 
-https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+The size is that of the larger of a rank's two tensors. all_gather makes this tensor of one share from each rank, and reduce_scatter and
+all_to_all split it into one share for each rank. In the other operations both tensors are as large.
+See https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
 """
 
 import math
@@ -41,6 +43,7 @@ def collective(
     dtype: Dtype = "fp32",
 ) -> Work:
     """Run one collective over `bytes` of data, which nccl-tests' meaning of size says where to find."""
+    # `bytes` is the size of the larger of a rank's two tensors, `whole`.
     element_type = storage(dtype)
     shares = ranks if op in _IN_SHARES else 1
     share_elements, remainder = divmod(bytes, element_type.itemsize * shares)
@@ -58,12 +61,13 @@ def collective(
 
 
 def _prepare(op: Op, whole: Tensor, share_elements: int, ranks: int) -> _Collective:
-    """Return the collective with its tensors.
+    """Return the collective with its tensors on this rank.
 
-    ``whole``: a tensor of the shares of all ranks for the operations in `_IN_SHARES`, and of one rank's data for the others.
+    ``whole``: the larger tensor; for the operations in `_IN_SHARES` it holds a share for each rank, of ``share_elements`` elements.
     """
+    # Each operation needs one or two of these three tensors.
     share, other_whole = whole[:share_elements].clone(), torch.empty_like(whole)
-    names = cast(Any, dist)  # torch's own annotations lack some of them
+    untyped_dist = cast(Any, dist)  # torch's annotations lack some of its functions
     match op:
         case "all_reduce":
             return _Collective(whole, whole, lambda: dist.all_reduce(whole))
@@ -73,13 +77,13 @@ def _prepare(op: Op, whole: Tensor, share_elements: int, ranks: int) -> _Collect
             return _Collective(whole, whole, lambda: dist.broadcast(whole, _ROOT))
         case "all_gather":
             # torch 2.13 renamed this function and that of the next case.
-            gather = getattr(dist, "all_gather_single", None) or names.all_gather_into_tensor
+            gather = getattr(dist, "all_gather_single", None) or untyped_dist.all_gather_into_tensor
             return _Collective(share, whole, lambda: gather(whole, share))
         case "reduce_scatter":
-            scatter = getattr(dist, "reduce_scatter_single", None) or names.reduce_scatter_tensor
+            scatter = getattr(dist, "reduce_scatter_single", None) or untyped_dist.reduce_scatter_tensor
             return _Collective(whole, share, lambda: scatter(share, whole))
         case "all_to_all":
-            return _Collective(whole, other_whole, lambda: names.all_to_all_single(other_whole, whole))
+            return _Collective(whole, other_whole, lambda: untyped_dist.all_to_all_single(other_whole, whole))
         case "send_recv":
             return _Collective(whole, other_whole, lambda: _pass_on(whole, other_whole, ranks))
 
@@ -114,24 +118,24 @@ def _restore_before_overflow(all_reduce: _Collective, ranks: int) -> Callable[[]
 def _verify(op: Op, collective: _Collective, ranks: int) -> None:
     """Run the collective once on numbers with a known result. Raises ValueError for any other result."""
     rank = dist.get_rank()
-    numbers = torch.arange(1, ranks + 1)  # that of each rank
+    numbers = torch.arange(1, ranks + 1)  # rank 0 has the number 1, rank 1 the number 2, and so on
     own = numbers[rank]
-    # What this rank gives and what it has to get: a number for each share.
-    given, expected = {
+    # The numbers that fill the shares of this rank's input, and those that have to fill its result.
+    input_numbers, result_numbers = {
         "all_reduce": (own, numbers.sum()),
         "reduce": (own, numbers.sum()),
         "broadcast": (own, numbers[_ROOT]),
         "all_gather": (own, numbers),
         "reduce_scatter": (numbers, ranks * own),
-        "all_to_all": (rank * ranks + numbers, (numbers - 1) * ranks + own),  # rank i gives rank j the number i * ranks + j + 1
-        "send_recv": (own, numbers[rank - 1]),
+        "all_to_all": (rank * ranks + numbers, (numbers - 1) * ranks + own),  # rank i sends i * ranks + j + 1 to rank j
+        "send_recv": (own, numbers[rank - 1]),  # from the rank before, which for rank 0 is the last
     }[op]
     result = collective.result
-    collective.input.copy_(_fill_shares(given, collective.input))
+    collective.input.copy_(_fill_shares(input_numbers, collective.input))
     collective.run()
     if op == "reduce" and rank != _ROOT:  # torch leaves the result undefined there
         return
-    wanted = _fill_shares(expected, result)
+    wanted = _fill_shares(result_numbers, result)
     # Within 2 %, as bf16 rounds integers above 256.
     if not torch.allclose(result.double().cpu(), wanted.double().cpu(), rtol=0.02):
         raise ValueError(f"{op} gave rank {rank} a wrong result, such as {result.flatten()[0].item():g}")

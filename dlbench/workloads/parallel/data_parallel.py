@@ -75,29 +75,30 @@ def data_parallel(
         raise ValueError(f"seconds, learning_rate and straggler belong to the forms {', '.join(EXPERIMENTS)}; leave them out for {form}")
     if scaling == "strong" and batch % ranks:
         raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
-    share = batch // ranks if scaling == "strong" else batch
+    rank_batch = batch // ranks if scaling == "strong" else batch
     if form in EXPERIMENTS:
         torch.manual_seed(START_SEED)
     network = build_on(device, model, dtype, layout)  # equal on all ranks, which have the same seed so far
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # each rank draws a batch of its own
-    inputs, targets = draw_batch(device, model, share, dtype, layout)
+    inputs, targets = draw_batch(device, model, rank_batch, dtype, layout)
+    # Bytes are not reported for several ranks, so the passes of the optimizer are left at 0.
     counts = train_counts(network, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, 0)
     flops = _of_all_ranks(counts["flops"], ranks)
     least_flops = _of_all_ranks(counts["least_flops"], ranks)
-    items = share * ranks
+    items = rank_batch * ranks
     network.train()
     if form in EXPERIMENTS:
         experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE, average_every or AVERAGE_EVERY)
-        # The last rank is the slow one, because the first may also keep the weights of all.
+        # The last rank is the slow one, because in some forms rank 0 also updates the weights of all ranks.
         straggler_percent = straggler if dist.get_rank() == ranks - 1 else 0
-        learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, straggler_percent)
+        learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), rank_batch, dtype, straggler_percent)
         return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=counts["unknown"])
     if form == "fsdp":
         _shard(network, device)
     elif form == "ddp":
         network = _replicate(network, device, bucket_mb, gradients)
-    update = optimizer_of(network, model, usual_optimizer(model))
-    step = partial(training_step(device, update, dtype, loss_of(network, model, inputs)), inputs, targets)
+    optimizer = optimizer_of(network, model, usual_optimizer(model))
+    step = partial(training_step(device, optimizer, dtype, loss_of(network, model, inputs)), inputs, targets)
     if isinstance(network, DistributedDataParallel) and not synchronise:
         step = network.no_sync()(step)  # as a decorator it holds in each call
     tensors = tensors_of((inputs, targets))

@@ -24,6 +24,7 @@ from dlbench import Clock, Reported, Unit, Value, control_group
 from dlbench.workloads.parallel.learner import Experiment, Learner, average, outcome
 
 Observe = Callable[[Clock], Mapping[str, Reported]]
+"""A training as the harness runs it: it gets a clock, trains for the time of the experiment, and returns the values of the case."""
 
 _BINS = {0: "0", 1: "1", 2: "2-3", 4: "4-7", 8: "8-15", 16: "16+"}
 """Bins of the histogram, by the smallest staleness in each."""
@@ -50,7 +51,8 @@ AVERAGINGS = Value("averagings", Unit.COUNT, None, "how often all ranks averaged
 def local(learner: Learner, experiment: Experiment) -> Observe:
     """Return a training in which every rank updates weights of its own, and all average them by an all-reduce every so many steps.
 
-    Averaged after each step, the weights equal those of one process that trains on the whole batch: updates are linear in the gradients.
+    If they average after each step, the weights equal those of one process that trains on the whole batch: an update is linear in the
+    gradients.
     """
     weights = nn.Parameter(learner.weights)  # shares the memory of learner.weights
     weights.grad = learner.gradients
@@ -61,18 +63,18 @@ def local(learner: Learner, experiment: Experiment) -> Observe:
         dist.all_reduce(learner.gradients)  # and so is the first message; of gradients, because the weights must not change yet
         before = learner.mean_loss()
         begun_s = clock.now()
-        steps, steps_to_reading = 0, 1
-        while steps_to_reading > 0:
-            for _ in range(steps_to_reading):
+        steps, steps_to_next_reading = 0, 1  # the clock is read after one step for the first time
+        while steps_to_next_reading > 0:
+            for _ in range(steps_to_next_reading):
                 learner.compute_gradients()
                 optimizer.step()
                 steps += 1
                 if steps % experiment.average_every == 0:
                     average(learner)
             elapsed_s = clock.now() - begun_s
-            # Ranks wait for each other at the clock, so it is read rarely: after half of the steps that still fit, rounded up.
-            steps_that_fit = int((experiment.seconds / elapsed_s - 1) * steps)
-            steps_to_reading = (steps_that_fit + 1) // 2
+            # Reading the clock makes all ranks wait for each other, so it is rare: the next one is after half of the steps that still fit.
+            steps_that_fit = int((experiment.seconds / elapsed_s - 1) * steps)  # the time left, over the time of a step
+            steps_to_next_reading = (steps_that_fit + 1) // 2  # rounded up; no more than 0 if none fits
         if steps % experiment.average_every:
             average(learner)
         images = steps * dist.get_world_size() * learner.items
@@ -99,14 +101,15 @@ STEP_PARTS = tuple(
 def tower(learner: Learner, experiment: Experiment) -> Observe:
     """Return a training whose weights and whole batch are on rank 0's CPU, while every rank computes on its own device.
 
+    Each rank's device with its replica of the network is a tower: it gets weights and a share of the batch, and returns gradients.
     The time of each part of a step is read on rank 0's own clock: a barrier after each part would hide how long rank 0 waits for others.
     """
     group, ranks = control_group(), dist.get_world_size()  # the group sends between CPUs, whatever the device
     is_first = dist.get_rank() == 0
     master_weights = nn.Parameter(learner.weights.detach().cpu().clone())
     optimizer = experiment.optimizer(master_weights)
-    share = [tensor.cpu() for tensor in learner.share]
-    shares_of_all = [_gather(tensor) for tensor in share]
+    cpu_share = [tensor.cpu() for tensor in learner.share]
+    cpu_shares_of_all = [_gather(tensor) for tensor in cpu_share]  # on rank 0 the whole batch, elsewhere None
     gradients_of_all = torch.empty(ranks if is_first else 0, master_weights.numel(), dtype=master_weights.dtype)
     mean_gradients = torch.empty_like(master_weights)
     if is_first:
@@ -119,9 +122,9 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
 
     def split() -> None:
         """Send every rank its share of the batch."""
-        for tensor, tensors_of_all, on_device in zip(share, shares_of_all, learner.share, strict=True):
-            dist.scatter(tensor, tensors_of_all, src=0, group=group)
-            on_device.copy_(tensor)
+        for cpu_tensor, tensors_of_all, device_tensor in zip(cpu_share, cpu_shares_of_all, learner.share, strict=True):
+            dist.scatter(cpu_tensor, tensors_of_all, src=0, group=group)
+            device_tensor.copy_(cpu_tensor)
 
     def run_step() -> Iterator[None]:
         """Train by one step; yield after each of its parts, in the order of `STEP_PARTS`, so that the caller can time it."""
@@ -135,7 +138,7 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
         yield
         dist.gather(learner.gradients.cpu(), list(gradients_of_all) if is_first else None, dst=0, group=group)
         yield
-        if is_first:
+        if is_first:  # the other ranks have nothing to do, but yield for each part as well
             torch.mean(gradients_of_all, dim=0, out=mean_gradients)
         yield
         if is_first:
@@ -146,10 +149,10 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
         learner.compute_gradients()  # warm-up: the first step is slower
         before = learner.mean_loss()
         seconds_of_steps, elapsed_s = _time_steps(run_step, learner, clock, experiment.seconds)
-        replicate()  # the last update
+        replicate()  # for the loss after the last update
         steps = len(seconds_of_steps)
         values = outcome(before, learner.mean_loss(), steps, steps * ranks * learner.items, elapsed_s)
-        for part, seconds_of_part in zip(STEP_PARTS, zip(*seconds_of_steps, strict=True), strict=True):
+        for part, seconds_of_part in zip(STEP_PARTS, zip(*seconds_of_steps, strict=True), strict=True):  # one number for each step
             values[part.name] = fmean(seconds_of_part)
         return values
 
@@ -278,7 +281,7 @@ def hogwild(learner: Learner, experiment: Experiment) -> Observe:
     Raises NotImplementedError where the ranks are on several machines, which share no memory.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    if int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) != ranks:
+    if int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) != ranks:  # torchrun sets it to the number of ranks on this machine
         raise NotImplementedError("hogwild writes into memory that all ranks share, and several machines share none")
     update_counts, shared_weights = _share_memory(learner.weights.cpu(), ranks)
     parameter = nn.Parameter(shared_weights)  # shares the memory of shared_weights
