@@ -117,7 +117,7 @@ def conv2d(
     convolve = autocast(device, dtype, lambda: F.conv2d(x, weight, stride=stride, padding=padding))
     work = Work(
         call=convolve,
-        before=before_call(device, cache),
+        before=before_call(device, cache),  # for a cold cache it overwrites what the last call left there
         inputs=(x.detach(), weight.detach()),  # the same memory; what is done to them is not recorded for gradients
         items=batch,
         flops=flops,

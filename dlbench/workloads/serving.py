@@ -215,7 +215,7 @@ def open_loop(
         if rate is None:  # a search for the highest rate runs this case first: no open loop exceeds the rate of a closed one
             latencies_s = closed_loop_latencies(servers[batch], clock, CLOSED_S)
             return {"saturation_per_s": batch * len(latencies_s) / sum(latencies_s)}
-        load = rate * median_time(servers[batch], clock) / batch
+        load = rate * median_time(servers[batch], clock) / batch  # 1 where full batches one behind the other just keep up
         warmup_requests, counted_requests = count_requests(percentile, load, requests)
         send_times = schedule(arrivals, rate, warmup_requests + counted_requests, pattern)
         client_cpus = cpus_of_client(server_threads=torch.get_num_threads() if device.type == "cpu" else 1)
