@@ -175,7 +175,7 @@ def short_read_error(path: str, offset: int, count: int, length: int) -> OSError
 def ensure_data_set(folder: Path, files: str, samples: int, sample_bytes: int) -> list[str]:
     """Return the paths of a data set's files; write them first, unless an earlier case of the run has written them.
 
-    Their bytes are random, so that nothing compresses them. Raises NotImplementedError where there is too little space for them, and OSError
+    Their bytes are random, so nothing compresses them. Raises NotImplementedError where there is too little space for them, and OSError
     where they can't be written; no file is left then.
     """
     count, file_bytes = (1, samples * sample_bytes) if files == "one" else (samples, sample_bytes)
