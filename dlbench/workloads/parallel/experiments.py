@@ -59,7 +59,7 @@ def local(learner: Learner, experiment: Experiment) -> Observe:
     def observe(clock: Clock) -> dict[str, Reported]:
         learner.compute_gradients()  # warm-up: the first step is slower
         dist.all_reduce(learner.gradients)  # and so is the first message; of gradients, because the weights must not change yet
-        loss_before = learner.mean_loss()
+        before = learner.mean_loss()
         begun_s = clock.now()
         steps, steps_to_reading = 0, 1
         while steps_to_reading > 0:
@@ -70,15 +70,14 @@ def local(learner: Learner, experiment: Experiment) -> Observe:
                 if steps % experiment.average_every == 0:
                     average(learner)
             elapsed_s = clock.now() - begun_s
-            # All ranks read the same time, so all go on for as many steps. They wait for each other at the clock, so it is read rarely:
-            # after half of the steps that still fit, rounded up.
+            # Ranks wait for each other at the clock, so it is read rarely: after half of the steps that still fit, rounded up.
             steps_that_fit = int((experiment.seconds / elapsed_s - 1) * steps)
             steps_to_reading = (steps_that_fit + 1) // 2
         if steps % experiment.average_every:
             average(learner)
         images = steps * dist.get_world_size() * learner.items
         averagings = math.ceil(steps / experiment.average_every)  # the last one may come after fewer steps
-        return outcome(loss_before, learner.mean_loss(), steps, images, elapsed_s) | {AVERAGINGS.name: averagings}
+        return outcome(before, learner.mean_loss(), steps, images, elapsed_s) | {AVERAGINGS.name: averagings}
 
     return observe
 
@@ -106,13 +105,12 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
     is_first = dist.get_rank() == 0
     master_weights = nn.Parameter(learner.weights.detach().cpu().clone())
     optimizer = experiment.optimizer(master_weights)
-    own_share = [tensor.cpu() for tensor in learner.share]
-    shares_of_all = [_gather(tensor) for tensor in own_share]
-    # A row for each rank, into which its gradients are received; rank 0 alone has rows.
+    share = [tensor.cpu() for tensor in learner.share]
+    shares_of_all = [_gather(tensor) for tensor in share]
     gradients_of_all = torch.empty(ranks if is_first else 0, master_weights.numel(), dtype=master_weights.dtype)
     mean_gradients = torch.empty_like(master_weights)
     if is_first:
-        master_weights.grad = mean_gradients  # the optimizer takes them from here
+        master_weights.grad = mean_gradients
 
     def replicate() -> None:
         """Send every rank the weights."""
@@ -121,7 +119,7 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
 
     def split() -> None:
         """Send every rank its share of the batch."""
-        for tensor, tensors_of_all, on_device in zip(own_share, shares_of_all, learner.share, strict=True):
+        for tensor, tensors_of_all, on_device in zip(share, shares_of_all, learner.share, strict=True):
             dist.scatter(tensor, tensors_of_all, src=0, group=group)
             on_device.copy_(tensor)
 
