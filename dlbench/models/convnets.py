@@ -245,6 +245,7 @@ class Inception(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        # `forward` runs the layers in the order in which they are added here.
         self.Conv2d_1a_3x3 = ConvNorm(3, 32, "3", 2)  # 149 x 149
         self.Conv2d_2a_3x3 = ConvNorm(32, 32, "3")
         self.Conv2d_2b_3x3 = ConvNorm(32, 64, "3", padded=True)  # 147 x 147
@@ -253,11 +254,11 @@ class Inception(nn.Module):
         self.maxpool2 = nn.MaxPool2d(3, 2)  # 35 x 35
         channels = 192
         for name, branches in MIXED.items():
-            if name == "Mixed_7a":
+            if name == "Mixed_7a":  # the auxiliary head gets the output of the module before, Mixed_6e
                 self.AuxLogits = Auxiliary(channels)
             mixed = Mixed(channels, branches)
             self.add_module(name, mixed)
-            channels = mixed.channels  # 288, 768 and 2048 in the end
+            channels = mixed.channels  # 288 behind Mixed_5d, 768 behind Mixed_6e and 2048 behind Mixed_7c
         self.avgpool, self.flatten = nn.AdaptiveAvgPool2d(1), nn.Flatten()
         self.dropout, self.fc = nn.Dropout(), nn.Linear(channels, 1000)
 
