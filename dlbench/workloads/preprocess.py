@@ -5,7 +5,7 @@ docs/feeding.md says how to read it.
 
 import ctypes
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import Any, Literal
@@ -88,7 +88,7 @@ def preprocess(
 
 def make_loader(
     files: Sequence[bytes], prepare: Callable[[bytes], Tensor], where: str, batch: int, workers: int, *, pin_memory: bool
-) -> Iterable[Tensor]:
+) -> Any:
     """Return a loader of batches of prepared pictures, without end, from files drawn at random.
 
     Processes prepare them where ``where`` is "processes", else threads do.
