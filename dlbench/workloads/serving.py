@@ -84,9 +84,9 @@ def closed_loop(
     def observe(clock: Clock) -> dict[str, Reported]:
         warm_up(serve_batch, clock)
         own_latencies_s = closed_loop_latencies(serve_batch, clock, seconds)
-        latencies_of_instances = of_each_rank(own_latencies_s)  # an instance is one of several processes that serve at once, each a rank
+        latencies_by_rank = of_each_rank(own_latencies_s)  # an instance is one of several processes that serve at once, each a rank
         values_of_mode = step.report(clock) if step.report else {}  # such as what compiling took
-        return {**values_of_mode, **closed_loop_values(latencies_of_instances, batch, bound_s)}
+        return {**values_of_mode, **closed_loop_values(latencies_by_rank, batch, bound_s)}
 
     return replace(step, call=None, report=None, observe=observe, joins_instances=True)  # rank 0 reports for all instances
 
