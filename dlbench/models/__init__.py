@@ -63,13 +63,15 @@ def initialise(model: nn.Module) -> None:
     The standard deviation is sqrt(gain / fan_in), with a gain of 2 for a layer that a ReLU follows, which halves the variance
     (He et al. 2015, https://arxiv.org/abs/1502.01852, eq. 10).
     """
-    # A convolution without bias feeds a batch norm, and that a residual sum, except in a ConvNorm. In inference batch norm passes its
-    # untrained input on as it is, and with a gain of 2 every block would then double the variance: 2^50 in ResNet-152.
+    # A batch norm follows each convolution without bias. In a ConvNorm, a ReLU follows the batch norm.
     convolutions_before_relu = {each.conv for each in model.modules() if isinstance(each, ConvNorm)}
     for layer in model.modules():
         match layer:
             case nn.Conv2d() | nn.Linear():
-                gain = 1 if layer.bias is None and layer not in convolutions_before_relu else 2
+                # A ResNet adds the output of each block to its input. With a gain of 2 each block would double the variance, and the 50
+                # blocks of ResNet-152 would multiply it by 2^50: in inference, an untrained batch norm changes nothing.
+                is_of_resnet = layer.bias is None and layer not in convolutions_before_relu
+                gain = 1 if is_of_resnet else 2
                 fan_in = layer.weight[0].numel()
                 fill_normal(layer.weight, math.sqrt(gain / fan_in))
                 if layer.bias is not None:

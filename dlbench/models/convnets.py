@@ -184,7 +184,7 @@ class Mixed(nn.Module):
         super().__init__()
         self.halves = "branch_pool" not in branches
         self.rows: list[list[list[str]]] = []
-        """Names of each branch's convolutions, one behind the other, those side by side together."""
+        """For each branch its steps in order. A step is the names of convolutions that get the same input, usually of one."""
         self.channels = channels if self.halves else 0
         """Channels of the output: a module that halves hands on its input's channels, too."""
         for branch in branches.split("/"):
@@ -192,20 +192,24 @@ class Mixed(nn.Module):
             self.channels += self._add_branch(name, convolutions, channels)
 
     def _add_branch(self, branch: str, convolutions: Sequence[str], channels: int) -> int:
-        """Add a branch's convolutions, such as ``192@1x7``, by torchvision's names; return the channels of its output."""
+        """Add a branch's convolutions as submodules, and return the channels of the branch's output.
+
+        ``convolutions``: texts such as ``192@1x7``, filters and kernel. ``channels``: those of the branch's input.
+        """
         row: list[list[str]] = []
         for at, convolution in enumerate(convolutions, 1):
             filters, _, kernels = convolution.partition("@")
-            name = f"{branch}_{at}" if len(convolutions) > 1 else branch
+            name = f"{branch}_{at}" if len(convolutions) > 1 else branch  # as torchvision names it
             side_by_side = {name: kernels}
             if "+" in kernels:  # two convolutions of the same input
                 first_kernel, second_kernel = kernels.split("+")
                 side_by_side = {f"{name}a": first_kernel, f"{name}b": second_kernel}
-            halves = self.halves and at == len(convolutions)
+            # In a module that halves height and width, the last convolution of each branch does so, and without padding.
+            is_halving = self.halves and at == len(convolutions)
             for module_name, kernel in side_by_side.items():
-                self.add_module(module_name, ConvNorm(channels, int(filters), kernel, 2 if halves else 1, padded=not halves))
+                self.add_module(module_name, ConvNorm(channels, int(filters), kernel, 2 if is_halving else 1, padded=not is_halving))
             row.append(list(side_by_side))
-            channels = int(filters) * len(side_by_side)  # of the next convolution's input
+            channels = int(filters) * len(side_by_side)  # of the next convolution's input, and in the end of the branch's output
         self.rows.append(row)
         return channels
 
@@ -241,6 +245,7 @@ class Inception(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        # `forward` runs the layers in the order in which they are added here.
         self.Conv2d_1a_3x3 = ConvNorm(3, 32, "3", 2)  # 149 x 149
         self.Conv2d_2a_3x3 = ConvNorm(32, 32, "3")
         self.Conv2d_2b_3x3 = ConvNorm(32, 64, "3", padded=True)  # 147 x 147
@@ -249,11 +254,11 @@ class Inception(nn.Module):
         self.maxpool2 = nn.MaxPool2d(3, 2)  # 35 x 35
         channels = 192
         for name, branches in MIXED.items():
-            if name == "Mixed_7a":
+            if name == "Mixed_7a":  # the auxiliary head gets the output of the module before, Mixed_6e
                 self.AuxLogits = Auxiliary(channels)
             mixed = Mixed(channels, branches)
             self.add_module(name, mixed)
-            channels = mixed.channels  # 288, 768 and 2048 in the end
+            channels = mixed.channels  # 288 behind Mixed_5d, 768 behind Mixed_6e and 2048 behind Mixed_7c
         self.avgpool, self.flatten = nn.AdaptiveAvgPool2d(1), nn.Flatten()
         self.dropout, self.fc = nn.Dropout(), nn.Linear(channels, 1000)
 

@@ -50,22 +50,25 @@ class Shape:
 
 
 def shapes_of(mode: FakeTensorMode, network: nn.Module, given: Any) -> tuple[Any, ...]:
-    """Return copies of a network and of what it is given in which each tensor, in any container, is a fake one on the same device.
+    """Return a copy of a network, followed by copies of its arguments ``given``; fake tensors replace all their tensors, in any container.
 
-    The network is copied, as it may keep tensors of a call, and as a recurrent layer has its weights in a list, which torch's
-    ``functional_call`` does not replace. Tensors of the meta device count as on the device of the network's other tensors.
+    A fake tensor has the shape of the tensor that it replaces and reports the same device. In place of the meta device it reports that of
+    the network's other tensors.
+
+    The network is copied because it may keep tensors of a call. Torch's ``functional_call`` would not do: a recurrent layer has its weights
+    in a list, too, where ``functional_call`` does not replace them.
     """
     network = getattr(network, "_orig_mod", network)  # the network that torch.compile wraps, as the wrapper would compile this call, too
     tensors = tensors_of([vars(each) for each in network.modules()])
-    home = next((each.device for each in tensors if not each.is_meta), torch.device("cpu"))
+    network_device = next((each.device for each in tensors if not each.is_meta), torch.device("cpu"))
 
     def shape_of(tensor: Tensor) -> Tensor:
-        shape = FakeTensor(mode, Shape.of(tensor).meta(), home if tensor.is_meta else tensor.device)
+        shape = FakeTensor(mode, Shape.of(tensor).meta(), network_device if tensor.is_meta else tensor.device)
         if isinstance(tensor, nn.Parameter):
             shape._is_param = True  # by which torch knows a parameter; nn.Parameter would copy the tensor
         return shape.requires_grad_(tensor.requires_grad)
 
-    # deepcopy takes the fakes as the copies that it has made of these tensors, so it copies none, which would take their memory once more.
+    # deepcopy looks here for the copies that it has made already. So it takes the fake tensors, and spends no memory on real copies.
     copies: dict[int, Any] = {id(each): shape_of(each) for each in tensors}
     return deepcopy(network, copies), *tree_map_only(Tensor, shape_of, given)
 
@@ -206,18 +209,19 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator of ATen on fake tensors, and count its operations and bytes; torch calls this for each operator."""
-        if func is torch.ops.prim.device.default:  # autograd calls it for each tensor
+        if func is torch.ops.prim.device.default:  # autograd asks each tensor for its device, which computes and moves nothing
             return args[0].fake_device
         kwargs = kwargs or {}
         name = _name(func)
         is_attention = "attention" in name
         has_formula = is_attention or name in _PRODUCTS
-        if not has_formula and not _is_productless(func):  # it may compute products, on its own or in operators that it consists of
-            with self:  # in inference mode an operator that consists of others gets here as a whole
+        if not has_formula and not _is_productless(func):
+            # It may consist of other operators: in inference mode torch has not taken it apart. Then each of its parts is counted.
+            with self:  # torch leaves the mode before it calls this, so it would not see the parts
                 output = func.decompose(*args, **kwargs)
-            if output is not NotImplemented:  # then its parts have been counted
+            if output is not NotImplemented:  # it had parts
                 return output
-            self._uncounted[str(func._overloadpacket)] = None
+            self._uncounted[str(func._overloadpacket)] = None  # it may compute products, and nothing tells how many
         output = self._run(func, args, kwargs)
         if not func.is_view and name not in _MOVE_NOTHING:
             arguments = {**dict(zip(_arguments(func), args, strict=False)), **kwargs}
@@ -265,16 +269,18 @@ _PRODUCTS = {
 def _product_flops(name: str, args: Sequence[Any], output: Any) -> int:
     """Return the operations of a matrix product or convolution, from the arguments and output of ATen's operator ``name``.
 
-    A multiply-add is two operations, and four times as many of complex numbers. The backward of a convolution takes as many as its
-    forward for each operand whose gradient is wanted.
+    A multiply-add counts as two operations, and as eight where the numbers are complex. The backward pass of a convolution takes as many
+    operations as the forward pass for each gradient that is wanted: that of the input and that of the weight.
     """
-    first, second = args[_PRODUCTS[name] :][:2]
-    # Positions of the other arguments are those of ATen's schema.
+    position = _PRODUCTS[name]
+    first, second = args[position : position + 2]
+    # The numbers below are positions of further arguments in ATen's schema of the operator.
     if name == "convolution":
         multiply_adds = _convolution_multiply_adds(first, second, output, transposed=args[6])
     elif name == "convolution_backward":
+        output_gradient = args[0]  # of the output's shape
         gradients = sum(args[10][:2])  # whether that of the input is wanted, and that of the weight
-        multiply_adds = gradients * _convolution_multiply_adds(first, second, args[0], transposed=args[7])
+        multiply_adds = gradients * _convolution_multiply_adds(first, second, output_gradient, transposed=args[7])
     else:
         columns = second.shape[-1] if second.dim() > 1 else 1
         multiply_adds = first.numel() * columns
@@ -350,9 +356,10 @@ _HARMLESS = {torch.Tag.pointwise, torch.Tag.inplace_view}
 
 @contextmanager
 def _plain_operators(compiling: bool) -> Iterator[None]:
-    """Make layers for attention and recurrence run plain operators, and checkpoints run their function only once, while entered.
+    """While entered, make attention and recurrent layers run operators that have a formula, and make checkpoints run their function once.
 
-    ``compiling``: whether networks that ask get the answer that they are being compiled.
+    A checkpoint would run its function again in the backward pass, and repeated work must not count. ``compiling``: whether torch tells
+    networks that they are being compiled.
     """
     # Off: fused layers of torch, oneDNN and cuDNN, whose operators have no formula.
     switches = (
@@ -373,7 +380,7 @@ def _plain_operators(compiling: bool) -> Iterator[None]:
         for owner, name, stand_in in stand_ins:
             stack.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, stand_in)
-        stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # the mode is of this thread alone
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # the counter does not see operators of another thread
         yield
 
 

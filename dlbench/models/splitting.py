@@ -53,11 +53,12 @@ def stages(network: nn.Module, input_shape: tuple[int, ...], number: int) -> lis
 
 
 def layers(network: nn.Module) -> list[nn.Sequential]:
-    """Return a network's layers, the units that it can be cut between, in the order of their definition, in which they have to run.
+    """Return a network's layers in the order of their definition, which has to be the order in which they run; it can be cut between them.
 
-    A layer is a module with weights (a convolution, a linear layer or a residual block) and the modules without weights behind it: a stage
-    that began with an operation in place, such as a ReLU, would overwrite its input. A flatten is added before the first linear layer
-    where the network has none among its modules.
+    A layer is a module with weights (a convolution, a linear layer or a residual block) and the modules without weights behind it. These
+    are not cut off, because a stage that began with an operation in place, such as a ReLU, would overwrite its input.
+
+    A network may flatten in its own ``forward``. Then a flatten is added before the first linear layer.
     """
     row: list[nn.Sequential] = []
     is_flat = False
@@ -79,7 +80,10 @@ def _children(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def train_costs(row: Sequence[nn.Module], input_shape: tuple[int, ...]) -> list[int]:
-    """Return the operations of each of a row of layers in training on one input: the products of the forward and the backward pass."""
+    """Return the operations of each layer in ``row`` in a training step on one input, forward and backward.
+
+    The layers run one behind the other; ``input_shape``: that of the first layer's input, without a batch.
+    """
     costs: list[int] = []
     shapes = [(1, *input_shape)]
 
@@ -88,10 +92,11 @@ def train_costs(row: Sequence[nn.Module], input_shape: tuple[int, ...]) -> list[
         shapes.append(tuple(layer(x).shape))
 
     for layer in row:
-        forward = count_step(step, layer, torch.empty(shapes[-1], device="meta")).flops or 0
-        # The gradients of weights and of the input take as many as the forward pass each; the network's own input needs none.
+        counted = count_step(step, layer, torch.empty(shapes[-1], device="meta"))
+        forward_flops = counted.flops or 0  # None for an operator without a formula, which these layers do not have
+        # The gradient of the weights and that of the input take as many operations each. The network's own input needs no gradient.
         passes = 3 if costs else 2
-        costs.append(passes * forward)
+        costs.append(passes * forward_flops)
     return costs
 
 

@@ -65,9 +65,9 @@ def concurrent_training(
     dtype: Switch[Dtype] = "fp32",
     seconds: Duration = SECONDS,
 ) -> Work:
-    """Train several networks on one device at once: `networks` in each process, on streams of their own, in so many `instances`.
+    """Train several networks on one device at once: `networks` of them in each process, and as many processes as `instances`.
 
-    On a CPU each has its share of the cores, and alone all of them.
+    On an accelerator each network has a stream of its own. On a CPU each has its share of the cores, and all of them while it runs alone.
     """
     if networks * (instances or 1) < 2:
         raise ValueError("one training is not several; give networks or instances, 2 or more in all")

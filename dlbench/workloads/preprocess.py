@@ -1,8 +1,11 @@
-"""Preprocessing of pictures: decoded, resized, cut, mirrored, normalised and batched, alone or for a step: docs/feeding.md."""
+"""Preprocessing of pictures: decoded, resized, cut, mirrored, normalised and batched, alone or for a step of a network.
+
+docs/feeding.md says how to read it.
+"""
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import Any, Literal
@@ -44,25 +47,21 @@ def preprocess(
     height = max(1, width * 3 // 4)
     picture_bytes = (DRAWING_BYTES + DECODING_BYTES * workers) * width * height
     refuse_more_than_left(picture_bytes, f"pictures of {width} x {height}, drawn and decoded by {workers} workers, take")
-    example, run = prepare_step(device, model, step, batch, dtype)
+    example_inputs, run_step = prepare_step(device, model, step, batch, dtype)
     if where == "processes":
-        feed.refuse_too_large(workers, 0, batch, FP32_BYTES * example[0].numel())
+        # There is no data set of samples, only batches that the workers hand over.
+        feed.refuse_too_large(workers, samples=0, batch=batch, sample_bytes=FP32_BYTES * example_inputs[0].numel())
     files = list(draw_files(pictures, width, height))
     decode = torchcodec_decoder() if decoder == "torchcodec" else decode_by_pillow
     resize_on = device if where == "device" else torch.device("cpu")
-    size = example.shape[-1]
+    side = example_inputs.shape[-1]  # height and width of the network's inputs
 
     def prepare(file: bytes) -> Tensor:
-        return crop(decode(file).to(resize_on), size)
+        return crop(decode(file).to(resize_on), side)
 
-    def make_loader() -> Any:
-        indices = draw_indices(pictures, batch)
-        if where == "processes":
-            return load_in_processes(files, prepare, indices, workers, pin_memory=device.type != "cpu")
-        return map(to_batch, in_threads(lambda index: prepare(files[index]), indices, workers))
-
-    # Without targets: None in the example, and False for what the loader gives.
-    batches = OwnBatches(Data("pictures", make_loader), (example, None), False, device, dtype, batch, workers)
+    data = Data("pictures", lambda: make_loader(files, prepare, where, batch, workers, pin_memory=device.type != "cpu"))
+    # The loader gives inputs alone, so the example has no targets either.
+    batches = OwnBatches(data, (example_inputs, None), targets=False, device=device, dtype=dtype, batch=batch, workers=workers)
     fetches = feed.FetchTimer()
     # Worker processes finish a batch each at about the same time. A call takes one of each, so that every call waits for them once.
     batches_of_call = max(1, workers) if where == "processes" else 1
@@ -72,19 +71,32 @@ def preprocess(
             with fetches:
                 fetched = batches.fetch()
             images, _ = batches.send(fetched)
-            output = run(images)
+            output = run_step(images)
         return output
 
     def report(clock: Clock) -> dict[str, float]:
         seconds_of_batch = {"input_s": fetches.usual_s()}
-        if step != "none":
-            seconds_of_batch |= time_alone(batches, lambda images, _: run(images), workers, clock)
-        batches.pause()
-        refuse_wrong_resizing(decode(files[0]), resize_on, size)
+        if step != "none":  # else loading is all that a call does
+            seconds_of_batch |= time_alone(batches, lambda images, _: run_step(images), workers, clock)
+        batches.pause()  # ends the worker processes
+        refuse_wrong_resizing(decode(files[0]), resize_on, side)
         return {name: seconds * batches_of_call for name, seconds in seconds_of_batch.items()}
 
     uncounted = {"flops": "nobody counts operations of decoding"}
     return Work(call=call, report=report, items=batch * batches_of_call, unknown=uncounted, own_threads=where != "processes")
+
+
+def make_loader(
+    files: Sequence[bytes], prepare: Callable[[bytes], Tensor], where: str, batch: int, workers: int, *, pin_memory: bool
+) -> Any:
+    """Return a loader of batches of prepared pictures, without end, from files drawn at random.
+
+    Processes prepare them where ``where`` is "processes", else threads do.
+    """
+    indices = draw_indices(len(files), batch)
+    if where == "processes":
+        return load_in_processes(files, prepare, indices, workers, pin_memory=pin_memory)
+    return map(to_batch, in_threads(lambda index: prepare(files[index]), indices, workers))
 
 
 def prepare_step(device: torch.device, model: str, step: str, batch: int, dtype: Dtype) -> tuple[Tensor, Callable[[Tensor], Any]]:
@@ -122,7 +134,7 @@ def draw_files(count: int, width: int, height: int) -> Iterator[bytes]:
     # Around mid-grey, with a standard deviation of 45 levels in brightness and of 10 in each colour.
     levels = torch.stack([128 + 45 * brightness + 10 * colour for colour in colours], dim=-1).clamp_(0, 255).to(torch.uint8)
     for _ in range(count):
-        # The noise is periodic, so a shifted picture is another one without a seam.
+        # The noise is periodic, so a shifted picture is another one without a seam. Shifts count modulo each side.
         shifts = torch.randint(width * height, (2,)).tolist()
         shifted = levels.roll(shifts, (0, 1))
         pixels = ctypes.string_at(shifted.data_ptr(), shifted.nbytes)  # torch gives a tensor's bytes only by way of NumPy

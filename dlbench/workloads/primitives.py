@@ -98,7 +98,7 @@ def conv2d(
     kernels: Kernels = "vendor",
 ) -> Work:
     """Convolve `size` x `size` images with `kernel` x `kernel` filters; padding is kernel // 2 by default."""
-    take_kernels(kernels, device, dtype)
+    take_kernels(kernels, device, dtype)  # torch uses these until the next case
     if padding is None:
         padding = kernel // 2
     output_size = (size + 2 * padding - kernel) // stride + 1  # height and width
@@ -111,12 +111,13 @@ def conv2d(
     output_shape = (batch, filters, output_size, output_size)
     outputs = math.prod(output_shape)
     flops = 2 * outputs * channels * kernel**2  # for each output channels x kernel^2 multiplies and as many adds
-    least_flops = flops / FASTER_CONVOLUTION if kernel > 1 else flops  # a 1 x 1 convolution is a matrix product
+    # Winograd's algorithm takes so many times fewer; it has nothing to save in a 1 x 1 convolution, which is a matrix product.
+    least_flops = flops / FASTER_CONVOLUTION if kernel > 1 else flops
     least_bytes = x.nbytes + weight.nbytes + outputs * output(dtype).itemsize  # read x and weight, write the output
     convolve = autocast(device, dtype, lambda: F.conv2d(x, weight, stride=stride, padding=padding))
     work = Work(
         call=convolve,
-        before=before_call(device, cache),
+        before=before_call(device, cache),  # for a cold cache it overwrites what the last call left there
         inputs=(x.detach(), weight.detach()),  # the same memory; what is done to them is not recorded for gradients
         items=batch,
         flops=flops,

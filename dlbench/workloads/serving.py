@@ -84,11 +84,11 @@ def closed_loop(
     def observe(clock: Clock) -> dict[str, Reported]:
         warm_up(serve_batch, clock)
         own_latencies_s = closed_loop_latencies(serve_batch, clock, seconds)
-        instances = of_each_rank(own_latencies_s)  # of every instance, each of which is a rank
+        latencies_by_rank = of_each_rank(own_latencies_s)  # an instance is one of several processes that serve at once, each a rank
         values_of_mode = step.report(clock) if step.report else {}  # such as what compiling took
-        return {**values_of_mode, **closed_loop_values(instances, batch, bound_s)}
+        return {**values_of_mode, **closed_loop_values(latencies_by_rank, batch, bound_s)}
 
-    return replace(step, call=None, report=None, observe=observe, joins_instances=True)
+    return replace(step, call=None, report=None, observe=observe, joins_instances=True)  # rank 0 reports for all instances
 
 
 def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]) -> Callable[[], list[Tensor]]:
@@ -100,7 +100,7 @@ def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]
     if copies != "none" and device.type == "cpu":
         raise NotImplementedError("a CPU computes on host memory, so there is nothing to copy to it")
     call = step.call
-    assert call is not None, "an observe serves nothing"  # noqa: S101  # infer_step returns a call
+    assert call is not None  # noqa: S101  # the work of infer_step has one
     copied_inputs = [tensor.detach() for tensor in step.inputs] if copies != "none" else []
     requests = [tensor.to("cpu", copy=True) for tensor in copied_inputs]
 
@@ -115,16 +115,16 @@ def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]
 def closed_loop_latencies(serve_batch: Callable[[], object], clock: Clock, seconds: float) -> list[float]:
     """Serve batch after batch without a pause, and return the seconds of each.
 
-    It ends after ``seconds``, or already after `LEAST_S` where there are enough batches for p99 by then. A batch ends with its results on
+    It ends after ``seconds``, or earlier once `LEAST_S` has passed and there are enough batches for p99. A batch ends with its results on
     the host, so `Clock.stamp`, which does not wait for the device, is enough to time it.
     """
-    enough_batches = times_for(PERCENTS[-1])
+    batches_for_p99 = times_for(PERCENTS[-1])  # with fewer batches p99 is not reported
     latencies_s: list[float] = []
     with without_collection():
         clock.now()  # waits for the other instances, so that all begin together; then each goes at its own pace
         begun_s = last_s = clock.stamp()
         while True:
-            limit_s = seconds if len(latencies_s) < enough_batches else LEAST_S
+            limit_s = seconds if len(latencies_s) < batches_for_p99 else LEAST_S
             if last_s - begun_s >= limit_s:
                 return latencies_s
             serve_batch()
@@ -212,10 +212,10 @@ def open_loop(
         call_s = median_time(servers[1], clock)
         if call_s >= bound_s:
             raise NotImplementedError(f"one request alone takes {call_s * 1000:.3g} ms, so that none is done within bound_ms={bound_ms:g}")
-        if rate is None:  # the case ahead of a search for the highest rate, which begins at this one
+        if rate is None:  # a search for the highest rate runs this case first: no open loop exceeds the rate of a closed one
             latencies_s = closed_loop_latencies(servers[batch], clock, CLOSED_S)
             return {"saturation_per_s": batch * len(latencies_s) / sum(latencies_s)}
-        load = rate * median_time(servers[batch], clock) / batch
+        load = rate * median_time(servers[batch], clock) / batch  # 1 where full batches one behind the other just keep up
         warmup_requests, counted_requests = count_requests(percentile, load, requests)
         send_times = schedule(arrivals, rate, warmup_requests + counted_requests, pattern)
         client_cpus = cpus_of_client(server_threads=torch.get_num_threads() if device.type == "cpu" else 1)

@@ -126,13 +126,16 @@ def build(norm: Norm) -> nn.Module:
 def train(network: nn.Module, images: Tensor, labels: Tensor, batch: int, learning_rate: float) -> tuple[int, bool]:
     """Train on each image once, batch by batch, and stop early if the training diverges.
 
-    Returns the number of samples trained on, and whether the training diverged. It has where the mean loss of `WINDOW` samples, or of the
-    fewer at the end, is NaN or more than `DIVERGED` times that of guessing. ``labels`` may go on beyond the images.
+    Returns the number of images trained on, and whether the training diverged. The mean loss is checked each time when `WINDOW` or more
+    images have been trained on since the last check, and at the end. The training has diverged if that mean is NaN or more than `DIVERGED`
+    times the loss of guessing.
+
+    ``labels``: those of the images, and perhaps more behind them, which are not used.
     """
     optimizer = torch.optim.SGD(network.parameters(), lr=learning_rate)
     network.train()
     losses: list[Tensor] = []  # since the last check; they stay on the device, as reading each would make the host wait
-    trained = trained_at_check = 0
+    images_trained = images_at_check = 0
     batches = zip(torch.split(images, batch), torch.split(labels[: len(images)], batch), strict=True)
     for batch_images, batch_labels in batches:
         optimizer.zero_grad(set_to_none=True)
@@ -140,14 +143,14 @@ def train(network: nn.Module, images: Tensor, labels: Tensor, batch: int, learni
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimizer.step()
         losses.append(loss.detach())
-        trained += len(batch_images)
-        if trained - trained_at_check >= WINDOW or trained == len(images):
+        images_trained += len(batch_images)
+        if images_trained - images_at_check >= WINDOW or images_trained == len(images):
             mean_loss = torch.stack(losses).mean().item()
             if math.isnan(mean_loss) or mean_loss > DIVERGED * math.log(CLASSES):
-                return trained, True
+                return images_trained, True
             losses.clear()
-            trained_at_check = trained
-    return trained, False
+            images_at_check = images_trained
+    return images_trained, False
 
 
 @torch.no_grad()

@@ -80,11 +80,11 @@ def storage(
     file_bytes = data_bytes if files == "one" else sample_bytes
     reads = plan_reads(range(0, file_bytes, read_bytes), read_bytes, on_a_page=access == "direct")
     if order == "random":
-        shuffled = torch.randperm(samples).tolist()
+        sample_order = torch.randperm(samples).tolist()
         if files == "one":
-            reads = [reads[sample] for sample in shuffled]
+            reads = [reads[sample] for sample in sample_order]
         else:
-            paths = [paths[sample] for sample in shuffled]
+            paths = [paths[sample] for sample in sample_order]
     flags = os.O_RDONLY | (os.O_DIRECT if access == "direct" else 0)
     read_file: Reader = read_by_mapping if access == "mmap" else reader_with(flags)
 
@@ -173,32 +173,32 @@ def short_read_error(path: str, offset: int, count: int, length: int) -> OSError
 
 
 def ensure_data_set(folder: Path, files: str, samples: int, sample_bytes: int) -> list[str]:
-    """Return the paths of a data set's files, which it writes unless an earlier case of the run has.
+    """Return the paths of a data set's files; write them first, unless an earlier case of the run has written them.
 
-    They have random bytes, which nothing compresses. Raises NotImplementedError where there is too little space for them, and OSError
+    Their bytes are random, so nothing compresses them. Raises NotImplementedError where there is too little space for them, and OSError
     where they can't be written; no file is left then.
     """
     count, file_bytes = (1, samples * sample_bytes) if files == "one" else (samples, sample_bytes)
-    finished = folder / f"{files}-{samples}-{sample_bytes}"
-    if finished.is_dir():
-        if are_whole(paths_in(finished, count), file_bytes):
-            return [str(path) for path in paths_in(finished, count)]
-        shutil.rmtree(finished)
+    finished_folder = folder / f"{files}-{samples}-{sample_bytes}"
+    if finished_folder.is_dir():
+        if are_whole(paths_in(finished_folder, count), file_bytes):
+            return [str(path) for path in paths_in(finished_folder, count)]
+        shutil.rmtree(finished_folder)
     refuse_more_than_free(folder, count, file_bytes)
-    unfinished = folder / "unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)  # of a case that was killed
+    unfinished_folder = folder / "unfinished"
+    shutil.rmtree(unfinished_folder, ignore_errors=True)  # of a case that was killed
     try:
-        unfinished.mkdir()
-        for path in paths_in(unfinished, count):
+        unfinished_folder.mkdir()
+        for path in paths_in(unfinished_folder, count):
             write_random(path, file_bytes)
-        for path in (*paths_in(unfinished, count), unfinished):
+        for path in (*paths_in(unfinished_folder, count), unfinished_folder):
             sync_to_disk(path)
-        unfinished.rename(finished)  # last, so that no later case takes a part for the whole
+        unfinished_folder.rename(finished_folder)  # last, so that no later case takes a part for the whole
     except OSError as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(unfinished_folder, ignore_errors=True)
         reason = f"{error.strerror}; name another folder by path"
         raise OSError(f"files of {file_bytes:,} bytes can't be written in {folder}: {reason}") from error
-    return [str(path) for path in paths_in(finished, count)]
+    return [str(path) for path in paths_in(finished_folder, count)]
 
 
 def paths_in(folder: Path, count: int) -> list[Path]:

@@ -87,9 +87,10 @@ def sustained_inference(
 
 
 def sustained(step: Work, device: torch.device, seconds: float | None = None) -> Work:
-    """Return an experiment that repeats a step for so many seconds without a pause, while the parent process meters the device.
+    """Return a work that repeats a step for ``seconds`` without a pause, while the parent process meters the device.
 
-    Raises ValueError for a step without a call or items.
+    Without ``seconds`` it takes `CPU_S` or `ACCELERATOR_S`, by the kind of device. Raises ValueError for a step without a call or without
+    items.
     """
     call, items = step.call, step.items
     if call is None or items is None:
@@ -98,17 +99,18 @@ def sustained(step: Work, device: torch.device, seconds: float | None = None) ->
     interval_s = min(POINTS_S, window_s / FEWEST_POINTS)
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        call_s = median_time(call, clock)  # a warm-up, too, for what is initialised lazily, and too short to heat anything
+        # This is a warm-up, too: the first calls initialise something. It is too short to heat the device.
+        call_s = median_time(call, clock)
         calls = max(1, round(BLOCK_S / max(call_s, LEAST_CALL_S)))
         ends_s = [0.0]
-        with without_collection(), metered_window(interval_s) as metered:
+        with without_collection(), metered_window(interval_s) as metered_items:
             begun_s = clock.now()
             while ends_s[-1] < window_s:
                 for _ in repeat(None, calls):
                     call()
                 ends_s.append(clock.now() - begun_s)
             blocks = len(ends_s) - 1
-            metered.count = items * calls * blocks
+            metered_items.count = items * calls * blocks  # by which the parent divides the energy of the window
         return summarise_blocks(ends_s, items * calls, interval_s)
 
     return replace(step, call=None, before=None, report=None, inputs=(), observe=observe)

@@ -94,10 +94,10 @@ def _refuse_impossible(device: torch.device, direction: Direction, memory: HostP
         Value("lock_bytes_per_s", Unit.BYTES_PER_S, "higher", "bytes that are page-locked a second"),
     ),
 )
-def pin(device: torch.device, *, bytes: Size) -> Work:  # noqa: A002  # the same name
-    """Page-lock `bytes` of the host's memory and unlock them again, as pinning existing tensors does."""
+def pin(device: torch.device, *, bytes: Size) -> Work:  # noqa: A002  # as in transfer
+    """Page-lock `bytes` of existing host memory in place, and unlock them again."""
     if device.type != "cuda":
-        raise NotImplementedError(f"page-locking is timed by the runtime of CUDA or ROCm, and a device of kind {device.type} has neither")
+        raise NotImplementedError(f"memory is page-locked by the runtime of CUDA or ROCm, and a device of kind {device.type} has neither")
     refuse_more_than_left(bytes, "what is to be locked takes")
     pages = torch.ones(bytes, dtype=torch.uint8)  # written to, so that the system has provided all of them
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -175,7 +175,7 @@ def _peer_buffer(size: int, device: torch.device) -> Tensor:
         target = _empty(size, peer).zero_()
         torch.accelerator.synchronize(peer)  # so that what fails there is raised here
     except RuntimeError as error:
-        if "out of memory" in str(error).lower():  # of the case, and no lack of the peer
+        if "out of memory" in str(error).lower():  # the case takes too much memory; the peer itself can be used
             raise
         raise NotImplementedError(f"the peer {peer} can't be used: {error}") from error
     return target
@@ -235,9 +235,9 @@ def _link_rate(start_copies: Callable[[], object], device: torch.device, directi
 
 
 def _lock_and_unlock(runtime: Any, pages: Tensor, device: torch.device, clock: Clock) -> tuple[float, float]:
-    """Lock the pages and unlock them again; return the seconds of each.
+    """Lock the pages and unlock them again; return the seconds that locking took, and those that unlocking took.
 
-    Where the runtime refuses either, raises RuntimeError for want of memory, and else NotImplementedError, with the runtime's reason.
+    Where the runtime refuses either, raises RuntimeError if memory is wanting, else NotImplementedError, with the runtime's reason.
     """
     begun_s = clock.now()
     error = runtime.cudaHostRegister(pages.data_ptr(), pages.nbytes, 0)
@@ -247,7 +247,7 @@ def _lock_and_unlock(runtime: Any, pages: Tensor, device: torch.device, clock: C
     unlocked_s = clock.now()
     if int(error):
         _clear_error(device)
-        with page_locking():
+        with page_locking():  # which turns this error into NotImplementedError, unless memory is wanting
             raise RuntimeError(f"page-locking: {runtime.cudaGetErrorString(error)}")
     return locked_s - begun_s, unlocked_s - locked_s
 
@@ -307,9 +307,9 @@ class Pipeline:
         self._products_of_batch = 1
 
     def observe(self, clock: Clock) -> Mapping[str, Reported]:
-        """Return the medians of copies, of products, of both in turn and of both at once, and how much of the shorter was hidden.
+        """Return the median seconds of all copies, of all products, of both in turn and of both at once, and the share that was hidden.
 
-        Raises ValueError where a batch was computed on before its copy had ended, or after that of the next had begun.
+        Raises ValueError where a batch was computed on before its copy had ended, or after the next batch was copied over it.
         """
         actions: dict[str, Callable[[], None]] = {
             "copy_s": partial(self._on, self._copying, self._copy),
@@ -317,7 +317,8 @@ class Pipeline:
             "serial_s": partial(self._on, self._copying, self._copy, self._compute),
             "overlapped_s": self._overlapped,
         }
-        # Timed, so that each has ended before the next begins: they use the same buffers on different streams.
+        # The actions use the same buffers on different streams, so each has to end before the next begins. seconds_of waits for that;
+        # the seconds themselves are of no use here.
         warm_up(lambda: [seconds_of(action, clock) for action in actions.values()], clock)
         copy_s = seconds_of(actions["copy_s"], clock)
         compute_s = seconds_of(actions["compute_s"], clock)
@@ -332,7 +333,7 @@ class Pipeline:
                     self._check()
         medians = {name: statistics.median(seconds) for name, seconds in times.items()}
         most_saved_s = medians["serial_s"] - max(medians["copy_s"], medians["compute_s"])
-        if most_saved_s <= 0:  # copies or products take too little time
+        if most_saved_s <= 0:  # copies or products take so little time that there is nothing to hide
             return medians
         saved_s = medians["serial_s"] - medians["overlapped_s"]
         return {**medians, "overlap_efficiency": saved_s / most_saved_s}

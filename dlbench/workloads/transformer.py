@@ -76,14 +76,15 @@ def transformer_train_step(
     """Train a transformer by one step on sequences of `seq` tokens: BERT by masked words and the next sentence, GPT-2 by next tokens."""
     transformer = MODELS[model]
     refuse_sequence(model, seq, transformer.positions, least=2)  # of a single token there is nothing to predict
-    take_attention(attention, device, dtype)
+    take_attention(attention, device, dtype)  # torch runs these kernels alone from here on
     case = f"{device} {model} {batch} {seq} {dtype} {attention} {implementation}"  # names the compiler's cache
     execution = training_execution(mode, device, dtype, case)
     network = with_random_weights(on_meta(transformer.make)).to(device=device, dtype=storage(dtype))
     inputs_and_targets = on_device(transformer.draw(batch, seq), device, dtype)
     update = optimizer_of(network, model, OPTIMIZER, implementation, in_graph=mode == "graph")
-    passes = UPDATE_PASSES[OPTIMIZER]
-    return training_work(execution, network, transformer.loss_of, inputs_and_targets, dtype, update, items=batch * seq, passes=passes)
+    update_passes = UPDATE_PASSES[OPTIMIZER]  # how often an update goes over the weights: part of the bytes that a step moves
+    items = batch * seq
+    return training_work(execution, network, transformer.loss_of, inputs_and_targets, dtype, update, items=items, passes=update_passes)
 
 
 @workload(tags=("transformer", "inference", "tokens"), values=INFERENCE_VALUES, writes_files=True)
@@ -100,7 +101,7 @@ def transformer_infer_step(
     """Run a transformer forward on sequences of `seq` tokens: BERT without the heads of its training, GPT-2 to its logits."""
     transformer = MODELS[model]
     refuse_sequence(model, seq, transformer.positions)
-    take_attention(attention, device, dtype)
+    take_attention(attention, device, dtype)  # torch runs these kernels alone from here on
     case = f"{device} {model} {batch} {seq} {dtype} {attention}"  # names the compiler's cache
     execution = Execution(mode, device, case)
     network = for_inference(with_random_weights(on_meta(transformer.make))).to(device=device, dtype=storage(dtype))
@@ -126,20 +127,22 @@ def decode_step(
     """Write one more token of each sequence with GPT-2: it attends to `context` tokens, itself the last, whose keys and values are kept."""
     refuse_sequence("gpt2", context, language_models.GPT2_POSITIONS)
     network = on_meta(partial(language_models.GPT2, layers, width, heads))
-    weights = sum(weight.numel() for weight in network.parameters())
-    cached = 2 * batch * context * width * layers  # a key and a value of each token in each layer
+    weight_count = sum(weight.numel() for weight in network.parameters())
+    cached_numbers = 2 * batch * context * width * layers  # a key and a value of each token in each layer
     number_bytes = storage(dtype).itemsize
     if device.type == "cpu":
-        refuse_more_than_left((weights + cached) * number_bytes, "weights and kept keys and values take")
-    take_attention(attention, device, dtype)
+        refuse_more_than_left((weight_count + cached_numbers) * number_bytes, "weights and kept keys and values take")
+    take_attention(attention, device, dtype)  # torch runs these kernels alone from here on
     case = f"{device} {context} {batch} {layers} {width} {heads} {dtype} {attention}"  # names the compiler's cache
     execution = Execution(mode, device, case)
     with_random_weights(network).to(device=device, dtype=storage(dtype)).eval()  # in place
     cache_shape = (2, batch, heads, context, width // heads)  # keys and values of a layer
     caches = operands(device, *[cache_shape] * layers, dtype=dtype)
     ids = torch.randint(language_models.GPT2_VOCABULARY, (batch, 1)).to(device)
-    read_weights = weights - language_models.GPT2_POSITIONS * width  # a token reads one row of the table of positions
-    moved_bytes = (read_weights + cached) * number_bytes
+    # The bytes of a step are the weights and the cache, each read once; activations of single tokens are small beside them. The table of
+    # positions is left out, as a token reads only one row of it.
+    read_weights = weight_count - language_models.GPT2_POSITIONS * width
+    moved_bytes = (read_weights + cached_numbers) * number_bytes
     counts = {**forward_counts(network, (ids, caches), dtype), "bytes": moved_bytes, "least_bytes": moved_bytes}
     return inference_work(execution, network, lambda ids: network(ids, caches), ids, dtype, counts, items=batch)
 

@@ -49,8 +49,9 @@ class Learner:
     def __init__(
         self, network: nn.Module, loss: Loss, batch: tuple[Inputs, Any], items: int, dtype: Dtype, straggler_percent: int = 0
     ) -> None:
-        """Make the network's parameters views of one vector; ``loss`` calls the network, and ``items`` is the size of the rank's batch.
+        """Make the network's parameters views of one vector.
 
+        ``loss`` takes inputs and targets, runs the network on the inputs and returns the loss. ``items``: size of the rank's batch.
         ``straggler_percent``: by how much a step of this rank is slowed down. Raises NotImplementedError for a precision that scales
         gradients.
         """

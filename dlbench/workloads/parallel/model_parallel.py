@@ -53,12 +53,14 @@ def model_parallel(
         network: nn.Module = mlp(width) if model == "mlp" else MODELS[model]()
         whole_batch = torch.empty(batch, *sample_shape), torch.empty(batch, dtype=torch.int64)
     network.train()
-    counts = train_counts(network, cross_entropy, whole_batch, "fp32", None)  # operations are the same in each precision
+    # Only operations are taken from these counts. They are the same in each precision, and the update's passes belong to bytes.
+    counts = train_counts(network, cross_entropy, whole_batch, "fp32", update_passes=None)
     rank = dist.get_rank()
     stage = None if form == "tensor" else stages(network, sample_shape, ranks)[rank]
     # With `tensor` every rank needs the whole batch; of a pipeline the first stage needs samples, and the last one labels.
     needs_samples = stage is None or rank == 0
     needs_labels = stage is None or rank == ranks - 1
+    # A tuple of one tensor, or of none for a rank that does not need it.
     samples: tuple[Tensor, ...] = operands(device, (batch, *sample_shape), dtype=dtype) if needs_samples else ()
     labels: tuple[Tensor, ...] = (torch.randint(classes, (batch,)).to(device),) if needs_labels else ()
     if stage is None:
@@ -139,7 +141,8 @@ def _pipeline_step(
 ) -> Callable[[], Tensor | None]:
     """Return a training step of a pipeline with one stage on each rank; calling it gives the loss on the last rank, None on others.
 
-    Creates the stage's weights in place. ``samples``: one tensor on the first rank, and empty on others; ``labels``: one on the last.
+    Creates the stage's weights in place. ``samples``: one tensor on the first rank, and none on others. ``labels``: one tensor on the last
+    rank, and none on others.
     """
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
@@ -148,7 +151,8 @@ def _pipeline_step(
     # The schedule runs both forward and backward, and backward has to stay outside autocast: so autocast wraps forward alone.
     stage.forward = autocast(device, dtype, stage.forward)
     pipeline_stage = PipelineStage(stage, dist.get_rank(), dist.get_world_size(), device)
-    schedule_class = Schedule1F1B if form == "1f1b" else ScheduleGPipe  # GPipe with one microbatch runs one device after the other
+    # The form `layers` is GPipe with one microbatch: then one device computes after the other.
+    schedule_class = Schedule1F1B if form == "1f1b" else ScheduleGPipe
     schedule = schedule_class(pipeline_stage, microbatches, loss_fn=autocast(device, dtype, F.cross_entropy))
     update = OPTIMIZERS["sgd"](stage.parameters())
 
