@@ -169,7 +169,7 @@ def measure_until_seen(
         rounds = min(fewest_lacking, most_added)
         say(f"{plural(rounds, 'more round')} for {plural(len(reachable), 'case')} whose change is not known well enough yet")
         tasks = [task for task in session.tasks if task.case.id in reachable]
-        recording.measure(further_rounds(session, recording, tasks, rounds, left_s), first_workers={})
+        recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})  # no worker is running yet
 
 
 def _rounds_in_time(left_s: float, full_round_s: float, session: Session, cases: Container[str]) -> int:

@@ -409,7 +409,7 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
     tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in changed]
     say(f"measuring again, in {fresh_rounds} fresh rounds: {few(sorted(changed))}")
     confirming_session = further_rounds(session, recording, tasks, fresh_rounds)
-    recording.measure(confirming_session, first_workers={})  # the first workers have ended, so new ones are started
+    recording.measure(confirming_session, {})  # the first workers have ended, so new ones are started
     if rounds is None:
         measure_until_seen(recording, confirming_session, _judge)
 
