@@ -77,34 +77,35 @@ def read(commands: Mapping[str, Callable[[], click.Command]]) -> dict[str, Setti
     """
     settings: dict[str, Settings] = {}
     try:
-        for name, table in _nearest_file().items():
+        for name, table in _nearest_tables().items():
             if name not in commands:
                 raise UsageError(f"{FILE}: there is no command '{name}'{nearest(name, list(commands))}")
             if not isinstance(table, dict):
                 raise UsageError(f"{FILE}, {name}: must be a table of its options, such as [{name}]")
             command = commands[name]()
-            settings[name] = {option: _setting(command, name, option, value) for option, value in table.items()}
+            settings[name] = {option: _checked_setting(command, name, option, value) for option, value in table.items()}
     except UsageError as error:
         raise UsageError(one_line(str(error))) from error  # names in the file may have line breaks
     return settings
 
 
-def _setting(command: click.Command, command_name: str, name: str, value: object) -> OptionValue:
-    """Return the value that the file sets the command's option ``name`` to, as click takes it.
+def _checked_setting(command: click.Command, command_name: str, option_name: str, value: object) -> OptionValue:
+    """Return the ``value`` that the file has for an option of a command, as click takes it from a command line.
 
     Raises UsageError that begins with the place in the file: for an unknown option, for one that may have no default, and for a bad value.
     """
-    place = f"{FILE}, [{command_name}] {name}"
+    place = f"{FILE}, [{command_name}] {option_name}"
     options = _options(command)
     not_settable = _NOT_SETTABLE_FOR.get(command_name, ())
     settable = [each for each in options if each in SETTABLE and each not in not_settable]
-    if name not in options:
-        raise UsageError(f"{place}: dlbench {command_name} has no option '{name}'{nearest(name, settable)}")
-    if name not in settable:
-        raise UsageError(f"{place}: --{name} can't have a default, as {_REFUSED}")
-    option = options[name]
+    if option_name not in options:
+        raise UsageError(f"{place}: dlbench {command_name} has no option '{option_name}'{nearest(option_name, settable)}")
+    if option_name not in settable:
+        raise UsageError(f"{place}: --{option_name} can't have a default, as {_REFUSED}")
+    option = options[option_name]
     values = value if isinstance(value, list) else [value]
     as_text = tuple(map(str, values)) if option.multiple else str(value)
+    # Click converts the text of a default when it uses it. Here it is converted to find a bad value, and for the truth value of a flag.
     try:
         converted = option.type_cast_value(click.Context(command), as_text)
     except click.BadParameter as error:
@@ -118,8 +119,12 @@ def _options(command: click.Command) -> dict[str, click.Option]:
     return {long.removeprefix("--"): each for each in options for long in each.opts if long.startswith("--")}
 
 
-def _nearest_file() -> Json:
-    """Return the tables of the file in the working directory or, in a git checkout, above it: further up it may be a stranger's."""
+def _nearest_tables() -> Json:
+    """Return the tables of the nearest dlbench.toml; none if there is no such file.
+
+    It is looked for in the working directory, then in each folder above up to the top of the git checkout. No file above the checkout is
+    read, as somebody else may have put it there. Outside of a checkout only the working directory is searched.
+    """
     try:
         here = Path.cwd()
         upwards = [here, *here.parents]

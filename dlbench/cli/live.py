@@ -39,9 +39,9 @@ _LEAST_TABLE_LINES = 3
 
 @contextmanager
 def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Observer]:
-    """Yield the observer that shows the run on stderr; first of all it says whether other programs use the CPUs.
+    """Yield the observer that shows a run on stderr: a table on a terminal, else a line for each event.
 
-    ``path``: the result file that the run writes.
+    Both say if other programs use the CPUs. ``path``: the result file that the run writes.
     """
     busy = busy_line(programs)
     if not on_screen():
@@ -52,7 +52,8 @@ def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Ob
     from rich.console import Console
     from rich.live import Live
 
-    # No refresh by timer, as a thread that draws disturbs what is measured: the table is redrawn on events, and the clock if none come.
+    # To draw while a case is measured would disturb it, so the table is redrawn on events and not by rich's timer. The thread below draws
+    # only where no event has come for a while, and then only moves the clock.
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
         table = _LiveTable(session, path, live, programs, busy)
         table.draw()
@@ -93,9 +94,9 @@ class Tracker(Observer):
             if measurement.status is not Status.SKIPPED:  # what was skipped then is measured now
                 self._add(measurement)
         devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
-        self._starting_workers = f"starting workers for {', '.join(devices)}" if devices else ""
-        """What each round begins with, which takes seconds on an accelerator; empty where no device of the cases is present."""
-        self.between_cases = self._starting_workers
+        self._start_text = f"starting workers for {', '.join(devices)}" if devices else ""
+        """Line on the start of each round, which takes seconds on an accelerator; empty if no device of the cases is present."""
+        self.between_cases = self._start_text
         """What is done while no case is measured: workers are started; or, if empty, the file is written."""
 
     def show(self, event: str = "") -> None:
@@ -107,9 +108,9 @@ class Tracker(Observer):
         self.round = number - self.session.first_round
         self._unfinished = set(pending)
         self.current = None
-        self.between_cases = self._starting_workers
+        self.between_cases = self._start_text
         is_first = self.round == 0
-        self.show(self._starting_workers if is_first else "")
+        self.show(self._start_text if is_first else "")
 
     def case_started(self, series: Series, number: int) -> None:
         """Show which case is measured now."""
@@ -173,16 +174,16 @@ class _LiveTable(Tracker):
         self._live = live
         self._programs = programs
         self._busy = busy
-        """Other programs on the CPUs before anything was measured."""
+        """Line on other programs that used the CPUs before anything was measured; empty if none did."""
         self._visible_cases = live.console.height
-        """Number of cases that the table showed when it was last drawn; at first a guess, from above."""
+        """Number of cases that the table showed when it was last drawn; before that the lines of the screen, which is more than fit."""
         # A case's row changes only when that case ends, so each row is kept until then. Cases of absent devices share one line instead.
         self._rows = {task.series: planned_row(task.case, task.side.name) for task in session.tasks if task.has_device}
-        for series in self.measurements:
+        for series in self.measurements:  # those of a resumed file
             self._update_row(series)
         absent_devices = [task.case.device for task in session.tasks if not task.has_device]
         names = ", ".join(dict.fromkeys(absent_devices))
-        self._absent = f"{plural(len(absent_devices), 'case')} skipped, not available here: {names}" if absent_devices else ""
+        self._absent_line = f"{plural(len(absent_devices), 'case')} skipped, not available here: {names}" if absent_devices else ""
         self._last_event = ""
         """What has happened since the last result: a try of a search, or a measurement that does not count."""
         self._answers: End | None = None
@@ -243,10 +244,11 @@ class _LiveTable(Tracker):
     def _update_answers(self) -> bool:
         """Answer the questions anew from the rows so far, and return whether that was done.
 
-        Nothing is done where no case went well yet, and until the pause since the last update is over: with many cases one takes seconds.
+        Nothing is done if the session is not meant to answer questions, or no case went well yet. With many cases an update takes seconds,
+        so nothing is done either until a pause after the last update is over.
         """
         started_s = time.monotonic()
-        measured = [row for row in self._rows.values() if row.case.status is not None]
+        measured = [row for row in self._rows.values() if row.case.status is not None]  # a case that is only planned has none
         any_is_ok = any(row.case.status is Status.OK for row in measured)
         if not self.session.answered or not any_is_ok or started_s < self._answers_due_s:
             return False
@@ -261,7 +263,7 @@ class _LiveTable(Tracker):
         results = rows_so_far(measured, self._path.stem, declarations, {"identity": {"accelerators": accelerators}})
         outcomes = answers(results)
         has_answer = any(isinstance(each, Answer) for each in outcomes)
-        self._answers = End(results, outcomes) if has_answer else None
+        self._answers = End(results, outcomes) if has_answer else None  # draws the answers, a line each
         ended_s = time.monotonic()
         self._answers_due_s = ended_s + _PAUSE_FACTOR * (ended_s - started_s)
         return True
@@ -273,20 +275,20 @@ class _LiveTable(Tracker):
 
         self._drawn_s = time.monotonic()
         left_s = self.left_s()
-        time_left = "" if left_s is None else f", about {units.clock_time(left_s)} left"
-        self._status_form = f"{self.progress()}, {{}} gone{time_left}"
+        self._progress_text = self.progress()
+        self._time_left_text = "" if left_s is None else f", about {units.clock_time(left_s)} left"
         self._status = Text(self._status_with_time(), style="bold")
         last_lines = [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in self._last_lines()]
         answers = [self._answers] if self._answers else []
         table = self._visible_table(Group(*answers, self._status, *last_lines))
-        # The clock redraws everything and changes the status alone, so all else is laid out now.
+        # `tick_until` draws all of this again with another status. The other parts are laid out here, so that drawing takes little time.
         self._live.update(Group(self._laid_out(table, *answers), self._status, self._laid_out(*last_lines)), refresh=True)
 
     def _last_lines(self) -> list[str]:
         """Return the lines below the status: absent devices, other programs, the last event, and what is done now."""
         between_cases = self.between_cases or f"writing {self._path}"
         now = f"now {self.current}" if self.current else between_cases
-        lines = (self._absent, self._busy or self._programs.found, self._last_event, now)
+        lines = (self._absent_line, self._busy or self._programs.found, self._last_event, now)
         return [units.one_line(line) for line in lines if line]
 
     def _laid_out(self, *parts: "RenderableType") -> "Segments":
@@ -296,7 +298,8 @@ class _LiveTable(Tracker):
         return Segments([segment for part in parts for segment in self._live.console.render(part)])
 
     def _status_with_time(self) -> str:
-        return self._status_form.format(units.clock_time(time.monotonic() - self.session.settings.began))
+        passed_s = time.monotonic() - self.session.settings.began
+        return f"{self._progress_text}, {units.clock_time(passed_s)} gone{self._time_left_text}"
 
     def tick_until(self, ended: threading.Event) -> None:
         """Draw the clock anew each second, where nothing has happened for long; any thread may do so."""
@@ -317,9 +320,11 @@ class _LiveTable(Tracker):
         table_lines = max(_LEAST_TABLE_LINES, free_lines)
 
         def table_of(count: int) -> "ScreenTable":
-            first = max(0, min(current_place - count // 2, len(rows) - count))
-            return tables.cases_table(rows[first : first + count])
+            # The current case stands in the middle, except near both ends of the list.
+            first_place = max(0, min(current_place - count // 2, len(rows) - count))
+            return tables.cases_table(rows[first_place : first_place + count])
 
-        # Most often as many fit as last time, so looking from there on lays out few tables.
+        # `fitting` lays out tables with fewer and fewer cases until one fits. It starts with one case more than fitted last time, so that
+        # few are laid out and the table can grow again.
         self._visible_cases, table = fitting(console, table_of, self._visible_cases + 1, table_lines)
         return table

@@ -158,7 +158,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         say(f"dlbench: {_missing_package(error)}")
         code = ExitCode.USAGE
-    except Exception as error:  # noqa: BLE001  # the last door: a traceback for the report, and never exit code 1
+    except Exception as error:  # noqa: BLE001  # a mistake in dlbench: its report needs a traceback, and exit code 1 is never used
         import traceback
 
         traceback.print_exc()

@@ -30,18 +30,18 @@ _PARAMETERS = ("batch", "layout", "ranks", "n")
 """Standard parameters that rows are most often paired by; a suite may have any."""
 
 
-def offering(
-    words: Callable[[], Iterable[str]], otherwise: str = ""
+def completer(
+    words: Callable[[], Iterable[str]], fallback: str = ""
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Return a function that completes a word to those of ``words`` that begin like it.
+    """Return a function that click calls to complete a value: it returns the ``words`` that begin with what is typed so far.
 
-    ``otherwise``: what the shell itself completes where none does, such as ``file``.
+    ``fallback``: what the shell itself completes if no word begins so, such as ``file``; empty: nothing.
     """
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
         matching = [CompletionItem(word) for word in dict.fromkeys(words()) if word.startswith(incomplete)]
-        if not matching and otherwise:
-            return [CompletionItem(incomplete, type=otherwise)]
+        if not matching and fallback:
+            return [CompletionItem(incomplete, type=fallback)]
         return matching
 
     return complete
@@ -59,9 +59,9 @@ def _columns() -> Iterable[str]:
     return (*(setting.name for setting in (*MACHINE, *WORK)), *_PARAMETERS)
 
 
-complete_suites = offering(_suites, "file")
-complete_devices = offering(lambda: (*DEVICE_KINDS, "gpu"))  # which there are here only a process with torch could say
-complete_columns = offering(_columns)  # that identify a case
+complete_suites = completer(_suites, "file")
+complete_devices = completer(lambda: (*DEVICE_KINDS, "gpu"))  # which there are here only a process with torch could say
+complete_columns = completer(_columns)  # that identify a case
 
 
 NETWORK_SUITE = "network"
@@ -79,17 +79,18 @@ Decorator = Callable[[Command], Command]
 
 
 def option_group(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Return a decorator that adds options to a command, which gets their values as one argument ``name``: what ``make`` returns for them.
+    """Return a decorator that adds options to a command. The command gets them as one argument, called ``name``, that ``make`` returns.
 
-    The parameters of ``make`` have the names of the options; one that is no option of this command keeps its default.
+    ``make`` gets the value of each option in the parameter of the same name. A parameter for which the command has no option keeps its
+    default.
     """
-    names = inspect.signature(make).parameters
+    parameters = inspect.signature(make).parameters
 
     def decorate(command: Command) -> Command:
         @wraps(command)
         def with_one_argument(**values: Any) -> Any:
-            of_group = {each: values.pop(each) for each in names if each in values}
-            return command(**{name: make(**of_group)}, **values)
+            group_values = {parameter: values.pop(parameter) for parameter in parameters if parameter in values}
+            return command(**{name: make(**group_values)}, **values)
 
         decorated: Command = with_one_argument
         for option in reversed(options):  # as decorators above each other are applied from the lowest up
@@ -211,10 +212,10 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
 
 
 def threshold_options(default: str, detect: str) -> Decorator:
-    """Add --threshold, whose default is the command's, and --detect with the command's help; the command gets ``given``."""
+    """Add --threshold, whose default is the command's, and --detect with the command's help; the command gets ``thresholds``."""
     meaning = f"Smallest change that matters: 5%, memory=9% (default {default})."
     return option_group(
-        "given",
+        "thresholds",
         parse_thresholds,
         click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=meaning),
         detect_option(detect),
@@ -235,8 +236,8 @@ def parse_thresholds(thresholds: Iterable[str], detect: str | None) -> dict[str,
     settings: dict[str, str] = {}
     for word in thresholds:
         with _errors_of(f"--threshold {word}"):
-            before, equals, value = word.rpartition("=")
-            metric = before.strip() if equals else "time"
+            metric_text, equals, value = word.rpartition("=")
+            metric = metric_text.strip() if equals else "time"
             if metric in settings:
                 raise ValueError(f"the threshold of {metric} is given twice; give it once")
             if metric == DETECT:
@@ -321,7 +322,7 @@ _TRAINING = (
 training_options = option_group("prices", prices.training, *_TRAINING)
 """Adds --samples and --epochs; the command gets ``prices``, without any."""
 price_options = option_group(
-    "given",
+    "prices",
     prices.from_options,
     click.option(
         "--price",
@@ -333,4 +334,4 @@ price_options = option_group(
     *_TRAINING,
     click.option("--on", multiple=True, metavar="CARD", help="What a card would bring that is not here: 'RTX 4090'. Repeatable."),
 )
-"""Adds prices and a training of one's own, which are not stored; the command gets ``given``, `core.prices.Prices`."""
+"""Adds prices and a training of one's own, which are not stored; the command gets ``prices``, `core.prices.Prices`."""

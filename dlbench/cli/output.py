@@ -53,8 +53,8 @@ def last_line(
 ) -> str:
     """Return the last line of a screen: the command to type next, and as much about the files as fits into ``width`` columns.
 
-    The command is ``first`` if given, else the one that answers most of what ``outcomes`` say is missing, else that for a page.
-    ``saved``: the files were written just now. Without a width everything fits.
+    The command is ``first`` if that is given. Else it measures what most of the missing answers among the ``outcomes`` need. If no answer
+    is missing, it writes a page on the files. ``saved``: whether the files were written just now. Without a width everything fits.
     """
     names = list(map(str, files))
     missing = [each for each in outcomes if isinstance(each, Missing) and each.commands]
@@ -64,10 +64,11 @@ def last_line(
         command = terminal.most_wanted(missing)
     else:
         command = shlex.join(["dlbench", "report", *names])
-    where = f"{'saved in' if saved else 'of'} {', '.join(names)}"
-    why = f"why: {shlex.join(['dlbench', 'show', *names, '--topic', 'all'])}"
+    file_text = f"{'saved in' if saved else 'of'} {', '.join(names)}"
+    reasoning_text = f"why: {shlex.join(['dlbench', 'show', *names, '--topic', 'all'])}"
     label = "next".ljust(terminal.LABEL)
-    for parts in ([command, where, why], [command, where], [command]):
+    # The longest line that fits.
+    for parts in ([command, file_text, reasoning_text], [command, file_text], [command]):
         line = label + one_line(" · ".join(parts))
         if width is None or len(line) <= width:
             return line
@@ -94,7 +95,7 @@ def write_results(
         _draw_overview(results, outcomes, files, notes, details=details, saved=saved)
     else:
         click.echo(tabular.render(results.frame, form), nl=False)
-        notes = (*sentences.not_usable(results), *notes)  # the table says so itself
+        notes = (*sentences.not_usable(results), *notes)  # a table has these sentences in it, data has not
     write_notes(notes)
     somebody_watches = form == "table" and sys.stdout.isatty()
     if saved or somebody_watches:
@@ -105,18 +106,24 @@ def write_results(
 def _draw_overview(
     results: Results, outcomes: Sequence[Answer | Missing], files: Sequence[Path], notes: Sequence[str], *, details: bool, saved: bool
 ) -> None:
-    """Write the screen of results to stdout, on a terminal so high that the notes and the last line below it fit, too."""
+    """Write the screen of results to stdout. On a terminal it is short enough for the notes and the last line to fit below it.
+
+    ``details`` and ``saved`` are those of `write_results`.
+    """
     terminal_size = get_terminal_size()
     note_lines = sum(len(wrap(f"note: {note}", terminal_size.columns)) for note in notes)
     height = terminal_size.lines - note_lines - 2  # the last line and the prompt
-    more = shlex.join(["dlbench", "show", *map(str, files), "--topic", "details"]) if saved else "--topic details"
-    open_questions = left_open(outcomes, with_time=saved) if any(row.is_ok for row in results.rows) else ""
+    # After show, ``--topic details`` is enough: the user adds it to the command that was typed.
+    details_command = shlex.join(["dlbench", "show", *map(str, files), "--topic", "details"]) if saved else "--topic details"
+    any_is_ok = any(row.is_ok for row in results.rows)
+    # Where every case went wrong, that has to be mended first, so no further suites are offered.
+    open_questions = left_open(outcomes, with_time=saved) if any_is_ok else ""
     screen = terminal.overview(
         results,
         outcomes,
         details=details,
         height=max(1, height) if sys.stdout.isatty() else None,
-        more=more,
+        more=details_command,
         left_open=open_questions,
     )
     draw(screen)

@@ -1,4 +1,8 @@
-"""Plans: suites and their cases on this machine, chosen by the options of planning; and ``dlbench list``, which shows them."""
+"""Plans: suites and their cases on this machine, chosen by the options of planning; and ``dlbench list``, which shows them.
+
+A bench of a suite is a workload with axes: parameters, and the values that each takes. A worker is a process that measures; its hello is
+what it says of its devices, versions and workloads. A signature is a workload's parameters and declarations.
+"""
 
 import math
 import shlex
@@ -87,16 +91,16 @@ def signatures_of(hello: Json) -> dict[str, Signature]:
 
 
 def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) -> Plan:
-    """Return the plan of suites, with the user's options, for the devices and workloads that a worker has by its ``hello``.
+    """Return the plan of suites on this machine, by the user's options and the ``hello`` of the worker that is to measure it.
 
     Raises SuiteError, UsageError or DeviceAbsent for any mistake in an option or a suite, and for a plan without cases.
     """
     from dlbench.harness.probe import devices  # not at the top, so that --help stays quick
 
-    only = None if options.expression is None else compile_expression(options.expression)
+    matches_expression = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
     suites = with_settings(suites, options.overrides, signatures)
-    # Words in the axes are replaced: ``own`` by what the user's files define, ``all`` and ``cores`` by numbers of this CPU.
+    # A value of an axis may be a word. ``own`` is replaced by what the user's files define, ``all`` and ``cores`` by numbers of this CPU.
     suites = with_user_names(suites, signatures, options.plugins)
     devices_here = devices.describe(hello)
     cpu = next(device for device in devices_here if isinstance(device, devices.Processor))
@@ -105,21 +109,21 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
     chosen = devices.select(devices_here, options.device_words, devices.why_gpu_unusable(hello["versions"]))
     # Without --device the cases of absent devices are planned as well, and get a row that says so.
     include_absent = not options.device_words
-    cases = all_cases(suites, signatures, [device.id for device in chosen], only=only, include_absent=include_absent)
+    cases = all_cases(suites, signatures, [device.id for device in chosen], only=matches_expression, include_absent=include_absent)
     return Plan(options, suites, tuple(cases), chosen, signatures, hello)
 
 
-def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[str, str]) -> None:
-    """Raise UsageError where the change that must be detected is below the threshold of a workload, so that it would not count.
+def check_detect(suites: Iterable[Suite], defaults: "Thresholds", settings: Mapping[str, str]) -> None:
+    """Raise UsageError where the change that must be detected is not above the threshold of a workload, so that it would not count.
 
-    ``usual``: the thresholds of the kind of comparison, before those of the suites and the ``given`` ones of the command line.
+    ``settings`` of the command line replace those of a suite, and these replace the ``defaults`` of the kind of comparison.
     """
     for suite in suites:
         for workload in dict.fromkeys(bench.workload for bench in suite.benches):
             try:
-                usual.for_workload(workload, suite.thresholds).with_metrics(given).require_sight()
+                defaults.for_workload(workload, suite.thresholds).with_metrics(settings).require_sight()
             except ValueError as error:
-                where = f"--detect {given[DETECT]}" if DETECT in given else f"{suite.origin}, thresholds"
+                where = f"--detect {settings[DETECT]}" if DETECT in settings else f"{suite.origin}, thresholds"
                 raise UsageError(f"{where}: of {workload} {error}") from error
 
 
@@ -143,17 +147,21 @@ def _forecast(plan: Plan, cases: Sequence[Case]) -> str:
     """Return a sentence with the number of cases on the devices here, and about how long they take by the policy of the plan."""
     from dlbench.harness.probe.devices import describe_cpu  # not at the top, so that --help stays quick
 
-    machine = NodeCapacity(dict.fromkeys(device.id for device in plan.devices), describe_cpu().usable_threads())
-    # With fewer devices or cores than ranks, not all ranks get a place, and the case is skipped.
-    skipped = sum(len(place_ranks(case, (machine,)).devices) < (case.ranks or 1) for case in cases)
+    machine = NodeCapacity(dict.fromkeys(device.id for device in plan.devices), describe_cpu().usable_threads())  # names do not matter
+    # A case of several ranks is measured by as many processes. It is skipped if there are too few devices or cores to place them all.
+    skipped = 0
+    for case in cases:
+        placed_ranks = len(place_ranks(case, (machine,)).devices)
+        if placed_ranks < (case.ranks or 1):
+            skipped += 1
     searches = searches_in(cases, plan.signatures)
     tries = sum(search.usual_tries() for search in searches)
     policy = plan.policy
     time_s = estimate(policy, len(cases) - skipped, tries)
-    skips = f" ({skipped:,} skipped: too few devices or cores for their ranks)" if skipped else ""
-    search_tries = f", {_count(len(searches), 'search', 'searches')} with about {tries:,} tries" if searches else ""
+    skip_text = f" ({skipped:,} skipped: too few devices or cores for their ranks)" if skipped else ""
+    search_text = f", {_count(len(searches), 'search', 'searches')} with about {tries:,} tries" if searches else ""
     return (
-        f"{_count(len(cases), 'case', 'cases')}{skips}{search_tries}, about {seconds(time_s)} in {plural(policy.rounds, 'round')} "
+        f"{_count(len(cases), 'case', 'cases')}{skip_text}{search_text}, about {seconds(time_s)} in {plural(policy.rounds, 'round')} "
         f"(estimated from the policy; slow steps take longer{at_most(policy)})"
     )
 
@@ -187,7 +195,8 @@ def write_suites(form: str) -> None:
     columns = []
     for name in rows[0]:
         texts = [str(row[name]) for row in rows]
-        columns.append(ScreenColumn(name if has_heading else "", texts, number=name == "minutes", priority=0))
+        is_number = name == "minutes"
+        columns.append(ScreenColumn(name if has_heading else "", texts, is_number, priority=0))  # 0: also on a narrow screen
     draw(ScreenTable(columns))
 
 

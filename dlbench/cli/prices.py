@@ -9,20 +9,22 @@ from dlbench.core.reference.peaks import card_of
 
 
 def from_options(price: tuple[Price, ...], samples: int | None, epochs: int | None, on: tuple[str, ...]) -> Prices:
-    """Return the prices that --price, --samples, --epochs and --on give.
+    """Return the prices that --price gives, the training of --samples and --epochs, and the cards that --on names.
 
     Raises UsageError for a price that is given twice, for two currencies, and for a card without published peaks.
     """
     per_hour = _amounts([each for each in price if each.rent], "an hour of ")
+    # What is no rent is the price of a device to buy, or of electricity: that has the name ``kwh`` in place of a device's.
     to_buy = _amounts([each for each in price if not each.rent], "")
+    kwh_prices = [amount for name, amount in to_buy.items() if name.lower() == KWH]
+    device_prices = {name: amount for name, amount in to_buy.items() if name.lower() != KWH}
     use_hours = {each.of: each.use_hours for each in price if each.use_hours is not None}
-    kwh_prices = [each.amount for each in price if each.of.lower() == KWH]
     currency = _currency(price)
     return replace(
         training(samples, epochs),
         per_hour=PerDevice(per_hour),
         per_kwh=kwh_prices[0] if kwh_prices else None,
-        price=PerDevice({device: amount for device, amount in to_buy.items() if device.lower() != KWH}),
+        price=PerDevice(device_prices),
         use_hours=PerDevice(use_hours),
         currency=currency,
         cards=tuple(dict.fromkeys(card_of(name).name for name in on)),

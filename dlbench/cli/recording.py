@@ -1,4 +1,8 @@
-"""Recording of a session: its rounds, measured into its result file, and those that a gate adds until all is seen that must be."""
+"""Recording of a session: its rounds, measured into its result file, and the rounds that a gate adds.
+
+A gate is a comparison that is to fail if a case is slower. An A/B is one, and a baseline is measured for one. Both get more rounds until
+the slowdown that must be detected (--detect) could be shown.
+"""
 
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -35,14 +39,15 @@ _LEAST_STEP = 2
 """Rounds added at a time: the need is an estimate, and reading the file costs little against a round."""
 _LEAST_ROUND_S = 1e-9
 """In place of a round that takes no time, as this divides what is left of a budget."""
-_HOPELESS = 4
-"""A case that needs more than so many times the rounds that can be added is given up, as it would hardly get there."""
+_HOPELESS_FACTOR = 4
+"""A case that lacks more than so many times the rounds that can be added is given up, as it would hardly get them all."""
 
 
 @contextmanager
 def record(session: Session, interruption: Interruption) -> Iterator["Recording"]:
-    """Open the file of a session, and close it at the end with a footer; after an interruption or a fault without: it is incomplete.
+    """Open the file of a session, yield its recording, and close the file at the end.
 
+    The file ends with a footer. It is left out after an interruption or a DeviceFault, so that the file counts as incomplete.
     A DeviceFault is kept in the recording's ``fault``, for the caller to raise after it has written the results.
     """
     recording = Recording(session, interruption)
@@ -91,10 +96,10 @@ class Recording:
         return collect((self.path,))
 
     def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess], programs: OtherPrograms | None = None) -> None:
-        """Run the rounds of the session, or of another one that goes on in the same file.
+        """Run the rounds of ``session`` and write them to the file: those of the session that it was opened for, or further ones.
 
-        ``first_workers``: by side, the running worker that measures its first round. ``programs``: watches who has used the CPUs since the
-        command began, which the screen says first.
+        ``first_workers``: by side, a running worker that measures its first round; a side without one gets a new one. ``programs``: has
+        watched which other programs use the CPUs, which the screen shows; None: they are watched from now on.
         """
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
@@ -115,7 +120,7 @@ class Recording:
             runner.run(session.first_round)
         self.rounds = max(self.rounds, runner.progress.rounds)
         self.out_of_budget |= runner.out_of_budget
-        if faults := runner.quarantine.faults():
+        if faults := runner.quarantine.faults():  # of devices that failed repeatedly and were given up
             self.fault = DeviceFault(f"{'; '.join(faults)}; the remaining cases there were skipped; check it, then measure again")
 
 
@@ -140,31 +145,34 @@ def measure_until_seen(
 ) -> None:
     """Add rounds until every case can show the change that must be detected, or until `_MOST_ROUNDS` or the budget is reached.
 
-    ``judge``: how to compare the results so far. Only the precision of a change decides, never its size, sign or verdict, so that further
-    rounds favour none.
+    ``judge`` compares the results so far. ``budget_s`` is the time for the whole recording; None: no limit. Which cases get more rounds
+    depends on the precision of their changes alone. It does not depend on size, sign or verdict: rounds that are added until a case looks
+    slower would find a slowdown by chance.
     """
-    full_round_s = recording.seconds / max(recording.rounds, 1)
+    full_round_s = recording.seconds / max(recording.rounds, 1)  # a round of all cases of the session
     session_cases = {task.case.id for task in session.tasks}
     while not recording.stopped:
         verdicts = judge(recording.results()).cases
+        # The rounds that each case needs in total. A case is left out if it can show the change already, or if no number is enough.
         needed_rounds = {each.case: each.rounds_to_see for each in verdicts if each.rounds_to_see and each.case in session_cases}
         done_rounds = recording.rounds - session.first_round
-        most_more = _MOST_ROUNDS - done_rounds
+        most_added = _MOST_ROUNDS - done_rounds
         left_s = None if budget_s is None else budget_s - recording.seconds
         if left_s is not None:
-            most_more = min(most_more, _rounds_within(left_s, full_round_s, session, needed_rounds))
+            most_added = min(most_added, _rounds_in_time(left_s, full_round_s, session, needed_rounds))
         lacking_rounds = {case: needed - done_rounds for case, needed in needed_rounds.items()}
-        within_reach = {case: lacking for case, lacking in lacking_rounds.items() if lacking <= _HOPELESS * most_more}
-        if most_more < 1 or not within_reach:
+        reachable = {case: lacking for case, lacking in lacking_rounds.items() if lacking <= _HOPELESS_FACTOR * most_added}
+        if most_added < 1 or not reachable:
             return
-        # Only until the first case is expected to have enough, so that it drops out of the further rounds.
-        rounds = min(max(min(within_reach.values()), _LEAST_STEP), most_more)
-        say(f"{plural(rounds, 'more round')} for {plural(len(within_reach), 'case')} whose change is not known well enough yet")
-        tasks = [task for task in session.tasks if task.case.id in within_reach]
-        recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})
+        # As many as the case that lacks the fewest. The loop then asks again which cases still need rounds.
+        fewest_lacking = max(min(reachable.values()), _LEAST_STEP)
+        rounds = min(fewest_lacking, most_added)
+        say(f"{plural(rounds, 'more round')} for {plural(len(reachable), 'case')} whose change is not known well enough yet")
+        tasks = [task for task in session.tasks if task.case.id in reachable]
+        recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})  # no worker is running yet
 
 
-def _rounds_within(left_s: float, full_round_s: float, session: Session, cases: Container[str]) -> int:
+def _rounds_in_time(left_s: float, full_round_s: float, session: Session, cases: Container[str]) -> int:
     """Return how many rounds of these cases fit into the time; they take their share of a round of all the session's cases."""
     share = sum(task.case.id in cases for task in session.tasks) / len(session.tasks)
     return int(left_s / max(full_round_s * share, _LEAST_ROUND_S))

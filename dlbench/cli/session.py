@@ -90,6 +90,7 @@ class Session:
     signatures: Signatures
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
+    """Measurements that a resumed file has already."""
     tried: tuple[Measurement, ...] = ()
     """Tries of the searches of the run that it goes on with."""
     first_round: int = 0
@@ -119,14 +120,16 @@ def start(
 ) -> Session:
     """Return the session of a new run.
 
-    ``output``: its file, by default a new one in results. ``sides``: the header's part on each side of an A/B, with its software.
-    ``gate``: as in `Session`. Raises UsageError where a case names a folder that can't be written.
+    ``output``: the path of its result file; None: a new one in the folder results. ``sides``: by name, the header's part on each side of an
+    A/B, with its software; None for another run. ``gate``: see `Session`.
+    Raises UsageError where a case names a folder that can't be written.
     """
     _refuse_unwritable_folders(tasks, plan.signatures)
     settings = replace(settings, policy=policy)
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
     header = _header(plan, tasks, settings, sides, gate)
+    # A function opens the writer, so that no file is made before the recording begins.
     return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
 
 
@@ -145,13 +148,13 @@ def _header(plan: Plan, tasks: Sequence[Task], settings: RunSettings, sides: Jso
         "devices": [device.to_json() for device in plan.devices],
         "environment": _environment(plan, with_software=not sides),  # each side has its own software
     }
-    if sides:
+    if sides:  # they hold their workloads; each second round reverses the order of the sides (balanced)
         header |= {"sides": sides, "order": BALANCED}
     else:
         header["workloads"] = plan.declarations()
     if plan.hello["user"]:
         header["user"] = plan.hello["user"]
-    if machines := tasks[0].side.machines:
+    if machines := tasks[0].side.machines:  # a run on several machines has one side, that of all tasks
         header["machines"] = [each.environment for each in machines]
     if gate is not None:
         header["gate"] = dict(gate)
@@ -176,7 +179,10 @@ _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 
 
 def _command_words() -> list[list[str]]:
-    """Return the words of the command that measures the same again, without folders: the command with its suites, then each option."""
+    """Return the command that measures the same again: a list of its name and arguments, then a list for each option and its value.
+
+    Folders are left out of all words, as the header must not name folders of this machine.
+    """
     context = click.get_current_context()
     command_and_suites = [str(context.command.name)]
     options = list[list[str]]()
@@ -187,13 +193,17 @@ def _command_words() -> list[list[str]]:
             command_and_suites += value
         elif name not in _ELSEWHERE and context.get_parameter_source(name) in _CHOSEN:
             long_name = max(parameter.opts, key=len)
-            values = value if isinstance(value, tuple) else [value]
-            options += [[long_name] if each is True else [long_name, str(each)] for each in values]
+            for each in value if isinstance(value, tuple) else [value]:
+                is_flag = each is True  # a flag has no value on the command line
+                options.append([long_name] if is_flag else [long_name, str(each)])
     return [[fingerprint.without_folders(word) for word in words] for words in (command_and_suites, *options)]
 
 
 def _refuse_unwritable_folders(tasks: Sequence[Task], signatures: Signatures) -> None:
-    """Raise UsageError for a case whose workload writes to a folder that a parameter names, where that folder can't be written."""
+    """Raise UsageError for a case whose workload writes to a folder that can't be written.
+
+    A parameter of the workload names that folder, the one with the role "scratch".
+    """
     folders = set[tuple[str, str]]()
     for task in tasks:
         signature = signatures.get(task.case.workload)
@@ -235,23 +245,24 @@ def recorded_setup(run: RunFile, policy_changes: Mapping[str, Any]) -> tuple[tup
 
 
 def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: OpenSide, settings: RunSettings) -> Session:
-    """Return the session that goes on with a run, with the cases that its file plans.
+    """Return the session that goes on with an earlier run, with the cases that its header plans and the measurements that it has already.
 
-    ``writer``: that of the file, opened before it was read, so that nobody else has added to it since.
+    ``writer`` appends to its file. It was opened before the file was read, so that nobody else has added to it since.
     Raises UsageError where this machine, its software or a declaration differs from those in the file.
     """
     with _complete_header(run) as header:
         signatures = signatures_of(opened.hello)
-        planned_ids = [device["id"] for device in header["devices"]]
+        recorded_ids = [device["id"] for device in header["devices"]]
         present = {device.id: device for device in machine.describe(opened.hello)}
-        devices = tuple(present[device_id] for device_id in planned_ids if device_id in present)
+        # Cases of a device that has gone are planned, too, and skipped with a reason.
+        devices = tuple(present[device_id] for device_id in recorded_ids if device_id in present)
         _refuse_unusable(header["devices"], machine.unusable(devices))
         _refuse_differences(run, opened.hello, devices)
-        only = compile_expression(header["expression"]) if header["expression"] else None
+        matches_expression = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
         if changed := _changed(run, opened.hello["user"], signatures):
             raise UsageError(f"{run.path} can't be resumed, as {' and '.join(changed)} changed since it was begun; start a new run instead")
-        cases = plan(suites, signatures, planned_ids, only=only, include_absent=header["include_absent"])
+        cases = plan(suites, signatures, recorded_ids, only=matches_expression, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
     return Session(

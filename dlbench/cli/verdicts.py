@@ -18,7 +18,6 @@ from dlbench.cli.options import OutputOptions
 from dlbench.cli.output_files import create, overwrite, writing
 from dlbench.cli.terminal import draw, say, say_unbroken, unread, write_notes
 from dlbench.core.errors import ExitCode
-from dlbench.core.stats import known
 
 _NO_TIME = "the change is the shift of the rounds, which was tested; a time of new that differs from base's by another share is left out"
 
@@ -30,6 +29,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
     conclusion = f"{compare_terminal.count(cases)}; exit {code.value}"
     all_notes = _all_notes(comparisons, notes, results)
     _write_verdicts(comparisons, conclusion, options.form)
+    # A table names a file without its folders, so notes tell files of the same name apart.
     write_notes([*all_notes, *paths_of(results.paths)] if options.form == "table" else all_notes)
     # What is sent to others does not name folders of this machine; the page is for its user.
     notes_for_others = [without_folders(note, results.paths.values()) for note in all_notes]
@@ -51,9 +51,10 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
 def _all_notes(comparisons: Sequence[Comparison], notes: Sequence[str], results: Results) -> list[str]:
     """Return what the files lack, then ``notes``, then what limits the verdicts, and last the user's defaults that were used."""
     unpaired = [line for comparison in comparisons for line in sentences.unpaired(comparison.unmatched)]
-    doubts = known(comparison.doubt for comparison in comparisons)
-    shown_cases = [case for comparison in comparisons for case in comparison.cases if case.shown]
-    lacks_time = any(new_s is None for _, new_s in map(compare_terminal.times_s, shown_cases))
+    doubts = [comparison.doubt for comparison in comparisons if comparison.doubt is not None]
+    tested_cases = [case for comparison in comparisons for case in comparison.cases if case.shown]
+    new_times = [new_s for _, new_s in map(compare_terminal.times_s, tested_cases)]
+    lacks_time = None in new_times  # a table leaves that time out
     spent_budgets = dict.fromkeys(map(str, results.budgets.values()))
     return [
         *results.notes,
@@ -78,6 +79,7 @@ def exit_code(comparisons: Sequence[Comparison], strict: bool) -> ExitCode:
         return ExitCode.REGRESSION
     if any(case.verdict in (Verdict.FAILED, Verdict.MISSING) for case in all_cases):
         return ExitCode.CASES_FAILED
+    # ``lost``: damaged lines may have held rounds of the case, or a budget left it out.
     any_undecided = any(case.lost or case.verdict in (Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE) for case in judged_cases)
     if any(comparison.undecidable for comparison in comparisons) or (strict and any_undecided):
         return ExitCode.UNDECIDABLE

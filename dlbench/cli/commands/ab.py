@@ -1,4 +1,8 @@
-"""``dlbench ab``: its two sides, measured alternately on this machine, and a verdict for every case."""
+"""``dlbench ab``: its two sides, measured alternately on this machine, and a verdict for every case.
+
+A side is an interpreter with its environment, and a state of the user's code. Each FILE.py of the user's is a plugin. A worker is a process
+that measures; what it says of its devices and workloads is its hello.
+"""
 
 import hashlib
 import os
@@ -27,7 +31,7 @@ from dlbench.cli.options import (
     threshold_options,
 )
 from dlbench.cli.output_files import check_writable, refuse_same_file
-from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight, signatures_of
+from dlbench.cli.planning import Plan, check_detect, load_suites, plan_suites, signatures_of
 from dlbench.cli.recording import LEAST_ROUNDS, Recording, announce_gate, further_rounds, measure_until_seen, record
 from dlbench.cli.session import OpenSide, open_side
 from dlbench.cli.terminal import say
@@ -56,8 +60,9 @@ _NOT_PRELOADED = re.compile(r"ld\.so: object '(.*)' from LD_PRELOAD cannot be pr
 
 
 def _parse_side(name: str, differences: Sequence[str]) -> tuple[Side, str | None]:
-    """Return the side ``a`` or ``b``, without plugins yet, and its git reference if it has one, from the values of ``--a`` or ``--b``.
+    """Return the side called ``name``, ``a`` or ``b``, and the git reference of its code, or None.
 
+    ``differences`` are the values of ``--a`` or ``--b``, such as ``env=NAME=VALUE``. The side has no plugins yet.
     Raises UsageError for a value of no known kind, one that is given twice, and a Python that does not exist.
     """
     python_and_ref: dict[str, str] = {}
@@ -147,17 +152,17 @@ class ABSide:
     def plan(self, suites: tuple[Suite, ...], other: Self, planning: PlanOptions) -> Plan:
         """Plan the suites for this side, without the benches that only the code of the other side can run."""
         with _named(self.opened.side, self.folder):
-            return plan_suites(_without_unknown(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
+            return plan_suites(_without_benches_of_other(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
 
     def to_json(self, plan: Plan) -> Json:
         """Return the side's part of the header: what makes it differ, its workloads, and its machine and software.
 
-        It has no paths, but a hash that distinguishes interpreters of the same name.
+        An interpreter is recorded by its name and a hash of its path, which distinguishes interpreters of one name. No path is recorded.
         """
         from dlbench.harness.probe.fingerprint import fingerprint, without_secrets
 
         interpreter = self.opened.side.interpreter
-        environment = fingerprint(plan.hello, plan.devices, environ=interpreter.environment())
+        machine_and_software = fingerprint(plan.hello, plan.devices, environ=interpreter.environment())
         return {
             "side": {
                 "python": Path(interpreter.python).name,
@@ -166,7 +171,7 @@ class ABSide:
                 **self.revision,
             },
             "workloads": plan.declarations(),
-            **{block: environment[block] for block in ("machine_key", "stack_key", "identity", "stack")},
+            **{block: machine_and_software[block] for block in ("machine_key", "stack_key", "identity", "stack")},
         }
 
 
@@ -175,7 +180,7 @@ def open_ab_side(
     side: Side, reference: str | None, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
 ) -> Iterator[ABSide]:
     """Put the code of a side in place and start its worker, as `open_side` does; an error names the side."""
-    with _code_in_place(side, reference, interruption) as (here, folder, revision), ExitStack() as stack:
+    with _side_at_reference(side, reference, interruption) as (here, folder, revision), ExitStack() as stack:
         _refuse_lost_preload(here)
         with _named(here, folder):
             opened = stack.enter_context(open_side(here, suites, settings, interruption))
@@ -237,38 +242,41 @@ def _remove(folder: Path) -> None:
 
 
 @contextmanager
-def _code_in_place(side: Side, reference: str | None, interruption: Interruption) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
-    """Check a side's git reference out into a temporary folder. Yield the side that imports from there, the folder, and its revision.
+def _side_at_reference(side: Side, reference: str | None, interruption: Interruption) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
+    """Write the files of a git reference into a temporary folder. Yield the side that imports from there, that folder, and the revision.
 
-    Without a reference the side is yielded unchanged, with no folder and no revision.
-    Raises UsageError where no plugin lies in a checkout, or the reference does not have it.
+    The reference is taken from the git checkout that a plugin lies in. Without a reference the side is yielded unchanged, with no folder
+    and no revision.
+    Raises UsageError where no plugin lies in a checkout, and where the reference lacks a plugin of that checkout.
     """
     if reference is None:
         yield side, None, {}
         return
     option = f"--{side.name} ref={reference}"
     plugins = [Path(plugin).resolve() for plugin in side.plugins]
-    root = _checkout_of(plugins)
-    if root is None:
+    checkout = _checkout_of(plugins)
+    if checkout is None:
         raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
     with _temporary_folder(interruption) as temporary:
-        folder = temporary / "checkout"  # git's index is written next to it
+        folder = temporary / "checkout"  # and not the temporary folder itself, as git's index is written next to it
         folder.mkdir()
         try:
-            commit = folders.write_reference(root, reference, folder)
+            commit = folders.write_reference(checkout, reference, folder)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from error
-        plugins_there = [_path_in(folder, plugin, root) for plugin in plugins]
-        for plugin, there in zip(plugins, plugins_there, strict=True):
-            if there != plugin and not there.is_file():
-                raise UsageError(f"{option}: this reference has no {plugin.relative_to(root)}")
-        # Code imports what lies next to it from the current folder: from the same one of the reference, if that has it.
-        working_folder = _path_in(folder, Path.cwd(), root)
+        # A plugin outside of the checkout is used where it is. Each other one has to be among the files of the reference.
+        paths_at_reference = [_path_in(folder, plugin, checkout) for plugin in plugins]
+        for plugin, path in zip(plugins, paths_at_reference, strict=True):
+            if path.is_relative_to(folder) and not path.is_file():
+                raise UsageError(f"{option}: this reference has no {plugin.relative_to(checkout)}")
+        # Code may import modules from the current folder, so the worker starts in the folder that has the same place in the reference.
+        # It starts in the top folder where the reference has no such folder, or the current folder lies outside of the checkout.
+        working_folder = _path_in(folder, Path.cwd(), checkout)
         if not working_folder.is_relative_to(folder) or not working_folder.is_dir():
             working_folder = folder
         interpreter = replace(side.interpreter, folder=working_folder, imports_from_folder=True)
         # ``not_from``: an import from the checkout itself would measure the code that is here, and not that of the reference.
-        side = replace(side, plugins=tuple(map(str, plugins_there)), interpreter=interpreter, not_from=str(root))
+        side = replace(side, plugins=tuple(map(str, paths_at_reference)), interpreter=interpreter, not_from=str(checkout))
         yield side, folder, {"ref": reference, "commit": commit}
 
 
@@ -285,29 +293,31 @@ def _path_in(folder: Path, path: Path, root: Path) -> Path:
     return folder / path.relative_to(root) if path.is_relative_to(root) else path
 
 
-def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple[Suite, ...]:
-    """Return the suites without benches that need a workload, parameter or kind of device which only the other side's code has.
+def _without_benches_of_other(suites: tuple[Suite, ...], own_hello: Json, other_hello: Json) -> tuple[Suite, ...]:
+    """Return the suites without the benches that only the code of the other side can run.
 
-    ``own`` and ``other``: the hello of each side's worker. Cases that are left out are measured on the other side alone, and get a verdict
-    for that. A bench that neither side's code can run stays, so that planning reports it as a mistake. All stay if none would be left, as
-    a plan needs a case.
+    A bench is a workload of a suite with values of its parameters. Code can't run it if it lacks the workload, a parameter or the kind of
+    device. The other side alone measures the cases of a bench that is left out, and each gets a verdict for that. A bench that neither side
+    can run stays, so that planning reports it as a mistake. If no bench would be left, all of them stay, as a plan needs a case.
     """
 
-    # What the code of each side has: the signatures of its workloads, and its kinds of device.
-    own_code, other_code = ((signatures_of(hello), hello["kinds"]) for hello in (own, other))
-
-    def can_run(code: tuple[Signatures, Sequence[str]], suite: Suite, bench: Bench) -> bool:
+    def can_run(signatures: Signatures, kinds: Sequence[str], suite: Suite, bench: Bench) -> bool:
         try:
-            check([replace(suite, benches=(bench,))], *code)
+            check([replace(suite, benches=(bench,))], signatures, kinds)
         except SuiteError:
             return False
         return True
 
-    runnable = []
+    own_signatures, other_signatures = signatures_of(own_hello), signatures_of(other_hello)
+    remaining = []
     for suite in suites:
-        benches = [bench for bench in suite.benches if can_run(own_code, suite, bench) or not can_run(other_code, suite, bench)]
-        runnable.append(replace(suite, benches=tuple(benches)))
-    return tuple(runnable) if any(suite.benches for suite in runnable) else suites
+        benches = []
+        for bench in suite.benches:
+            own_can = can_run(own_signatures, own_hello["kinds"], suite, bench)
+            if own_can or not can_run(other_signatures, other_hello["kinds"], suite, bench):
+                benches.append(bench)
+        remaining.append(replace(suite, benches=tuple(benches)))
+    return tuple(remaining) if any(suite.benches for suite in remaining) else suites
 
 
 @click.command("ab")
@@ -324,7 +334,7 @@ def ab_command(
     planning: PlanOptions,
     sides: Sequence[tuple[Side, str | None]],
     measuring: MeasureOptions,
-    given: ThresholdSettings,
+    thresholds: ThresholdSettings,
     confirm: bool,
     output: OutputOptions,
 ) -> ExitCode:
@@ -342,10 +352,11 @@ def ab_command(
     refuse_same_file({"--output": measuring.output, **output.files})
     check_writable(measuring.output, new=False)
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
-    require_sight(suites, WITHIN_A_RUN, given)  # raises UsageError if a change that must be detected is below a threshold
-    # The header holds the suites, so compare finds the given thresholds in the file.
-    suites = tuple(replace(suite, thresholds=override_thresholds(suite.thresholds, given)) for suite in suites)
-    # --rounds alone fixes their number. Otherwise rounds are added until all that must be seen is seen, or the budget is spent.
+    check_detect(suites, WITHIN_A_RUN, thresholds)  # --detect must be above the threshold: a smaller change does not count
+    # The header holds the suites, so compare finds the thresholds of the command line in the file.
+    suites = tuple(replace(suite, thresholds=override_thresholds(suite.thresholds, thresholds)) for suite in suites)
+    # --rounds without --budget fixes the number of rounds. Otherwise rounds are added until each case shows or excludes the change that
+    # --detect names, or until the budget is spent.
     adds_rounds = measuring.rounds is None or measuring.budget is not None
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
@@ -359,13 +370,13 @@ def ab_command(
         workers = {ab_side.opened.side.name: ab_side.opened.worker for ab_side in opened}
         with record(session, interruption) as recording:
             announce_gate(session, adds_rounds)
-            recording.measure(session, workers, a.opened.programs)  # what was seen since before the first worker was started
+            # Side a was opened first, so its `programs` have watched who else uses the CPUs since before any worker was started.
+            recording.measure(session, workers, a.opened.programs)
             if adds_rounds:
-                # More rounds for each case that neither shows nor excludes the change that must be detected.
                 measure_until_seen(recording, session, _judge, measuring.budget)
             if confirm and not recording.stopped:
                 _measure_again(recording, session, measuring.rounds)
-        return _end(recording, output)
+        return _write_verdicts(recording, output)
 
 
 def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettings, measuring: MeasureOptions) -> sessions.Session:
@@ -384,18 +395,21 @@ def gate_rounds(cases: int) -> int:
 
 
 def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None) -> None:
-    """Measure the cases that were called slower or faster once more: in so many ``rounds``, or by default as these few cases need."""
+    """Measure the cases that were called slower or faster again, in fresh rounds whose verdicts replace the first ones.
+
+    ``rounds``: the number of fresh rounds; None: as many as a test of these few cases needs, and then more as in the first measurement.
+    """
     changed = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
     if not changed:
         return
     from dlbench.analysis.presentation.wording import few
 
     fresh_rounds = rounds or gate_rounds(len(changed))
-    # Sides of other names, so that the file keeps the first rounds apart: those of the second measurement alone decide.
+    # Only the fresh rounds decide. Their sides have names of their own, which keeps them apart from the first rounds in the file.
     tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in changed]
     say(f"measuring again, in {fresh_rounds} fresh rounds: {few(sorted(changed))}")
     confirming_session = further_rounds(session, recording, tasks, fresh_rounds)
-    recording.measure(confirming_session, {})
+    recording.measure(confirming_session, {})  # the first workers have ended, so new ones are started
     if rounds is None:
         measure_until_seen(recording, confirming_session, _judge)
 
@@ -407,11 +421,11 @@ def _judge(results: "Results") -> "Comparison":
     return compare_sides(results)
 
 
-def _end(recording: Recording, output: OutputOptions) -> ExitCode:
+def _write_verdicts(recording: Recording, output: OutputOptions) -> ExitCode:
     """Write the verdicts and return the exit code.
 
-    After a fault of a device or an interruption only results are written: rounds are missing that the tests were planned for. The fault is
-    raised then.
+    After an interruption or a fault of a device rounds are missing that the tests were planned for. Then the results are written without
+    verdicts, and a fault is raised.
     """
     from dlbench.analysis.compare.provenance import side_notes
     from dlbench.cli.output import write_results

@@ -39,7 +39,7 @@ def compare_command(
     base: Path,
     new: tuple[Path, ...],
     by: str | None,
-    given: ThresholdSettings,
+    thresholds: ThresholdSettings,
     calibration: Path | None,
     across_machines: bool,
     output: OutputOptions,
@@ -62,31 +62,37 @@ def compare_command(
 
     _refuse_contradictions(base, new, by, calibration, across_machines)
     files = files_in((base, *new))
-    with _map_for(files) as read_each:
-        results = collect(files, read_each)
-    # The sides of an A/B differ in their run, and need its rules: rounds are compared in pairs, and a second measurement decides.
-    if by and by.removeprefix("case.") == "run" and are_sides(results):
-        comparisons = [compare_sides(results, given=given)]
+    with _map_over_files(files) as map_files:
+        results = collect(files, map_files)
+    compares_runs = by in ("run", "case.run")  # two names of the same column
+    # The two sides of an A/B are two runs in one file. Their verdicts have rules of their own: rounds are compared in pairs, and where
+    # changes were measured again only the second measurement decides.
+    if compares_runs and are_sides(results):
+        comparisons = [compare_sides(results, given=thresholds)]
         notes = side_notes(results)
     elif by:
-        comparisons = [compare_by(results, by, given=given)]
+        comparisons = [compare_by(results, by, given=thresholds)]
         notes = []
     else:
-        comparisons, notes = _compare_with_first(results, given, calibration, across_machines, output.strict)
-        notes += fleet_notes(results) if any(path.is_dir() for path in new) else []
+        comparisons, notes = _compare_with_first(results, thresholds, calibration, across_machines, output.strict)
+        if any(path.is_dir() for path in new):
+            notes += fleet_notes(results)  # which files of a folder stand out among those of the same kind of machine
     return conclude(comparisons, notes, output, results)
 
 
 @contextmanager
-def _map_for(files: Sequence[Path]) -> Iterator["Map"]:
-    """Yield the function that calls a reader for each file: the built-in map, or for large files on Linux one that reads in parallel.
+def _map_over_files(files: Sequence[Path]) -> Iterator["Map"]:
+    """Yield a function like the built-in ``map``: it calls a reader with each path and name, and returns the results in their order.
 
-    That reads the first file here, and each other one in a process of its own meanwhile.
+    It is ``map`` itself, or for large files on Linux a function that reads in parallel: the first file in this process, the others in
+    further processes at the same time.
     """
     sizes = [path.stat().st_size for path in files if path.is_file()]
-    if sum(sizes) >= _LARGE:
+    total_size = sum(sizes)
+    if total_size >= _LARGE:
         gc.disable()  # nothing of a file is garbage until the command ends, and looking for it takes a fifth of the time
-    if len(sizes) < 2 or not _LARGE <= sum(sizes) <= _HUGE or sys.platform != "linux":
+    parallel_pays = len(sizes) > 1 and _LARGE <= total_size <= _HUGE
+    if not parallel_pays or sys.platform != "linux":  # elsewhere a fork is not safe, or does not exist
         yield map
         return
     from concurrent.futures import ProcessPoolExecutor
@@ -94,15 +100,15 @@ def _map_for(files: Sequence[Path]) -> Iterator["Map"]:
 
     workers = min(len(sizes) - 1, os.cpu_count() or 1)
     ignore_interrupts = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
-    with ProcessPoolExecutor(workers, get_context("fork"), signal.signal, ignore_interrupts) as pool:
+    with ProcessPoolExecutor(workers, get_context("fork"), initializer=signal.signal, initargs=ignore_interrupts) as pool:
 
-        def read_at_once(read: "Read", paths: Iterable[Path], names: Iterable[str]) -> "Iterator[Results]":
-            first, *others = zip(paths, names, strict=True)
-            futures = [pool.submit(read, *other) for other in others]
-            yield read(*first)
+        def read_in_parallel(read: "Read", paths: Iterable[Path], names: Iterable[str]) -> "Iterator[Results]":
+            first_file, *others = zip(paths, names, strict=True)
+            futures = [pool.submit(read, path, name) for path, name in others]
+            yield read(*first_file)
             yield from (future.result() for future in futures)
 
-        yield read_at_once
+        yield read_in_parallel
 
 
 def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, calibration: Path | None, across_machines: bool) -> None:
@@ -120,10 +126,12 @@ def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, cali
 
 
 def _compare_with_first(
-    results: "Results", given: ThresholdSettings, calibration: Path | None, across_machines: bool, strict: bool
+    results: "Results", thresholds: ThresholdSettings, calibration: Path | None, across_machines: bool, strict: bool
 ) -> tuple[list["Comparison"], list[str]]:
     """Compare each further file with the first. Return a comparison for each, and notes on where and when the files were measured.
 
+    Files that were measured more than an hour apart are of different occasions, between which the times of identical code differ. A
+    calibration tells by how much. ``calibration`` is its file; None: the one of this machine that dlbench calibrate keeps, if any.
     Raises UsageError for a file of an A/B, and for one of another machine without ``across_machines``.
     """
     from dlbench.analysis.compare import provenance
@@ -132,13 +140,14 @@ def _compare_with_first(
 
     if any_sides(results):
         raise UsageError("a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run")
-    first, *others = results.environments
+    first, *others = results.environments  # the names of the files, in the order of the command line
     on_other_machine, notes = provenance.compare_machines(results, first, others, across_machines)
     on_same_machine = [name for name in others if name not in on_other_machine]
-    # A calibration is of one machine, so it says nothing on files of another.
-    noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if on_same_machine else (None, None)
+    noise, path = None, None
+    if on_same_machine:  # a calibration is of one machine, so it says nothing on files of another
+        noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration)
     if noise:
-        on_other_occasion = set[str]()  # the calibration allows for it
+        on_other_occasion = set[str]()  # no file needs to be doubted for its occasion, as verdicts allow for this noise
         notes.append(calibration_note(noise, path))
     else:
         on_other_occasion, occasion_notes = provenance.find_other_occasions(results, first, on_same_machine)
@@ -148,8 +157,9 @@ def _compare_with_first(
     def compare_file(name: str) -> "Comparison":
         new = results.of_run(name)
         if name in on_other_machine:
-            return compare(base, new, across_machines=True, given=given)
-        comparison = compare(base, new, given=given, calibration=noise, insist=strict)
+            return compare(base, new, across_machines=True, given=thresholds)
+        # ``insist``: with --strict nothing is decided if any case is too noisy to show the slowdown of --detect.
+        comparison = compare(base, new, given=thresholds, calibration=noise, insist=strict)
         if strict and name in on_other_occasion:  # a difference may be that of the occasions, so --strict does not decide by it
             return replace(comparison, other_occasion=provenance.OTHER_OCCASION)
         return comparison

@@ -25,7 +25,7 @@ from dlbench.core.prices import Prices
 )
 @click.option("--figures", type=PATH, metavar="FOLDER", help="Write each plot as an SVG file of its own, too.")
 @price_options
-def report_command(files: tuple[Path, ...], output: Path | None, figures: Path | None, given: Prices) -> None:
+def report_command(files: tuple[Path, ...], output: Path | None, figures: Path | None, prices: Prices) -> None:
     """Write one page on result files, to look at or to send: answers, plots, tables, environment, warnings.
 
     The page is one file of HTML that loads nothing and runs no script. It has every case with the command that measures it
@@ -47,7 +47,7 @@ def report_command(files: tuple[Path, ...], output: Path | None, figures: Path |
     replaces_page = output is None and is_page_of(path, files)
     if not replaces_page:
         check_writable(path)
-    results = replace(collect(files), prices=given)
+    results = replace(collect(files), prices=prices)
     check_priced_devices(results)
     notes = notes_on(results, files)
     report = page.report(results, notes, made_from(files))
@@ -58,6 +58,7 @@ def report_command(files: tuple[Path, ...], output: Path | None, figures: Path |
             figures.mkdir(exist_ok=True)
         pictures = {figures / name: picture for name, picture in report.files().items()}
     check_writable(*pictures)  # all of them before the first is written
+    # Below, "replace" is for names of files that are no valid UTF-8.
     for picture_path, picture in pictures.items():
         create(picture_path, picture.encode(errors="replace"))
     if replaces_page:
@@ -93,13 +94,14 @@ def export_command(file: Path, form: str, output: Path | None) -> None:
     """
     if output is None and form in NEEDS_NAME:
         raise UsageError(f"{form} {NEEDS_NAME[form]}, so it needs a name: add -o OUT")
+    # Each part becomes a file. A format has a single part, except github-action-benchmark: it has one of times and one of throughputs.
     parts, notes = formats.export(form, file)
     contents: dict[Path | None, bytes] = {}
     for part, content in parts.items():
         path = _path_of_part(output, part)
         if content is not None:
             contents[path] = content
-        else:  # throughputs, of which the file has none: github-action-benchmark fails on an empty list
+        else:  # only the part of throughputs can be empty; it is not written, as github-action-benchmark fails on an empty list
             notes.append(f"no case states how many items or operations a call handles, so there is no {path}")
     write_notes(notes)
     if not contents:

@@ -37,21 +37,22 @@ def write_first_screen() -> None:
 def _first_screen(cpu: Processor, gpus: Gpus, torch: str | None, busy: str | None) -> "Iterator[RenderableType]":
     """Yield a line on the machine, a line on the programs that use its CPUs, and a table of commands to begin with.
 
-    ``torch`` is its version, None without it. ``busy`` names those programs, None if none takes much.
+    ``torch`` is the version of torch; None if it is not installed. ``busy`` names those programs; None if none takes much.
     """
     memory = [byte_count(cpu.memory_bytes)] if cpu.memory_bytes else []
     host = ", ".join([cpu.name or "CPU", plural(cpu.usable_threads(), "core"), *memory])
     yield Note(f"{host} · {_gpu_text(gpus, torch)}", "")
     yield Note(f"busy: {busy}; times would be too long, so stop them first" if busy else "idle", "")
-    question = "what this CPU trains, and where the time goes" if gpus.why_none else "is the GPU worth it, and where the time goes"
-    # Each command with the suite whose time is forecast, if any, and its purpose.
+    purpose_of_run = "what this CPU trains, and where the time goes" if gpus.why_none else "is the GPU worth it, and where the time goes"
+    # Each command with its suite, whose time is forecast, and its purpose. ``dlbench ab --help`` measures nothing, so it has no suite.
     commands = {
-        "dlbench run": (DEFAULT_SUITE, question),
+        "dlbench run": (DEFAULT_SUITE, purpose_of_run),
         "dlbench run mine.py": (NETWORK_SUITE, "the same for your network, which dlbench new mine.py begins"),
         "dlbench ab --help": (None, "is b slower than a? with an exit code for CI"),
     }
     times = [f"{minutes(load(suite), gpus.ids)} min" if suite else "" for suite, _ in commands.values()]
     purposes = [purpose for _, purpose in commands.values()]
+    # On a narrow screen the times are left out; columns of priority 0 stay.
     yield ScreenTable([ScreenColumn("", list(commands), priority=0), ScreenColumn("", times), ScreenColumn("", purposes, priority=0)])
 
 
@@ -81,7 +82,7 @@ def devices_command(plugins: tuple[str, ...], form: str) -> None:
     from dlbench.harness.probe.devices import describe, why_gpu_unusable
     from dlbench.harness.runner import ask_hello
 
-    hello = ask_hello(plugins)
+    hello = ask_hello(plugins)  # what a new process with torch says of its versions and devices
     installed = hello["versions"]
     devices = [device.to_json() for device in describe(hello)]
     accelerators = [device["id"] for device in devices if device["kind"] != "cpu" and "unusable" not in device]
@@ -93,7 +94,8 @@ def devices_command(plugins: tuple[str, ...], form: str) -> None:
         return
     # torch is shown as if it were a device, before the others.
     torch = {"id": "torch", "version": installed["torch"], "gpu": f"none: {why_none}" if why_none else ", ".join(accelerators)}
-    draw(*(part for device in (torch, *devices) for part in _parts(device)))
+    parts = [part for device in (torch, *devices) for part in _parts(device)]
+    draw(*parts)
 
 
 def _parts(device: Json) -> "Iterator[RenderableType]":

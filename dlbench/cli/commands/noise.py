@@ -1,4 +1,8 @@
-"""Commands on the noise of this machine: is it fit to measure on now, and how much do sessions differ?"""
+"""Commands on the noise of this machine: is it fit to measure on now, and how much do sessions differ?
+
+An A/A measures two identical sides, ``a`` and ``b``, so that each difference between them is noise. A side is where cases are measured: an
+interpreter, its environment and its devices. A finding says whether one property of the machine is fit.
+"""
 
 import json
 import tempfile
@@ -77,7 +81,7 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
         planning = PlanOptions((_SELFTEST_SUITE,), device_words=("cpu",))
     else:
         planning = PlanOptions((SUITE,), device_words=device_words, plugins=plugins)
-    # An A/A compares one process a round and side with another, so all cases of a round and side share one (isolation none).
+    # An A/A compares whole processes: in each round one process measures all cases of a side (isolation none).
     suites, settings = load_suites(planning), sessions.settings_for(isolation=None if selftest else "none")
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
@@ -87,8 +91,10 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
         findings = [] if selftest else examine(plan.devices)  # before the rounds, which would keep the devices busy
         tasks, policy = _selftest_tasks(plan, side, rounds) if selftest else _two_sides(plan, side, rounds)
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
-        session = sessions.start(plan, tasks, settings, policy, path, sides=None if selftest else {"a": {}, "b": {}})
+        sides: Json | None = None if selftest else {"a": {}, "b": {}}  # by name, with what makes each differ: nothing
+        session = sessions.start(plan, tasks, settings, policy, path, sides=sides)
         with record(session, interruption) as recording:
+            # The worker that is running already measures the first round of one side.
             first_side = session.tasks[0].side.name
             recording.measure(session, {first_side: opened.worker}, opened.programs)
         if interruption.requested:
@@ -119,18 +125,20 @@ def _selftest_tasks(plan: Plan, side: Side, rounds: int | None) -> tuple[list[Ta
 
 
 def write_findings(findings: Sequence[Finding], form: str, selftest: bool = False) -> ExitCode:
-    """Write findings and the conclusion, the worst finding first, and return the exit code: 4 if a finding is unfit.
+    """Write findings, the worst first, and a conclusion. Return the exit code: 4 if a finding is unfit, else 0.
 
-    A table and the conclusion below it go to stdout. Of data for programs the conclusion goes to stderr.
+    The findings go to stdout as ``form`` says. The conclusion follows a table to stdout; with any other form it goes to stderr.
     """
     from dlbench.analysis.doctor import checks
     from dlbench.analysis.export import tabular
 
-    fit, unfit = ("self-test passed", "self-test not passed") if selftest else ("fit to measure on now", "unfit to measure on now")
-    worst_first = sorted(findings, key=lambda finding: list(Fitness).index(finding.fitness))
-    failed = sum(finding.fitness is Fitness.UNFIT for finding in findings)
-    code = ExitCode.UNDECIDABLE if failed else ExitCode.OK
-    conclusion = f"{unfit}: {failed} of {len(findings)} checks failed" if failed else fit
+    fit_text = "self-test passed" if selftest else "fit to measure on now"
+    unfit_text = "self-test not passed" if selftest else "unfit to measure on now"
+    severities = list(Fitness)  # the worst first
+    worst_first = sorted(findings, key=lambda finding: severities.index(finding.fitness))
+    unfit_count = [finding.fitness for finding in findings].count(Fitness.UNFIT)
+    code = ExitCode.UNDECIDABLE if unfit_count else ExitCode.OK
+    conclusion = f"{unfit_text}: {unfit_count} of {len(findings)} checks failed" if unfit_count else fit_text
     if form == "table":
         draw(checks.table(worst_first), "")
     else:
@@ -157,7 +165,7 @@ def calibrate_command(planning: PlanOptions) -> ExitCode:
     """
     refuse_several("dlbench calibrate")
     for path in sorted(CALIBRATIONS.glob("*.jsonl")):
-        load(path)  # a file that can't be read has to be known before minutes of measuring
+        load(path)  # a file that can't be read is reported now, and not after minutes of measuring
 
     suites, settings = load_suites(planning), sessions.settings_for()
     side = Side(plugins=planning.plugins)
@@ -171,7 +179,9 @@ def calibrate_command(planning: PlanOptions) -> ExitCode:
     has_failed_case = _estimate_noise(path)
     if recording.fault:
         raise recording.fault
-    return interruption.exit_code or (ExitCode.CASES_FAILED if has_failed_case else ExitCode.OK)
+    if interruption.requested:
+        return interruption.exit_code
+    return ExitCode.CASES_FAILED if has_failed_case else ExitCode.OK
 
 
 def _estimate_noise(latest: Path) -> bool:
@@ -185,21 +195,22 @@ def _estimate_noise(latest: Path) -> bool:
 
     all_sessions = collect(sorted(CALIBRATIONS.glob("*.jsonl")))
     latest_environment = all_sessions.environments[latest.stem]
-    alike = []
+    comparable_sessions = []
     for name, environment in all_sessions.environments.items():
         if all(environment.get(key) == latest_environment.get(key) for key in ("machine_key", "stack_key")):
-            alike.append(name)
-    results = all_sessions.of_run(*alike)
+            comparable_sessions.append(name)
+    results = all_sessions.of_run(*comparable_sessions)
     machine_key = latest_environment["machine_key"]
     estimate = calibration.estimate(machine_key, results)
-    draw(compare_terminal.noise([*estimate.cases.items()] if estimate else []))
+    noise_by_case = [*estimate.cases.items()] if estimate else []
+    draw(compare_terminal.noise(noise_by_case))
     notes = [*all_sessions.notes]
-    if left_out := len(all_sessions.environments) - len(alike):
+    if left_out := len(all_sessions.environments) - len(comparable_sessions):
         files = f"{len(all_sessions.environments)} files in {CALIBRATIONS}"
         notes.append(f"left out, as of another machine or other software: {left_out} of {files}")
     if estimate is None:
         notes.append("no case was measured in two sessions yet, so their noise is not known; call dlbench calibrate again at another time")
-    elif (sessions_so_far := estimate.pooled.occasions) < _ADVISED_SESSIONS:
+    elif (sessions_so_far := estimate.pooled.occasions) < _ADVISED_SESSIONS:  # each session is an occasion of the estimate
         notes.append(f"{sessions_so_far} sessions are few, and compare allows for that; {_ADVISED_SESSIONS} or more tell much better")
     write_notes(notes)
     if estimate:

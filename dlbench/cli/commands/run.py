@@ -1,4 +1,8 @@
-"""``dlbench run``: plan, measure round after round into one file, and say what that answers."""
+"""``dlbench run``: plan, measure round after round into one file, and say what that answers.
+
+With --gate the run is a baseline. Its gate is the setting of --detect: which slowdown a later comparison with it has to be able to show.
+If torchrun starts dlbench on several machines, the first one plans, measures and writes; the others start processes for it.
+"""
 
 import shlex
 import time
@@ -25,7 +29,7 @@ from dlbench.cli.options import (
     typed_options,
 )
 from dlbench.cli.output_files import check_writable
-from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
+from dlbench.cli.planning import Plan, check_detect, load_suites, plan_suites
 from dlbench.cli.recording import LEAST_ROUNDS, Recording, announce_gate, measure_until_seen, record
 from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
@@ -91,9 +95,9 @@ def run_command(
       dlbench run mine.py --set batch=8,64 --samples 50000 --epochs 30
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
-    node = Node.of_torchrun()
+    node = Node.of_torchrun()  # this machine's place among several; None without torchrun, or with a single machine
     _refuse_contradictions(measuring, gate, detect, resume, node)
-    gate_settings = parse_thresholds((), detect) if gate else None
+    gate_settings = parse_thresholds((), detect) if gate else None  # None: no baseline
     with ExitStack() as stack:
         # The writer locks the file before it is read, so that no other process adds to it in between.
         writer = stack.enter_context(closing(ResultWriter.resume(resume))) if resume else None
@@ -103,22 +107,22 @@ def run_command(
             return _take_part(node, planning, measuring, interruption)
         machines = stack.enter_context(connect_nodes(node)) if node else ()
         if node:
-            click.get_current_context().meta[BEGAN] = time.monotonic()  # its budget counts from when all have connected
+            click.get_current_context().meta[BEGAN] = time.monotonic()  # the budget counts from when all machines have connected
         if unfinished:
             suites, settings, side = sessions.recorded_setup(unfinished, measuring.policy)
         else:
             suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
             side = Side(plugins=planning.plugins, machines=machines)
         opened = stack.enter_context(sessions.open_side(side, suites, settings, interruption))
-        rounds_are_given = bool(measuring.rounds or measuring.budget)
-        if unfinished and writer:
+        length_is_given = bool(measuring.rounds or measuring.budget)  # by the command line, as a number of rounds or as a time
+        if unfinished and writer:  # --resume makes both
             session = sessions.resume(unfinished, writer, suites, opened, settings)
-            if not rounds_are_given and sessions.is_complete(unfinished, session):
+            if not length_is_given and sessions.is_complete(unfinished, session):
                 return _write_complete(unfinished, session.gate, form, prices)
         else:
             plan = plan_suites(suites, opened.hello, planning)
             session = _new_session(plan, opened, settings, measuring, gate_settings)
-        return _measure(session, opened, interruption, form, prices, adds_rounds=not rounds_are_given)
+        return _measure(session, opened, interruption, form, prices, adds_rounds=not length_is_given)
 
 
 def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | None, resume: Path | None, node: Node | None) -> None:
@@ -158,7 +162,7 @@ def _new_session(
     tasks = opened.tasks(plan)
     rounds = None
     if gate is not None:
-        require_sight(plan.suites, ACROSS_RUNS, gate)  # raises UsageError if a change that must be detected is below a threshold
+        check_detect(plan.suites, ACROSS_RUNS, gate)  # --detect must be above the threshold: a smaller change does not count
         cases = sum(task.has_device for task in tasks)  # no test is made of one that is skipped on both sides
         rounds = rounds_for_gate(TESTS_A_CASE * cases, least=LEAST_ROUNDS)
     policy = sessions.policy_for(plan, measuring.policy, rounds)
@@ -182,24 +186,25 @@ def _measure(
 ) -> ExitCode:
     """Run the rounds, write the results, and return the exit code.
 
-    ``adds_rounds``: a baseline gets more rounds, until a comparison with it could show the change that must be detected.
+    ``adds_rounds``: whether a baseline gets more rounds than planned, until a comparison with it could show the change of its gate.
     """
     with record(session, interruption) as recording:
-        gate = session.gate if adds_rounds else None
+        gate = session.gate if adds_rounds else None  # None for a run that is no baseline, too
         if gate is not None:
             announce_gate(session, goes_on=True)
-        recording.measure(replace(session, answered=True), {None: opened.worker}, opened.programs)
+        with_answers = replace(session, answered=True)  # the screen answers questions while the run goes on
+        recording.measure(with_answers, {None: opened.worker}, opened.programs)  # None: the only side has no name
         if gate is not None:
             measure_until_seen(recording, session, partial(_compare_with_itself, gate))
-    return _end(session, opened, recording, interruption, form, prices)
+    return _write_outcome(session, opened, recording, interruption, form, prices)
 
 
-def _end(
+def _write_outcome(
     session: sessions.Session, opened: sessions.OpenSide, recording: Recording, interruption: Interruption, form: str, prices: Prices
 ) -> ExitCode:
     """Write the results of the rounds, say how to go on with what is missing, and return the exit code.
 
-    Raises the fault of a device, and DeviceAbsent where no device of the cases was there.
+    Raises the fault of a device if there was one, and DeviceAbsent if no case has its device on this machine.
     """
     from dlbench.analysis.presentation.wording import plural
     from dlbench.cli.output import write_results  # not before the rounds, whose budget it would take from
@@ -207,24 +212,27 @@ def _end(
     results = replace(recording.results(), prices=prices)
     file = shlex.quote(str(recording.path))
     measured_nothing = all(row.case.status is Status.SKIPPED for row in results.rows)
-    if interruption.requested and measured_nothing and not recording.fault and form == "table":  # there is no table to show
+    if interruption.requested and measured_nothing and not recording.fault and form == "table":  # the table would be empty
         say(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}")
         return interruption.exit_code
     write_results(results, form, [recording.path], _programs_that_disturbed(results, opened.programs), saved=True)
-    left_out = sum(row.case.status is Status.SKIPPED and row.has_device for row in results.rows)
+    left_out = [row for row in results.rows if row.case.status is Status.SKIPPED and row.has_device]
     if recording.out_of_budget and left_out:
-        say(f"note: the budget left out {plural(left_out, 'case')}; go on with: dlbench run --resume {file} --budget TIME")
+        say(f"note: the budget left out {plural(len(left_out), 'case')}; go on with: dlbench run --resume {file} --budget TIME")
     if recording.fault:
         say(f"what was skipped can be measured with: dlbench run --resume {file}")
         raise recording.fault
     if interruption.requested:
         say(f"interrupted; go on with: dlbench run --resume {file}")
         return interruption.exit_code
-    if measured_nothing and recording.out_of_budget:
+    if measured_nothing and recording.out_of_budget:  # the note above says so
         return ExitCode.UNDECIDABLE
     if measured_nothing and not any(row.has_device for row in results.rows):
         why_no_gpu = why_gpu_unusable(opened.hello["versions"])
-        raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}{f'; {why_no_gpu}' if why_no_gpu else ''}")
+        reasons = [results.rows[0].reason]
+        if why_no_gpu:
+            reasons.append(why_no_gpu)
+        raise DeviceAbsent(f"nothing was measured: {'; '.join(reasons)}")
     return _conclude(results, session.gate, file)
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli.options import complete_columns, files_argument, format_option, offering, price_options, typed_options
+from dlbench.cli.options import complete_columns, completer, files_argument, format_option, price_options, typed_options
 from dlbench.core.errors import UsageError, did_you_mean
 from dlbench.core.prices import Prices
 
-_PARTS = {"all": ("table", "md", "json"), "claims": ("table", "csv", "json", "md"), "card": ("table", "md"), "details": ("table",)}
+_OTHER_TOPICS = {"all": ("table", "md", "json"), "claims": ("table", "csv", "json", "md"), "card": ("table", "md"), "details": ("table",)}
 """Topics that are no single answer, and the formats of each. A single answer has the formats of ``all``."""
 _PRICED = ("cost", "serving", "speed-up")
 """The answers that use prices."""
@@ -20,7 +20,7 @@ _ANSWER_OF_SUITE = {"convergence": "precision", "scaling": "devices"}
 def _topics() -> list[str]:
     from dlbench.analysis import answers
 
-    return [*answers.topics(), *_PARTS]
+    return [*answers.topics(), *_OTHER_TOPICS]
 
 
 @click.command("show")
@@ -28,7 +28,7 @@ def _topics() -> list[str]:
 @click.option(
     "--topic",
     metavar="TOPIC",
-    shell_complete=offering(_topics),
+    shell_complete=completer(_topics),
     help="One answer with its tables, such as batch; or all, claims, card (to paste), details.",
 )
 @click.option(
@@ -39,7 +39,7 @@ def _topics() -> list[str]:
 )
 @price_options
 @format_option
-def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, form: str, given: Prices) -> None:
+def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, form: str, prices: Prices) -> None:
     """Print what result files say: their cases, and a line for each answer; or pair their rows.
 
     --by matches rows; ratios have intervals from four rounds on, and never a verdict; --by ranks says what more devices bring. Of a
@@ -59,13 +59,13 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
     from dlbench.cli import output
     from dlbench.cli.terminal import write_notes
 
-    results = replace(collect(files), prices=given)
+    results = replace(collect(files), prices=prices)
     output.check_priced_devices(results)
     notes = output.notes_on(results, files)
-    if form == "table":  # a table has short names of files
+    if form == "table":  # it names a file without its folders, so notes tell files of the same name apart
         notes = [*notes, *paths_of(results.paths)]
     if by is None and topic in (None, "details"):
-        output.write_results(results, form, files, notes, details=topic == "details")  # with the notes
+        output.write_results(results, form, files, notes, details=topic == "details")  # writes the notes, too
         return
     if by:
         output.write_pairs(results, by, form)
@@ -81,7 +81,8 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
 def _refuse_contradictions(topic: str | None, by: str | None, form: str) -> None:
     """Raise UsageError for an unknown topic, for a format that it does not have, and for options that exclude each other."""
     if topic:
-        topics, forms = _topics(), _PARTS.get(topic, _PARTS["all"])
+        topics = _topics()
+        forms = _OTHER_TOPICS.get(topic, _OTHER_TOPICS["all"])
         if topic not in topics:
             hint = f"; its answer is '{_ANSWER_OF_SUITE[topic]}'" if topic in _ANSWER_OF_SUITE else did_you_mean(topic, topics)
             raise UsageError(f"there is no topic '{topic}'{hint}; the topics are {', '.join(topics)}")
@@ -89,8 +90,9 @@ def _refuse_contradictions(topic: str | None, by: str | None, form: str) -> None
             raise UsageError("--topic and --by show something else each; give one of them")
         if form not in forms:
             raise UsageError(f"--topic {topic} can't be written as {form}; give --format {' or '.join(forms)}")
-        shows_prices = topic in (*_PARTS, *_PRICED)
-    else:
+        # Topics that are no single answer may show prices. Of the single answers only a few do.
+        shows_prices = topic in (*_OTHER_TOPICS, *_PRICED)
+    else:  # all answers, which are part of the table only
         shows_prices = form == "table" and not by
     price_options_given = [f"--{name}" for name in ("price", "samples", "epochs", "on") if name in typed_options()]
     if price_options_given and not shows_prices:
