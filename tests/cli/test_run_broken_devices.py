@@ -23,7 +23,7 @@ ADDS = 'workload = "adds"'
 NO_INSTANCE = "its driver counts it and CUDA does not: in MIG mode without an instance, lost, or kept from this container; see nvidia-smi"
 OLD_DRIVER = "its driver is too old for this torch, as it goes up to CUDA 11.4; update it, or install a torch for that"
 MISMATCH = "the NVIDIA libraries and the loaded driver are of different versions: reboot, or match them"
-NO_KERNELS = "this torch has no kernels for it; install one that was built for it"
+NO_KERNELS = "this torch has no kernels for it, only for sm_80, sm_90; install one that was built for it"
 LOST = "it does not start (RuntimeError: CUDA error: unknown error); see what its driver says"
 BUSY = "another process has it to itself, or its compute mode prohibits computing; see nvidia-smi -q -d COMPUTE"
 FAULT = "RuntimeError: CUDA error: an illegal memory access was encountered"

@@ -48,6 +48,7 @@ torch.cuda.is_available = lambda: bool(device_count())
 torch.cuda.init = init
 torch.cuda.get_device_properties = properties
 torch.version.cuda = "13.0"
+torch.cuda.get_arch_list = lambda: ["sm_80", "sm_90"]
 
 
 class Cards(CudaBackend):

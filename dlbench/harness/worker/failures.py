@@ -1,9 +1,7 @@
-"""Errors of torch and its libraries in plain words: of a case, or of a device that does not start. Standard library only."""
+"""Errors of torch and its libraries in plain words. Standard library only."""
 
-import re
 from types import MappingProxyType
 
-from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Params, Status
 from dlbench.harness.worker.user import place_of
 
@@ -84,39 +82,6 @@ def failure_of(error: Exception, torch_version: str, params: Params = MappingPro
     reason = error_text(error)
     place = place_of(error, params) if status is Status.FAILED else ""
     return status, f"{reason} ({place})" if place else reason
-
-
-_STARTS = (
-    (
-        "invalid device id",  # torch counts by NVML until it has started CUDA
-        "no cuda gpus are available",
-        "its driver counts it and CUDA does not: in MIG mode without an instance, lost, or kept from this container; see nvidia-smi",
-    ),
-    ("busy or unavailable", "another process has it to itself, or its compute mode prohibits computing; see nvidia-smi -q -d COMPUTE"),
-    (
-        "driver / cuda driver combination",
-        "the NVIDIA libraries and the loaded driver are of different versions: reboot, or match them",
-    ),
-    ("out of memory", "other processes have taken all of its memory; see nvidia-smi"),
-    (
-        "no kernel image",
-        "invalid device function",  # of ROCm
-        "this torch has no kernels for it; install one that was built for it",
-    ),
-)
-"""Words of an error, in lower case, and last the sentence for a device that does not start because of it."""
-_OLD_DRIVER = re.compile(r"driver on your system is too old \(found version (\d+)\)")
-
-
-def why_not_started(error: Exception) -> str:
-    """Return a sentence that says why a device does not start."""
-    if isinstance(error, DlbenchError):
-        return str(error)
-    if found := _OLD_DRIVER.search(str(error)):
-        major, minor = divmod(int(found[1]), 1000)  # CUDA writes 12.4 as 12040
-        return f"its driver is too old for this torch, as it goes up to CUDA {major}.{minor // 10}; update it, or install a torch for that"
-    known = (sentence for *words, sentence in _STARTS if any(word in str(error).lower() for word in words))
-    return next(known, f"it does not start ({error_text(error)}); see what its driver says")
 
 
 def error_text(error: Exception) -> str:

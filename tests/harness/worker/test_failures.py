@@ -5,13 +5,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import dlbench
 from dlbench.core.errors import DeviceAbsent
 from dlbench.core.model import Case, Policy, Status
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.worker import user
-from dlbench.harness.worker.failures import failure_of, why_not_started
+from dlbench.harness.worker.backends.base import why_not_started
+from dlbench.harness.worker.failures import failure_of
 from dlbench.harness.worker.serving import main
 
 PACKAGE = Path(dlbench.__file__).parent
@@ -99,7 +101,8 @@ STARTS = (
 )
 
 
-def test_why_a_device_does_not_start_and_which_torch_lacks_something(snapshot):
+def test_why_a_device_does_not_start_and_which_torch_lacks_something(snapshot, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "gfx942"])
     assert failure_of(NotImplementedError("no such thing"), "2.11.0") == (Status.UNSUPPORTED, "no such thing (torch 2.11.0)")
     errors = [raised(each) for each in STARTS]
     snapshot("starts-of-devices", "".join(f"{str(each).partition(chr(10))[0]}\n    {why_not_started(each)}\n" for each in errors))

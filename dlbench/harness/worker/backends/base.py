@@ -1,5 +1,6 @@
 """The interface of a kind of device: its count, synchronization, clock, memory, copies and precisions; and the known kinds."""
 
+import re
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -11,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from dlbench.core.errors import Unavailable, Unknown, UsageError
+from dlbench.core.errors import DlbenchError, Unavailable, Unknown, UsageError
 from dlbench.core.measurement import Memory, Samples
 from dlbench.core.model import Clock, Work
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.units import byte_count
-from dlbench.harness.worker.failures import why_not_started
+from dlbench.harness.worker.failures import error_text
 
 _QUEUED_S = 1e-3
 """Host time of the launches in one reading: about 200 of 5 µs each, far fewer than the 1024 or so that a CUDA stream queues."""
@@ -256,6 +257,43 @@ def find(device_id: str) -> tuple[Backend, torch.device]:
     if backend is None or index >= backend.count():
         raise UsageError(f"there is no device '{device_id}' here")
     return backend, backend.device(index)
+
+
+_STARTS = (
+    (
+        "invalid device id",  # torch counts by NVML until it has started CUDA
+        "no cuda gpus are available",
+        "its driver counts it and CUDA does not: in MIG mode without an instance, lost, or kept from this container; see nvidia-smi",
+    ),
+    ("busy or unavailable", "another process has it to itself, or its compute mode prohibits computing; see nvidia-smi -q -d COMPUTE"),
+    (
+        "driver / cuda driver combination",
+        "the NVIDIA libraries and the loaded driver are of different versions: reboot, or match them",
+    ),
+    ("out of memory", "other processes have taken all of its memory; see nvidia-smi"),
+    (
+        "no kernel image",
+        "invalid device function",  # of ROCm
+        "this torch has no kernels for it, only for {}; install one that was built for it",
+    ),
+)
+"""Words of an error, in lower case, and last the sentence for a device that does not start because of it.
+
+``{}`` stands for the architectures that this torch is built for.
+"""
+_OLD_DRIVER = re.compile(r"driver on your system is too old \(found version (\d+)\)")
+
+
+def why_not_started(error: Exception) -> str:
+    """Return a sentence that says why a device does not start."""
+    if isinstance(error, DlbenchError):
+        return str(error)
+    if found := _OLD_DRIVER.search(str(error)):
+        major, minor = divmod(int(found[1]), 1000)  # CUDA writes 12.4 as 12040
+        return f"its driver is too old for this torch, as it goes up to CUDA {major}.{minor // 10}; update it, or install a torch for that"
+    built_for = ", ".join(torch.cuda.get_arch_list())  # of ROCm, too
+    known = (sentence.format(built_for) for *words, sentence in _STARTS if any(word in str(error).lower() for word in words))
+    return next(known, f"it does not start ({error_text(error)}); see what its driver says")
 
 
 def describe_devices() -> Iterator[dict[str, Any]]:

@@ -21,7 +21,6 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]  # it is the
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
-from torch.utils._pytree import tree_leaves
 
 from dlbench.core.errors import Unavailable, Unknown
 from dlbench.core.measurement import KindTime, LayerTime, Measurement, OperationKind, StepProfile
@@ -126,7 +125,7 @@ class CompositeWatch:
                 output = function(*args, **kwargs)
             finally:
                 self._open.pop()
-            taken = {each.grad_fn for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+            taken = {each.grad_fn for each in tensors_in((args, kwargs))}
             self._nodes.update(dict.fromkeys(_nodes_between(output.grad_fn, taken), kind))
             return output
 
