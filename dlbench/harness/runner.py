@@ -342,7 +342,8 @@ class Runner:
             candidates.append(last_try)
         best = best_try(candidates)
         if best is not last_try:
-            self._discard(last_try, len(attempt.earlier_tries) + 1)
+            self._discard(last_try, len(attempt.earlier_tries) + 1)  # its own number among the tries
+        # The result has the number of tries that it was chosen from: a failed last try, which replaces all others, counts as the only one.
         for measurement in (_with_tries(each, len(candidates)) for each in best):
             self.save(measurement_to_json(measurement))
             self.progress.add(measurement)

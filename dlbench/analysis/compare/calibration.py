@@ -80,7 +80,7 @@ class Drift:
         """Return the chance that identical code differs by at least ``shift`` between two occasions in one of so many cases.
 
         ``rounds_sd`` is the standard deviation of the rounds' own estimate, with ``rounds_freedom`` degrees of freedom; both are 0 if each
-        side has a single round. ``cases`` need not be whole, as tests may have unequal weights.
+        side has a single round. ``cases`` need not be whole: a test with less weight in the correction for many tests counts as more.
 
         If the common part were known, it would be taken off the shift. The remainder would be tested by Student's t, and that p multiplied
         by the number of cases. The common part is unknown, so the result is the mean of that p over all common parts, weighted by their
@@ -95,14 +95,16 @@ class Drift:
         freedom = max(1, int(1 / inverse_freedom)) if inverse_freedom else 1  # where nothing varies, any freedom will do
 
         def p_given(common: float) -> float:
-            # A shift of either sign counts. In the direction of the common part the case itself has to vary by less, against it by more.
+            # A shift of either sign counts. In the direction of the common part, the case alone has to add only the rest of the shift.
+            # Against that direction it has to add the shift and the common part together.
             remainders = abs(shift) - common, abs(shift) + common
             return min(1.0, cases * sum(_tail(remainder, math.sqrt(variance), freedom) for remainder in remainders))
 
         if not self.common:
             return p_given(0.0)
-        # The mean is an integral over the common part, which is Student's t with n degrees of freedom, times its scale. With
-        # t = sqrt(n) tan(angle) the density of the angle is the (n - 1)-th power of its cosine, so equal steps reach far into the tail.
+        # The common part is Student's t with n degrees of freedom, times its scale; the mean is an integral over it. Substitute
+        # t = sqrt(n) tan(angle): equal steps of the angle then reach far into the tail of t, and the density of the angle is
+        # proportional to the (n - 1)-th power of its cosine.
         # Angles above zero are enough: `p_given` is the same for a common part of either sign.
         angles = [(number + 0.5) / _NODES * math.pi / 2 for number in range(_NODES)]
         likelihoods = [math.cos(angle) ** (self.common_freedom - 1) for angle in angles]

@@ -191,13 +191,15 @@ def overview(
     most_lines = None if details else height  # None: nothing is left out, however long the screen becomes
     endings = sentences.common_endings(rows)  # cases that could not be measured here: a line for all instead of rows
     shown = tables.order_rows([row for row in rows if row.ending not in endings])
-    failures = sentences.common_endings(shown, failed=True)
+    failures = sentences.common_endings(
+        shown, failed=True
+    )  # cases that failed alike: they keep their rows, and share a line for the reason
     shared = sentences.shared_marks(rows)
     notes = [*sentences.flag_reasons(rows), *sentences.missing_rates(results), *results.circumstances]
 
     above = _notes(sentences.not_usable(results), "bold red")
     below = _notes([*failures.values(), *endings.values()], "yellow")
-    if not most_lines:  # else the end names the devices, and the notes are counted
+    if not most_lines:  # on a screen of limited height the end names the devices, and the notes are only counted
         above += _notes(sentences.devices(rows))
         below += _notes(notes)
     if details:
@@ -207,6 +209,7 @@ def overview(
 
     if not shown:
         return Group(*above, *below)
+    # Rows do not repeat the reasons that stand below the table. Where lines are limited, no line explains the columns either.
     cases_table = partial(tables.cases_table, shared=shared, reasons_below=failures, explained=not most_lines)
     if not most_lines:
         return Group(*above, cases_table(shown), *below)

@@ -98,7 +98,7 @@ def summarise(
     search_result = _last("found", measurements) or {}
     profile = _last("profile", measurements)
 
-    counted = _counted(measurements)
+    counted = _counted(measurements)  # the ok rounds; if there are none, those with good times all the same
     rounds = [_Round.read(each) for each in counted]
     values, values_of_rounds = _values(counted)
     case_rounds = _case_rounds(rounds, values_of_rounds)
@@ -107,7 +107,7 @@ def summarise(
     dtype, _ = _precision_and_mode(case, search_result)
     rate, doubt = _rates(rounds, case_rounds, time, measurements, declared, dtype or "")
     return Row(
-        case=_identity(measurements, search_result, origin, states_work=rate.flops_per_s is not None),
+        case=_identity(measurements, search_result, origin, has_flops=rate.flops_per_s is not None),
         params=_params(case),
         values=values,
         time=time,
@@ -119,7 +119,7 @@ def summarise(
         flag=_flags(rounds, case_rounds, time, circumstances, doubt, target),
         declared=declared,
         # If no round is ok, the row shows times of failed ones, but has no `rounds`: these are what comparisons are made from.
-        rounds=case_rounds if counted and counted[0].status is Status.OK else CaseRounds(),
+        rounds=case_rounds if any(each.status is Status.OK for each in counted) else CaseRounds(),
         profile=profile and profile.scaled_to(time.median_s or 0.0, on_cpu=on_cpu),
         not_profiled=_reason("profile", measurements),
     )
@@ -179,8 +179,8 @@ def _flags(
     )
 
 
-def _identity(measurements: Sequence[Measurement], search_result: Params, origin: Origin, *, states_work: bool) -> Identity:
-    """Return the case, its device and how it ended; if the case ``states_work``, also whether the device computes it natively."""
+def _identity(measurements: Sequence[Measurement], search_result: Params, origin: Origin, *, has_flops: bool) -> Identity:
+    """Return the case, its device and how it ended; if it counts operations (``has_flops``), also whether its precision is native there."""
     case = measurements[-1].case
     device = origin.devices.get(case.device) or {}
     dtype, mode = _precision_and_mode(case, search_result)
@@ -193,7 +193,7 @@ def _identity(measurements: Sequence[Measurement], search_result: Params, origin
         _last("device_name", measurements) or device.get("name") or None,
         dtype,
         mode,
-        arithmetic=_arithmetic(dtype, device, on_cpu=case.device == "cpu") if states_work else None,
+        arithmetic=_arithmetic(dtype, device, on_cpu=case.device == "cpu") if has_flops else None,
         threads=_last("threads", measurements),
         math=dict(sorted((_last("math", measurements) or {}).items())),
         status=ending.status,

@@ -251,7 +251,7 @@ class WorkerProcess(MeasuringProcess):
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         request_read, requests = os.pipe()
         replies, reply_write = os.pipe()
-        lifeline_read, lifeline = os.pipe()  # nothing is written to it: the process ends when it closes, as when this one is gone
+        lifeline_read, lifeline = os.pipe()  # nothing is written to it; when this process is gone, it closes, and that ends the other one
         self._ours = (requests, replies, lifeline)
         handed = (request_read, reply_write, lifeline_read)
         self._channels = [Channel(replies, requests, self._output.fileno())]

@@ -123,8 +123,9 @@ def _misfit_of_values(signature: Signature, name: str, texts: Sequence[str]) -> 
 
 
 def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Roles, dict[str, Kind]]:
-    """Return a workload's parameters, their roles, and for those that take names of users whether of networks, data or optimizers.
+    """Return a workload's parameters, their roles, and which parameters also take the name of something that a user has defined.
 
+    The last are given by the parameter's name, each with the kind of what it names: a network, data or an optimizer.
     Raises UsageError for a signature that suites can't use.
     """
     parameters: list[Parameter] = []
@@ -148,7 +149,7 @@ def read_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Role
         plain_value = next(iter(choices), "") if default is None else str(default)
         minimum = None
         for annotation in annotations:
-            if isinstance(annotation, Least) and not choices:
+            if isinstance(annotation, Least) and not choices:  # choices are texts, which have no minimum
                 minimum = annotation.value
             elif isinstance(annotation, Role):
                 # These two roles need not name their special value.

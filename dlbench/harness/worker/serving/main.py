@@ -339,8 +339,8 @@ def _with_device_time(subject: Subject) -> Measurement:
 def _with_transfer(subject: Subject) -> Measurement:
     """Return the measurement with the times of the copies that a call needs: its inputs to the device, and its output to the host.
 
-    Raises Unavailable if there is nothing to copy. If page-locked memory is not available, it sets the times of the other copies first and
-    raises then.
+    Raises Unavailable if there is nothing to copy, if the timed call makes the copies itself, if no call was timed, or if no time is left
+    for one. If page-locked memory is not available, it sets the times of the other copies in the measurement first, and raises then.
     """
     result, work, backend, device, clock = subject.result, subject.work, subject.backend, subject.device, subject.clock
     if backend.is_host:
