@@ -350,7 +350,7 @@ class Window:
                 missing.append({"part": role, **Unknown.NOT_TOLD.reason()})
             elif role in self._name_of_role:  # the workload declares a value for this series
                 values[self._name_of_role[role]] = tuple(map(float, points))
-        if len(missing) == len(get_args(Telemetry)):  # one reason for all
+        if len(missing) == len(get_args(Telemetry)):  # no series is known: one reason stands for all
             virtual = self._on_host and processor.is_virtual()
             missing = [(Unknown.NOTHING_TOLD_IN_VM if virtual else Unknown.NOTHING_TOLD).reason()]
         energy, reasons = self._metered_energy(self._items)
