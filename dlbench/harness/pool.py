@@ -92,14 +92,15 @@ class WorkerPool:
         for task in filter(self._uses_shared_process, tasks):
             needed[task.side.name, process_for(task.case, self.settings.isolation, self.signatures)] = task.side
         missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
-        # Later ones start only while this round waits for its own. The processes of the handshake are ready, so for them nothing waits.
+        # The caller waits for all processes that it starts. Those of later rounds start only if this round waits for its own anyway.
+        # While processes of the handshake are left, this round takes them. They are ready, and later ones would only delay it.
         if not missing or self.first_workers:
             return missing
         later = [
             ((later_number, name, process), side)
             for later_number in range(number + 1, number + rounds_ahead)
             for (name, process), side in needed.items()
-            if process == "cpu"
+            if process == "cpu"  # the one that forks
         ]
         room = max(0, min(self.settings.threads, MOST_AT_ONCE) - len(missing))
         return missing + later[:room]
@@ -127,7 +128,7 @@ class WorkerPool:
     def ask(self, request: MeasureRequest, side: Side, placement: Placement, window: Window, run_ends: float) -> RequestOutcome:
         """Measure a case in the process that `process_for` names, or in all of its ranks; return how that ended.
 
-        A process that is missing or unusable is started first. ``window`` gets the samples of the device, of a case without ranks alone.
+        A process that is missing or unusable is started first. ``window`` gets the samples of the device, unless the case has ranks.
         At ``run_ends``, on the scale of `time.monotonic`, the process is ended.
         """
         is_single = request.case.ranks is None
@@ -135,9 +136,9 @@ class WorkerPool:
         key = self._number, side.name, process
         for other_key, other_worker in self._workers.items():
             other_process = other_key[2]
-            # The other process holds an accelerator, and this side's take only one process at a time.
+            # The other process holds an accelerator, and the accelerators of this side take only one process at a time.
             blocks_device = side.one_process and "cpu" not in (process, other_process) and other_key != key
-            # The other ranks only hold memory: a group of another number of ranks can't measure this case.
+            # A group of ranks that can't measure this case would only hold memory.
             has_other_ranks = isinstance(other_worker, RankGroup) and process != other_process
             if blocks_device or has_other_ranks:
                 other_worker.end()
@@ -148,7 +149,7 @@ class WorkerPool:
                 start_outcome = worker.answer(run_ends=run_ends)
                 if start_outcome.how != "replied":
                     return start_outcome
-            else:
+            else:  # `ask` waits below until all ranks have started
                 layout = layout_seed(self.settings.seed, self._number, side.name)
                 worker = RankGroup(placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines)
                 self._workers[key] = worker

@@ -64,12 +64,13 @@ class SeriesRounds:
         ``within`` the one inside a process, for a round of one second. The round costs t plus its set-up. Variance times cost is least for
         t = sqrt(set-up * within / between) (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6).
         """
-        best_s = LOOK_S if self._times else 0.0  # one round does not show a variance between processes yet
+        # Before the first round the policy's length is used, and after it `LOOK_S`: one round shows no variance between processes yet.
+        best_s = LOOK_S if self._times else 0.0
         freedom = len(self._times) - 1
         if freedom > 0:
             # A mean over the rounds; longer ones weigh more, as they see long bursts.
             within = self._within_weighted / sum(self._spent_s)
-            # The variance of the medians has both parts, so the part within a round of the usual length is taken off.
+            # The variance of the medians has both parts. The mean of within / t over the rounds is taken off, which leaves ``between``.
             between = self.variance - within / statistics.harmonic_mean(self._spent_s)
             between *= freedom / (freedom + _DOUBT)  # the fewer rounds, the less of it is believed
             least_between = (self.policy.target / 4) ** 2  # processes are taken to differ by a quarter of the target at least
@@ -107,7 +108,7 @@ def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) ->
 
     def gain(index: int) -> float:
         """Return by how much one round more reduces the variance of a series, for a second of its cost."""
-        k = counts[index]
+        k = counts[index]  # at least 1: each series here has the policy's rounds already
         return variances[index] / (k * (k + 1) * costs_s[index])
 
     # One round at a time, until no series can have another.

@@ -135,7 +135,8 @@ class Runner:
         """Measure each task once, then the retries that were granted. Return whether the round is complete: no interruption ended it."""
         self.observer.round_started(number, [task.series for task in tasks])
         training = any("training" in self._declared(task.case).tags for task in tasks)
-        tasks = sorted(tasks, key=lambda task: not self._is_reference(task.case))  # False sorts first, so references do
+        # False sorts first, so references do. `in_order` may keep this order in the first round of a budget; otherwise it draws one.
+        tasks = sorted(tasks, key=lambda task: not self._is_reference(task.case))
         # Once the budget is spent no process is started ahead of its first case.
         tasks_to_start_for = tasks if self._left_s() > 0 else ()
         workers = self._pool.processes_of_round(number, tasks_to_start_for, self.progress.certain_rounds, training=training)
@@ -156,9 +157,10 @@ class Runner:
                     for waiting in self._retries.waiting:
                         self._keep_best(waiting)
                     return False
-                # The retry itself needs time, too, which is no time for the pause before it.
+                # The retry itself takes a part of the time left. Only the rest may be spent on the pause before it.
                 left_for_pause_s = self._left_s() - self.progress.cases_s(attempt.tasks)
                 if self._retries.grant(attempt, measured, left_for_pause_s):
+                    # `grant` has added this try to the earlier ones: their count is its own number among the tries.
                     self._discard(measured, len(attempt.earlier_tries))
                     for measurement in measured:
                         self.observer.case_postponed(measurement)
@@ -236,7 +238,8 @@ class Runner:
     def _measure_case(self, task: Task, case: Case, number: int, policy: Policy) -> Measured:
         """Measure ``case``, that of the task or one that its search tries, and return its row, which may say why it was not measured.
 
-        Raises Interrupted, and BudgetSpent if there is no time for the case or not enough. Once it was timed its row is returned instead.
+        Raises BudgetSpent if the case has no time to begin, or is not yet timed when the run ends. Raises Interrupted if it is interrupted
+        before it was timed. A case that was timed has a row in any case.
         """
         attempted = task._replace(case=case)
         unmeasured = partial(self._unmeasured, attempted, number)
@@ -254,7 +257,7 @@ class Runner:
         began_s = time.monotonic()
         run_ends = math.inf if self._is_reference(case) else self.settings.run_ends
         outcome = self._pool.ask(request, task.side, placement, window, run_ends)
-        # For a search the time of the last try counts, as a further round repeats only that.
+        # A search comes here once for each case that it measures. The last time counts, as a further round repeats only that case.
         self.progress.took(task.series, time.monotonic() - began_s)
         reply, timed = outcome.reply, outcome.timed
         # Whatever ended the rest of a case, what was timed of it is kept.
@@ -264,7 +267,7 @@ class Runner:
             raise BudgetSpent("it was done")
         status, reason = outcome.ending(policy.timeout_s, memory_ran_out=oom_kills() > kills_before)
         measurement = None
-        if reply and not reply.missing:
+        if reply and not reply.missing:  # the measurement has all its columns, or there is only an error
             measurement = reply.measurement
         elif timed:  # without the columns that a later step would have added
             measurement = timed.cut_off(reason)
@@ -321,7 +324,7 @@ class Runner:
             scratch=str(folder) if folder else None,
             # Only a case that sets its own threads or instances has CPUs of its own: the others run where dlbench does.
             cpus=cpus_of(placement.counts[0], placement.threads) if case.threads or case.instances else (),
-            # Without isolation the process of an accelerator measures the CPU, too.
+            # Without isolation a process that has to see the accelerators measures cases on the CPU, too. Ranks have their own processes.
             hide_accelerators=case.device == "cpu" and (case.ranks is not None or self.settings.isolation != "none"),
         )
 
@@ -338,7 +341,7 @@ class Runner:
         has_failed = any(each.status is not Status.OK for each in last_try)
         is_complete = len(last_try) == len(attempt.tasks)
         candidates = [] if has_failed else [*attempt.earlier_tries]  # a failed last try is the result, whatever came before
-        if is_complete or not candidates:  # a try without all sides counts only where there is no other
+        if is_complete or not candidates:  # a try without all sides counts only where there is no other; an empty one saves nothing
             candidates.append(last_try)
         best = best_try(candidates)
         if best is not last_try:

@@ -126,7 +126,7 @@ def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
 
 def _contents(data: Table, origin: str) -> dict[str, Any]:
     """Check the tables of a suite, and return the arguments of `Suite` except its name. Raises SuiteError, which names ``origin``."""
-    # `names_in_full` reads the place in full, and nothing else does.
+    # The key "place_in_full" is only allowed here: `names_in_full` alone reads its value.
     _check_keys(data, ("about", "place_in_full", "devices", "policy", "thresholds", "include", "bench"), origin)
     about, benches = data.get("about", ""), data.get("bench", [])
     included = _included(data.get("include"), origin)
@@ -243,6 +243,7 @@ def compile_expression(text: str) -> Callable[[str], bool]:
     Raises UsageError for anything else, with its column.
     """
 
+    # Python's parser would take a line break for an end, and white space at the beginning for an indent.
     expression = re.sub(r"\s", " ", text).lstrip()
     indent = len(text) - len(expression)
     try:
@@ -251,9 +252,10 @@ def compile_expression(text: str) -> Callable[[str], bool]:
         source = _WORD.sub(lambda word: word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0]), expression)
         tree = ast.parse(source, mode="eval").body
         _selects(tree, expression, "")  # raises SyntaxError for what Python allows and an expression does not
-    except (SyntaxError, MemoryError, RecursionError, ValueError) as error:  # a null byte is a ValueError; deep nesting the others
+    except (SyntaxError, MemoryError, RecursionError, ValueError) as error:
+        # A null byte raises ValueError. Deep nesting raises MemoryError or RecursionError.
         rule = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/"
-        column = indent + (getattr(error, "offset", None) or len(expression) + 1)  # its end where the error has no column
+        column = indent + (getattr(error, "offset", None) or len(expression) + 1)  # the end of the text if the error has no column
         raise UsageError(f"-k '{text}', column {column}: {rule}") from error
     return lambda case_id: _selects(tree, expression, case_id.lower())
 

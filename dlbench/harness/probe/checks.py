@@ -75,10 +75,14 @@ def _hypervisor(virtual: bool | None) -> Checked:
 
 
 def _accelerator(device: Accelerator, state: State) -> Iterator[Checked]:
-    """Yield the results of the checks of a card, by its ``state`` in `read_state`; a single one if NVML tells nothing of it."""
+    """Yield the results of the checks of a card. If NVML tells nothing of it, there is only one result.
+
+    ``state`` is what `read_state` has of this card.
+    """
     values, reasons = device.nvml_reader()(nvml.HEALTH)
     if not values:
-        first_reason = next(iter(reasons.values()))  # mostly the same for all fields: NVML is missing, or knows no such device
+        # A field without a value has a reason. It is mostly the same for all: NVML is missing, or knows no such device.
+        first_reason = next(iter(reasons.values()))
         yield "driver", UNKNOWN, first_reason, "watch its temperature and what else runs on it yourself"
         return
     if device.mig:

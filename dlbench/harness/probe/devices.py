@@ -223,7 +223,8 @@ def select(devices: Devices, wanted: Sequence[str], why_no_gpu: str | None = Non
     """Return the devices that the words of the user name, in the machine's order; all devices without any word.
 
     A word is an id, a kind (for all devices of it), ``gpu`` (every device but the CPU) or ``all``; any other raises UsageError. Raises
-    DeviceAbsent for a device that is absent or can't be computed on. Its text includes ``why_no_gpu``: why torch can't use a GPU.
+    DeviceAbsent if a word names no device that is here, or only devices that can't be computed on. For an absent GPU the text includes
+    ``why_no_gpu``: why torch can't use one.
     """
     broken = unusable(devices)
     present = [device.id for device in devices]
@@ -240,7 +241,7 @@ def select(devices: Devices, wanted: Sequence[str], why_no_gpu: str | None = Non
         if not named:
             valid = list(dict.fromkeys([*present, *kinds, "gpu", "all"]))
             raise UsageError(f"'{word}' is no device{nearest(word, valid)}")
-        if named <= broken.keys():
+        if named <= broken.keys():  # none of them can be computed on
             raise DeviceAbsent("; ".join(f"{device} can't be used: {broken[device]}" for device in sorted(named)))
         chosen |= named
     return tuple(device for device in devices if device.id in chosen)
@@ -272,7 +273,7 @@ class Gpus:
             return cls(why_none=why)
         try:
             driver, cuda, cards = nvml.cards()
-        except nvml.NvmlUnavailable:  # as for AMD's cards: only torch itself could say
+        except nvml.NvmlUnavailable:  # there may be cards that NVML does not know, such as AMD's: only torch itself could say
             return cls()
         built_for = versions.get("cuda") or ""
         if cards and built_for and int(built_for.partition(".")[0]) > cuda[0]:  # within a major version any driver will do
@@ -280,7 +281,8 @@ class Gpus:
             return cls(driver=driver, why_none=old)
         listed = os.environ.get("CUDA_VISIBLE_DEVICES")
         if listed is not None:
-            cards = cards[: len(listed.split(","))]  # as many as it lists: which ones, by number or UUID, is not looked up
+            # The variable lists cards by number or UUID. Only their count is used here: which cards they are is not looked up.
+            cards = cards[: len(listed.split(","))]
         return cls(tuple(cards), driver)
 
 

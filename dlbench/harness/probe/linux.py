@@ -69,6 +69,7 @@ def _groups(controller: str) -> Iterator[Path]:
     In each hierarchy, of version 1 or 2, these are the process's own group and then all above it.
     """
     path_of_controller: dict[str, str] = {}
+    # A line of this file (cgroups(7)) is "hierarchy:controllers:path".
     for line in (read_text("proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         path_of_controller |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controllers: its key is ""

@@ -56,9 +56,10 @@ class CounterMeter:
         self._last_s = time.monotonic()
 
     def read(self) -> None:
-        """Read the counters and add what each has gained since the last reading; note in ``refused`` if they can't be read.
+        """Read the counters and add what each has gained since the last reading.
 
-        A counter wraps around after a minute or more, and has to be read more often than that.
+        If they can't be read, or one has jumped back, ``refused`` gets the reason. A counter wraps around after a minute or more, and has
+        to be read more often than that.
         """
         if self.refused:
             return
@@ -121,6 +122,7 @@ def processor_meter() -> CounterMeter:
         return _no_meter(Unknown.NO_POWERCAP_IN_VM if processor.is_virtual() else Unknown.NO_POWERCAP)
 
     def read_joules(file: str) -> dict[str, float]:
+        # Returns what this file of each zone has, by the name of the zone, in J. A zone whose file can't be read is left out.
         texts = {zone.name: linux.read_text(zone / file) or "" for zone in zones}
         return {name: int(text) / 1e6 for name, text in texts.items() if text.isdecimal()}
 
@@ -130,6 +132,7 @@ def processor_meter() -> CounterMeter:
             raise Unavailable(Unknown.POWERCAP_REFUSED)
         return joules
 
+    # Another file of each zone has the most that its counter holds before it wraps around.
     return CounterMeter("rapl", read_counters, read_joules("max_energy_range_uj"))
 
 
@@ -211,7 +214,7 @@ class Monitor:
         finally:
             end = processor.CpuUse(time.monotonic(), processor.cpu_time(), processor.own_cpu_s())
             seconds = end.at_s - begin.at_s
-            # The kernel counts CPU time in ticks, which say too little of a shorter round.
+            # The kernel counts CPU time in ticks, which are too coarse for a round of less than `TICKS_S`.
             cpus_taken = end.others_since(begin) if seconds >= processor.TICKS_S else None
             by_others, stolen = cpus_taken or (None, None)
             save(RoundState(number, seconds, by_others, stolen, before, after or self.state()))
@@ -248,18 +251,19 @@ class Window:
         """When to read next, on the scale of `time.monotonic`; infinite where nothing is timed or metered."""
 
     def mark(self, message: Mapping[str, float]) -> None:
-        """Begin or end to sample, as a message of the worker says.
+        """Begin or end sampling, as a message of the worker says.
 
         A message with ``interval_s``, the time between two samples, begins a metered window; one with ``items``, the number that was
         processed, ends it. One with ``timed`` says whether timed blocks begin or end. A metered window within timed blocks replaces their
         samples.
         """
         if "interval_s" in message:
-            metered = {"": self._device}  # by the part of the energy: that of the device itself is called ""
+            # Maps each part of the energy to the device whose meter counts it. The part of the case's own device is called "".
+            metered = {"": self._device}
             if not self._on_host:
                 metered["host"] = "cpu"
             self._begin(message["interval_s"], metered)
-            self.due_s += self._interval_s  # a sample stands for the interval before it
+            self.due_s += self._interval_s  # the first sample is due after one interval: a sample stands for the interval before it
         elif "items" in message:
             self._end(message["items"], message["seconds"])
         elif message["timed"] and self._ask:  # only NVIDIA's cards are read while blocks are timed
@@ -346,7 +350,7 @@ class Window:
                 missing.append({"part": role, **Unknown.NOT_TOLD.reason()})
             elif role in self._name_of_role:  # the workload declares a value for this series
                 values[self._name_of_role[role]] = tuple(map(float, points))
-        if len(missing) == len(get_args(Telemetry)):  # one reason for all
+        if len(missing) == len(get_args(Telemetry)):  # no series is known: one reason stands for all
             virtual = self._on_host and processor.is_virtual()
             missing = [(Unknown.NOTHING_TOLD_IN_VM if virtual else Unknown.NOTHING_TOLD).reason()]
         energy, reasons = self._metered_energy(self._items)

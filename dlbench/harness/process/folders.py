@@ -125,7 +125,7 @@ def write_reference(root: Path, reference: str, folder: Path) -> str:
     for words in (("read-tree", commit), ("checkout-index", "--all", f"--prefix={folder}{os.sep}")):
         done = _git("-C", str(root), *words, index=index)
         if done.returncode:
-            # Its first line tells the reason.
+            # The first line that git prints tells the reason.
             raise UsageError(
                 f"git could not write '{reference}' to {folder.parent} ({done.stderr.partition(os.linesep)[0]}); is there room?"
             )

@@ -101,9 +101,9 @@ class Interpreter:
 def own_variables(threads: int, seed: int) -> dict[str, str]:
     """Return the variables that dlbench itself sets for a measuring process.
 
-    Each round has another ``seed``, and so another hash seed and another size of the environment, which shifts the stack: what the layout
-    of memory does to times is averaged out over the rounds (Mytkowicz and others, Producing Wrong Data Without Doing Anything Obviously
-    Wrong, ASPLOS 2009).
+    Each round has another ``seed``. From that its processes get another hash seed and an environment of another size, which shifts the
+    stack. The layout of memory changes times, and over the rounds these changes average out (Mytkowicz and others, Producing Wrong Data
+    Without Doing Anything Obviously Wrong, ASPLOS 2009).
     """
     chance = random.Random(seed)
     return {

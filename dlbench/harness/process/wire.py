@@ -51,7 +51,7 @@ class Reader:
         """
         wait([self], deadline, wake)
         line, newline, rest = self._buffer.partition(b"\n")
-        if not newline:
+        if not newline:  # `wait` returned without a whole line, so this is the end
             raise EOFError
         self._buffer = rest
         with suppress(ValueError):

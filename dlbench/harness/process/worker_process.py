@@ -143,7 +143,8 @@ class MeasuringProcess:
         """Read the messages of all processes until each is done with the request, and return how it ended. Raises Interrupted.
 
         First each sends the ``pid`` of the process that does the request: its own, or its fork's. Last comes the ``exit`` code of that.
-        Between them there may be its ``stage``, what was ``timed`` so far, the ends of the metered ``window``, and its ``reply``.
+        Between them there may be its ``stage``, what was ``timed`` so far, marks that begin or end sampling of the ``window``, and its
+        ``reply``.
         """
         # Until the first process begins the request this is the deadline for importing torch; then it is the request's own.
         deadline = time.monotonic() + IMPORT_S
@@ -162,7 +163,7 @@ class MeasuringProcess:
             for channel in ready:
                 try:
                     message = channel.read()
-                except EOFError:  # the errors of the other ranks follow from this one's
+                except EOFError:  # it is gone; of several ranks the first that is gone causes the errors of the others
                     return self._death(channel)
                 except ForeignLine as error:
                     return RequestOutcome("died", sentence=str(error), who=channel.who)
@@ -185,6 +186,7 @@ class MeasuringProcess:
             # The other ranks may wait for a failed one for ever, so they get a short time to end.
             if self._size > 1 and not has_failed and any(reply.status is not Status.OK for reply in replies.values()):
                 has_failed, deadline = True, time.monotonic() + _ANSWER_S
+        # Without any reply each process that did the request has died. The first one stands for all.
         return RequestOutcome("replied", combine_replies(replies, self._size)) if replies else self._death(self._channels[0])
 
     def _out_of_time(self, has_begun: bool, run_ends: float) -> RequestOutcome:
@@ -323,8 +325,8 @@ def handshake(
 ) -> dict[str, Any]:
     """Ask a new process for devices, versions and workloads, and return its answer. The process imports no module from ``not_from``.
 
-    Raises WorkerError if it gives an error, did not start or lacks what measuring needs, DeviceFault if its devices do not answer in time,
-    and Interrupted.
+    Raises WorkerError if it gives an error, did not start or lacks what measuring needs. Raises DeviceFault if its devices do not answer
+    in time. Raises Interrupted after a signal such as Ctrl-C.
     """
     outcome = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=not_from))
     python = Path(worker.interpreter.python).name

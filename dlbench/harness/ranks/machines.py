@@ -192,12 +192,12 @@ class RemoteNode:
 def connect_nodes(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
     """Wait on the first machine, ``node``, until all others have connected. Yield those, by number, and disconnect at the end.
 
-    Raises WorkerError if one does not connect in time.
+    Raises WorkerError if one does not connect in time, or if torchrun's store can't be used.
     """
     machines: list[RemoteNode] = []
     with socket.create_server(("", 0), backlog=node.count) as listener:
         listener.settimeout(_PATIENCE_S)
-        _ask_store(node, f"{node.host}:{listener.getsockname()[1]}")  # the others read this address there
+        _ask_store(node, f"{node.host}:{listener.getsockname()[1]}")  # sets this address there, and the others read it
         try:
             while len(machines) < node.count - 1:
                 with suppress(EOFError, ForeignLine, KeyError):  # whoever connected is no dlbench
@@ -230,9 +230,9 @@ def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], in
         with suppress(EOFError, ForeignLine, Interrupted):
             while True:
                 match messages.read(wake=interruption.fileno()):
-                    case {"ended": arguments}:  # how did the rank with this number and pid end, by what it printed after so many bytes?
+                    case {"ended": arguments}:  # asks how a rank ended; the arguments are those of `exit_description_of`
                         send(connection.fileno(), {"how": torchrun.exit_description_of(*arguments) if torchrun else "died"})
-                    case {"start": spec}:  # these ranks in place of all that there are; None: end those
+                    case {"start": spec}:  # ends the ranks that run here, and starts those of ``spec`` unless it is None
                         if torchrun:
                             torchrun.end()
                         torchrun = Torchrun(RankSpec(**spec), Interpreter(), Path(folder)) if spec else None
@@ -241,9 +241,9 @@ def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], in
 
 
 def _ask_store(node: Node, *address: str) -> str:
-    """Return the address of the first machine from torchrun's store; the first machine itself gives its ``address``, which is set there.
+    """Return the address of the first machine from torchrun's store. Raises WorkerError if the store can't be used.
 
-    Raises WorkerError if the store can't be used.
+    Only the first machine gives an ``address``: its own, which is then set in the store.
     """
     # In a process of its own: this one never imports torch.
     command = [sys.executable, "-c", _STORE, node.host, str(node.port), str(_PATIENCE_S), *address]

@@ -48,7 +48,7 @@ def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
         taken = places[: case.ranks - len(devices)]
         counts.append(len(taken))
         devices += taken
-        names += filter(None, map(node.devices.get, taken))  # without those that have none
+        names += filter(None, map(node.devices.get, taken))  # a device without a name adds none
         if taken:
             threads_by_node.append(max(1, node.cores // len(taken)))
     return Placement(tuple(counts), tuple(devices), " + ".join(dict.fromkeys(names)) or None, min(threads_by_node, default=1))

@@ -38,10 +38,11 @@ class RankGroup(MeasuringProcess):
         machines: Sequence[RemoteNode],
     ) -> None:
         super().__init__(interruption, sum(counts))
-        self._channels = self._ranks = list[Channel]()
+        self._channels = self._ranks = list[Channel]()  # one list with two names, empty until the ranks connect
         self._connections: list[socket.socket] = []
         """When one closes, its rank ends with its group."""
-        # The second machine's ranks begin behind all of this one's, so the first numbers are sums of counts. The last sum is left over.
+        # Ranks are numbered machine by machine. So the first number on each other machine is the sum of the counts before it.
+        # The last sum counts all ranks and begins no machine: `zip` drops it.
         remote_ranks = zip(accumulate(counts), counts[1:], machines, strict=False)
         # For each other machine that has ranks: the number of its first one, their count, and the machine.
         others = [(number, count, machine) for number, count, machine in remote_ranks if count]
