@@ -84,7 +84,7 @@ def _judge_throttling(device: str, kept: Sequence[Throttling], retried: Sequence
         was = "was" if len(retried) == 1 else "were"
         found = f"{plural(len(retried), 'measurement')} {was} held back and made again: {retried[-1].causes()}"
         return Finding("throttling", device, Fitness.NOTE, found, advice)
-    # By field of `Throttling`, which is None where the machine does not tell it.
+    # The keys are fields of `Throttling`. A field is None where nothing on the machine counts it.
     sources = {"thermal": "heat", "reasons": "the driver's reasons", "quota": "the CPU quota"}
     sources_here = [words for field, words in sources.items() if any(getattr(each, field) is not None for each in kept)]
     if not sources_here:
@@ -103,8 +103,8 @@ def same_code(one: Results, other: Results) -> Iterator[Finding]:
     It says which change would be seen at the least, and whether one was seen although the code is the same.
     """
     comparison = compare(one, other, WITHIN_A_RUN, paired=True)
-    # All tests of all cases share the level of a verdict, those of one case by the weight `PAIRED_SHARES`. The more cases are tested, the
-    # larger a change has to be.
+    # All tests of all cases share the level of a verdict by their weights. The weights of one case add up to `PAIRED_SHARES`. The more
+    # cases are tested, the larger a change has to be.
     tested_cases = sum(bool(case.tests) for case in comparison.cases)
     weight_of_all_tests = PAIRED_SHARES * tested_cases
     for case in comparison.cases:

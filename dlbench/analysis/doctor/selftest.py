@@ -144,7 +144,8 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
     """
     programs = _sort_programs(measured)
     copies = programs.copies
-    # With fewer rounds no test could call anything slower: the tests of each program share the level by the weight `PAIRED_SHARES`.
+    # With fewer rounds the test by pairs, which needs the most, could not be significant on its own. It has the weight 1, and the tests of
+    # each program together have the weight `PAIRED_SHARES`.
     needed = rounds_for_gate(PAIRED_SHARES * len(copies), LEVEL, least=1, paired=True)
     if programs.fewest_rounds < needed:
         found = f"none could be made of {plural(programs.fewest_rounds, 'round')}"
@@ -155,7 +156,8 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
         (base, new): {program: rank_tests(sides[base], sides[new], THRESHOLD, paired=True) for program, sides in copies.items()}
         for base, new in combinations(range(copies_of_each), 2)
     }
-    independent = sum(len(sides) - 1 for sides in copies.values())  # copies make more pairs than that, which depend on each other
+    # Pairs that share a copy depend on each other. Of all pairs that n copies make, n - 1 count as independent.
+    independent = sum(len(sides) - 1 for sides in copies.values())
     yield from _judge_identical_code([*suites.values()], programs.fewest_rounds, independent)
     suites_by_base = [suites[base, base + 1] for base in range(copies_of_each - 1)]  # suite n has copy n as its base
     slowdowns = _share_called(programs.slower, copies, suites_by_base)

@@ -38,9 +38,9 @@ def as_markdown(answers: Sequence[Answer | Missing], not_usable: Sequence[str] =
         parts.append(f"## {each.question.text}")
         headline = f"**{markdown(each.headline)}**"
         if isinstance(each, Missing):
-            # Without a command for the answer, its qualifier is a short reason.
-            remedy = f"`{each.command}`" if each.command else markdown(each.qualifier)
-            parts += [f"{headline} {remedy}".rstrip(), f"Not answered: {markdown(each.reason)}."]
+            # The qualifier is the command that would give the answer. If there is no such command, it is a short reason, or empty.
+            command_or_reason = f"`{each.command}`" if each.command else markdown(each.qualifier)
+            parts += [f"{headline} {command_or_reason}".rstrip(), f"Not answered: {markdown(each.reason)}."]
         else:
             parts += [f"{headline} {markdown(each.qualifier)}".rstrip(), *_evidence(each)]
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -182,6 +182,7 @@ def _google_benchmark(run: RunFile, cases: Sequence[Timed]) -> Any:
     context |= {"host_name": "", "executable": "dlbench", "library_build_type": "release", "cpu_time": "repeats real_time"}
     repetitions = []
     for case in cases:
+        # The medians of the row and the samples are of the same rounds: those that were timed, in the same order.
         for index, (seconds, samples) in enumerate(zip(case.row.rounds.median_s, case.samples, strict=True)):
             repetition = {
                 "name": case.id,

@@ -287,7 +287,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
         if reason := comparison.undecidable:
             test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison decides")
             ElementTree.SubElement(test, "error", message=one_line(reason))
-        suite.set("tests", str(len(suite)))
+        suite.set("tests", str(len(suite)))  # so far all children of the suite are tests; its output comes last
         for attribute, outcome in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(attribute, str(len(suite.findall(f"*/{outcome}"))))
         ElementTree.SubElement(suite, "system-out").text = count(comparison.cases)

@@ -101,9 +101,9 @@ def computed_in(row: Row) -> str | None:
 def with_ceilings(rows: Sequence[Row], environments: Environments) -> list[Row]:
     """Return the rows with the ceiling of their machine that bounds them, and the share of it that each reaches.
 
-    That is the ceiling, of arithmetic or of memory, of which a row reaches the larger share (the roofline of Williams and others, 2009,
-    https://doi.org/10.1145/1498765.1498785), by the rate of one rank. These rows have none: those that are implausible or copy over a
-    link, the row that reached the ceiling, and one that `_rates_with_ceiling` finds to be served by caches.
+    A machine may have a ceiling of arithmetic and one of memory. The one of which a row reaches the larger share bounds it (the roofline of
+    Williams and others, 2009, https://doi.org/10.1145/1498765.1498785). Shares are by the rate of one rank. These rows have no ceiling:
+    those that did not go well, are implausible or copy over a link, and those that `_rates_with_ceiling` leaves without one.
     """
     ceilings_of = measured_ceilings(rows, environments)
     if not ceilings_of:
@@ -121,7 +121,8 @@ def _rates_with_ceiling(row: Row, ceilings: Ceilings) -> Rates:
     """Return the rates of a row with the ceiling that bounds it, if any.
 
     Memory does not bound a row that moves its bytes faster than memory can, as it has them from a cache. A row that memory would bound has
-    no ceiling if a call moves fewer bytes than those measured for that ceiling, as they may come from a cache, too.
+    no ceiling if a call moves fewer bytes than those measured for that ceiling, as they may come from a cache, too. The row whose rate is
+    the ceiling has none, as it would be compared with itself.
     """
     arithmetic = ceilings.get(("arithmetic", computed_in(row) or ""))
     memory = ceilings.get(("memory", ""))

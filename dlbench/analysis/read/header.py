@@ -159,9 +159,10 @@ def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     devices = {device["id"] for device in run.header.get("devices", ())}
     # A search whose result has no time is made once a run, so more rounds would not repeat it.
     repeated = [row for row in rows if row.is_ok and (row.time.median_s is not None or not row.case.found)]
+    # Not every skipped case was left out by the budget: one whose device the run did not have would be skipped with any budget.
     left_out = [row for row in rows if row.case.status is Status.SKIPPED and row.case.device in devices]
     rounds_of_cases = [row.time.rounds or 0 for row in repeated] + [0] * len(left_out)
-    if rounds >= planned or not any(rounds_of_cases):
+    if rounds >= planned or not any(rounds_of_cases):  # from no round at all, `SpentBudget.seconds` could not tell what one takes
         return None
     # A run may end a little before its budget, if no further case fits into what is left. The whole budget counts as spent.
     return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), tuple(rounds_of_cases))
@@ -287,7 +288,7 @@ def place_names(environments: Environments) -> dict[str, str]:
     """
     facts_of = {run: facts(environment) for run, environment in environments.items() if "side" not in environment}
     runs_with_facts = [run for run, known_facts in facts_of.items() if known_facts]
-    # Those with the most facts come first, as they keep apart places that one with few facts fits.
+    # A file with few facts may fit several places. Files with the most facts come first, so that all these places exist before it comes.
     runs_with_facts.sort(key=lambda run: knowledge(environments[run]), reverse=True)
     places: list[list[str]] = []  # the files of each, the one with the most facts first
     for run in runs_with_facts:
@@ -328,8 +329,8 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
 def _names(facts_of: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return a name for each place: the facts that distinguish it from others, or for a single place its most distinctive one.
 
-    ``facts_of`` has the facts of each place in words, by their path. Its key is the name of the place's first file. That is added where
-    several places would have the same name, and is the name of a place without facts.
+    ``facts_of`` has the facts of each place in words, by their path. Its key is the name of the place's first file. If several places would
+    have the same name, each also gets the name of its file. A place without such facts is called like its file.
     """
     paths = _telling_paths(list(facts_of.values()))
     names = {place: ", ".join(texts[path] for path in paths if path in texts) for place, texts in facts_of.items()}

@@ -56,8 +56,8 @@ def load(path: Path) -> RunFile | None:
     """Read a file that pyperf wrote; None if another program wrote it.
 
     Each run with values is a round, each value a block in seconds a call; runs that only calibrated are left out. The
-    benchmark's name is the case's workload and, with ``@cpu``, its id; it has no parameters. If dlbench exported the file, the
-    id and the device are those of the case. What pyperf does not record is unknown: first call, threads, machine.
+    case's workload is the benchmark's name, and its id is that name with ``@cpu`` behind it; it has no parameters. If dlbench exported
+    the file, the id and the device are those of the case. What pyperf does not record is unknown: first call, threads, machine.
 
     Raises ResultFileError for a file that can't be read, is damaged, of another version, in another unit than seconds, or without values.
     """
@@ -74,6 +74,7 @@ def load(path: Path) -> RunFile | None:
         raise ResultFileError(f"{path}: {error}; the file was edited or is not pyperf's") from error
     if not measurements:
         raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
+    # A footer, even an empty one, says that the run came to its end.
     return RunFile(path, {"environment": _environment(suite, measurements)}, measurements, footer={}, torn=False)
 
 
@@ -107,7 +108,8 @@ def _json_of(path: Path) -> Json | None:
             beginning = file.read(_GLANCE)
             if not _BEGINNING.match(beginning):
                 return None
-            # Python's decoder, as Python wrote it: msgspec refuses text without an encoding, such as a file name with undecodable bytes.
+            # pyperf is written in Python, and Python writes undecodable bytes of a file name as lone surrogates, such as \udc80. Python's
+            # own decoder reads them, and msgspec refuses them.
             data: Json = json.loads(beginning + file.read(), parse_constant=_refuse_constant)
             return data
     except OSError as error:

@@ -43,7 +43,8 @@ def merged(results: Results) -> Results:
 def _best_rows(results: Results, place_of: Mapping[str, str]) -> list[Row]:
     """Return the row of each case that counts in its place, in the order in which the cases first appear.
 
-    Measured rows come before others, then sound ones, then those that were mostly undisturbed, then most rounds, then the newest.
+    Measured rows come before others, then sound ones, then those with at most half of their rounds spoiled, then those with the most
+    rounds, then the newest.
     """
     rows_of_case: dict[tuple[str, str], list[Row]] = {}
     for row in results.rows:

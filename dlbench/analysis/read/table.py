@@ -156,9 +156,10 @@ def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:
 
 
 def files_in(paths: Sequence[Path]) -> list[Path]:
-    """Return the files among ``paths``, and in place of each folder the result files in it, by name, without those given themselves.
+    """Return ``paths`` with each folder replaced by the result files in it, in the order of their names.
 
-    Raises UsageError for a folder without any, and for one given twice, which it names instead of the files in it.
+    A file that is also given itself is left out of its folder's files. Raises UsageError for a folder without result files, and for a
+    folder that is given twice; its files would otherwise be reported as given twice.
     """
     given = Counter(path.resolve() for path in paths)
     files: list[Path] = []
@@ -202,7 +203,8 @@ def _read_one(path: Path, name: str) -> Results:
 def results_of(run: RunFile, name: str) -> Results:
     """Return the results of a file that is called ``name``.
 
-    Its ``case.run`` is that name; an A/B has one for each side, such as ``NAME:a``. What the file records once is entered for each of them.
+    Its ``case.run`` is that name; an A/B has one for each side, such as ``NAME:a``. What the file records once is entered for each of them,
+    but readings of devices and the duration stand under the name of the file.
     """
     cases = by_case(run.measurements)
     sides = header.sides_of(run, [*(rounds[0].side for rounds in cases), *(each.side for each in run.tries)])

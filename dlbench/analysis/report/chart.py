@@ -164,8 +164,8 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
     height = 220 if figure.series else 150  # pixels; several lines need more height to be told apart
     room_for_marks = width
     if has_words(figure.y):
-        rows, height, room_for_marks = _rows(points, width)
-        encoding |= rows
+        encoding_of_y, height, room_for_marks = _rows(points, width)
+        encoding |= encoding_of_y
     encoding["tooltip"] = {"field": "hint"}
     layers = _layers(figure, points)
     if figure.series:
@@ -176,6 +176,7 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
                 conditions = layers[name]["encoding"].get(channel, {})  # those by which a dot beyond the axis is an arrow
                 layers[name] = {**layers[name], "encoding": {channel: {**conditions, **series}}}  # a copy: all charts share `_VEGA`
     levels = [] if figure.reference is None else [{"at": figure.reference}]
+    # Each data set is drawn by its own layers. The corners of the bound become points as the rows of the figure do.
     return {
         "data": {"name": "points"},
         "datasets": {"points": points, "levels": levels, "bound": _points(replace(figure, rows=figure.bound))},

@@ -165,6 +165,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
     measured = _measured(results)
     charts = _charts(("comparison", forest(each)) for each in comparisons)
     numbers = range(1, len(comparisons) + 1)
+    # There is a chart for each comparison, in the order of the comparisons: `_charts` numbers those with the same name.
     views = [
         {
             "name": f"verdicts-{number}",

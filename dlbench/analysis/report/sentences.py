@@ -180,14 +180,16 @@ def legends(rows: Sequence[Row]) -> dict[str, str]:
 def common_endings(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
     """Return a line for each ending that several cases share, by that ending: ``26 cases unsupported, such as …: why``.
 
-    An ending is the status and the reason of a case. The cases are those that could not be measured here, whose rows the table then leaves
-    out. With ``failed`` they are those that failed, whose rows stay in the table; a line then takes `_MANY` of them.
+    An ending is the status and the reason of a case. By default the cases are those that could not be measured here. The table leaves out
+    the rows for which there is a line, and a line takes `_SEVERAL` of them at least. With ``failed`` the cases are those that failed. Their
+    rows stay in the table, and a line takes `_MANY` of them at least.
     """
     if failed:
         least = _MANY
         candidates = [row for row in rows if row.is_failure]
     else:
         least = _SEVERAL
+        # An unfinished search counts as unmeasured, but it found something so far, which its own row shows.
         candidates = [row for row in rows if row.is_unmeasured and not row.case.unfinished]
     lines = dict[str, str]()
     for ending, alike in grouped(candidates, lambda row: row.ending).items():

@@ -134,12 +134,12 @@ def _rank(row: Row) -> int:
     return 3 if moves_data else 4
 
 
-def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, explained: bool = False) -> list[ScreenColumn]:
+def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, with_legends: bool = False) -> list[ScreenColumn]:
     """Return the columns of the table of cases, without those that have nothing to show.
 
-    ``shared``: marks that all rows have, which the notes leave out. ``explained``: columns have a note on the meaning of their heading.
+    ``shared``: marks that all rows have, which the notes leave out. ``with_legends``: columns have a note on the meaning of their heading.
     """
-    legends = sentences.legends(rows) if explained else {}
+    legends = sentences.legends(rows) if with_legends else {}
     columns = []
     for heading, texts in _texts_by_heading(rows, shared).items():
         if heading == "case" or any(texts):
@@ -181,17 +181,17 @@ def _texts_by_heading(rows: Sequence[Row], shared: Collection[str]) -> dict[str,
 
 
 def cases_table(
-    rows: Sequence[Row], shared: Collection[str] = (), reasons_below: Container[str] = (), *, explained: bool = False
+    rows: Sequence[Row], shared: Collection[str] = (), reasons_below: Container[str] = (), *, with_legends: bool = False
 ) -> ScreenTable:
     """Return the table of cases, in the order of `order_rows`.
 
-    ``shared``: as in `case_columns`, like ``explained``. ``reasons_below``: endings whose reason is below the whole table.
+    ``shared`` and ``with_legends`` are as in `case_columns`. ``reasons_below``: endings whose reason is below the whole table.
     """
     rows = order_rows(rows)
     troubled = {at: row for at, row in enumerate(rows) if row.case.status and not row.is_ok}
     styles = {at: "red" if row.is_failure else "yellow" for at, row in troubled.items()}
     below = {at: text for at, row in enumerate(rows) if row.ending not in reasons_below and (text := trouble(row))}
-    return ScreenTable(case_columns(rows, shared, explained=explained), styles, below)
+    return ScreenTable(case_columns(rows, shared, with_legends=with_legends), styles, below)
 
 
 def trouble(row: Row) -> str:

@@ -121,9 +121,9 @@ def most_wanted(missing: Sequence[Missing]) -> str:
 def lines(answers: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
     """Return the label and the text of each line of the answers, on a screen ``width`` columns wide.
 
-    The first line of an answer has its tags, except those that all cases share (``shared``), and on a narrow screen only its doubts.
-    A label is shown once: further lines with it have an empty one. If two answers in a row have one label, the first line of the second
-    continues the line above where there is room.
+    The first line of an answer has its tags. It always has those that are doubts. It has the others only on a wide screen, and only if not
+    all cases share them (``shared``). A label is shown once: further lines with it have an empty one. If two answers in a row have one
+    label, the first line of the second continues the line above where there is room.
     """
     room = max(1, width - LABEL)
     labels_and_texts = list[tuple[str, str]]()
@@ -189,17 +189,18 @@ def overview(
     answers = every_answer(results) if answers is None else answers
     rows = results.rows
     most_lines = None if details else height  # None: nothing is left out, however long the screen becomes
-    endings = sentences.common_endings(rows)  # cases that could not be measured here: a line for all instead of rows
+    # Cases that could not be measured here for one reason have a line instead of their rows.
+    endings = sentences.common_endings(rows)
     shown = tables.order_rows([row for row in rows if row.ending not in endings])
-    failures = sentences.common_endings(
-        shown, failed=True
-    )  # cases that failed alike: they keep their rows, and share a line for the reason
+    # Cases that failed alike keep their rows, and share a line for the reason.
+    failures = sentences.common_endings(shown, failed=True)
     shared = sentences.shared_marks(rows)
     notes = [*sentences.flag_reasons(rows), *sentences.missing_rates(results), *results.circumstances]
 
     above = _notes(sentences.not_usable(results), "bold red")
     below = _notes([*failures.values(), *endings.values()], "yellow")
-    if not most_lines:  # on a screen of limited height the end names the devices, and the notes are only counted
+    if not most_lines:
+        # There is room for each device and each note. With limited room the end names the devices, and `_hidden` counts the notes.
         above += _notes(sentences.devices(rows))
         below += _notes(notes)
     if details:
@@ -209,8 +210,8 @@ def overview(
 
     if not shown:
         return Group(*above, *below)
-    # Rows do not repeat the reasons that stand below the table. Where lines are limited, no line explains the columns either.
-    cases_table = partial(tables.cases_table, shared=shared, reasons_below=failures, explained=not most_lines)
+    # Rows do not repeat the reasons that stand below the table. The legends of columns take lines, so they are there only without a limit.
+    cases_table = partial(tables.cases_table, shared=shared, reasons_below=failures, with_legends=not most_lines)
     if not most_lines:
         return Group(*above, cases_table(shown), *below)
     console = Console()

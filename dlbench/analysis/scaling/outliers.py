@@ -47,7 +47,8 @@ def kinds(results: Results) -> list[Kind]:
     A file in which nothing ran belongs to no kind. A case is judged if at least `FEWEST` files of the kind have times of it. Its outliers
     are the files whose time is more than `FAR` deviations and more than `MATTERS` from the median of all, both on logarithms.
     """
-    rows = [row for row in results.rows if row.case.status is not Status.SKIPPED]  # on a device that was not there
+    # A skipped case does not tell the kind of machine: its device may not even be there.
+    rows = [row for row in results.rows if row.case.status is not Status.SKIPPED]
     rows_of_run = grouped(rows, lambda row: row.case.run)
 
     def device_names(run: str) -> str:

@@ -255,9 +255,9 @@ def _does_same_work(candidate: Step, step: Step) -> bool:
 def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
     """Return the seconds of communication that a step waits for: its time less that of the same step without it.
 
-    The step without communication has its synchronisation switched off, or else has a form whose devices communicate nothing. Its scaling
-    and batch may differ if each rank has the same number of items. None if there is no such step, if the workload has one form only, and
-    for steps that do not communicate.
+    The step without communication has its synchronisation switched off. If there is none of these, it has a form whose devices communicate
+    nothing. Its scaling and batch may differ if each rank has the same number of items. None if there is no such step, if the workload has
+    one form only, and for steps that do not communicate.
     """
     times_s = step.row.rounds.median_s
     if step.form is None or step.is_independent or step.ranks < 2 or not times_s:
@@ -271,6 +271,7 @@ def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
     without_communication = [*unsynchronised, *independent]
     if not without_communication:
         return None
+    # The estimate of how many seconds the step takes more, over the rounds of both.
     exposed_s, _ = shift_interval(without_communication[0].row.rounds.median_s, times_s)
     return exposed_s
 
@@ -278,8 +279,9 @@ def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
 def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None]:
     """Return the measured idle share of a pipeline's step, or None and the reason why it was not measured.
 
-    With p ranks and m microbatches of one batch a step takes w (1 + (p - 1) / m) in theory. So the times against 1 / m lie on a line whose
-    intercept is w, the step without a bubble (GPipe: Huang et al., https://arxiv.org/abs/1811.06965, section 2.3).
+    With p ranks and m microbatches of one batch a step takes w (1 + (p - 1) / m) in theory (GPipe: Huang et al.,
+    https://arxiv.org/abs/1811.06965, section 2.3). Here w is the time of the step without a bubble. As a function of 1 / m the times lie on
+    a line. Its intercept is w.
     """
     if step.bubble_theory is None or not step.is_timed:
         return None, None  # it is no pipeline, or has no time
