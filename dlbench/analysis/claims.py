@@ -121,7 +121,7 @@ def _test(claim: Claim, results: Results) -> Iterator[Tested]:
         yield Tested(claim, "untested")
         return
     name_the_run = several_runs(results.rows)
-    results_for_test = results.where(lambda row: test.is_of(_settings(row).get))
+    results_for_test = results.where(lambda row: test.is_of(_settings(row).get))  # rows with the settings that the test names
     # Sorted by value, too, as `_typical` takes the one in the middle.
     evidence = sorted(_evidence(test, results_for_test), key=lambda each: (each.row.is_on_cpu, each.value))
     # A record for each device, and for each value of the setting ``split``, if the claim has one.

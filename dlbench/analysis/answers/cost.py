@@ -117,8 +117,8 @@ def _label(found: Sequence[Estimate]) -> str:
 
 def _training_section(field: str) -> Section[Estimate]:
     """Return the section of the trainings in one field of `Costs`: ``wanted`` or ``published``."""
-    # `making` fills in the names in braces, from columns and properties of an estimate; {model:15} is cut to 15 characters. Of several
-    # texts a screen shows the first that has room.
+    # The module `making` fills in the names in braces from columns and properties of an estimate. {model:15} is cut to 15 characters. Of
+    # several texts a screen shows the first that has room.
     long = "{model:15} trains at {rate}: {what} in {seconds}{span}"
     short = "{seconds}{span} for {what}, {model}"
     return Section(
@@ -141,7 +141,7 @@ def _training_section(field: str) -> Section[Estimate]:
             "paid": (long + ", {paid}{more}", short + ", {paid}", "{seconds}{span}, {paid} for {what}"),
             "unpaid": (long + "{more}", short),
         },
-        more=dict.fromkeys(("paid", "unpaid"), "; {seconds} {where_else}"),  # {more} above, of the second of the foremost estimates
+        more=dict.fromkeys(("paid", "unpaid"), "; {seconds} {where_else}"),  # {more} tells of the second of the foremost estimates
         label=_label,
         lines=_line_count,
         qualifier=("{model} {at}{where}", "{at}{where}"),  # behind the headline, in place of the case and its device

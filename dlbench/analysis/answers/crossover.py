@@ -105,7 +105,8 @@ def _pairs_by_size(work: Sequence[Row]) -> Iterator[Match]:
     operands_without_copies = {_operands(rows[0]) for rows in cpus}  # operands of a CPU are where it computes already
     accelerators = [rows for rows in by_device_and_operands if not rows[0].is_on_cpu]
     accelerators.sort(key=lambda rows: _operands(rows[0]) not in operands_without_copies)
-    size_and_copies = _names(work[0])  # the sides of a pair share the size, and may differ in copies
+    # The name of a pair's work (`Match.case`) leaves out the copies, which may differ, and the size, so that all sizes have one name.
+    size_and_copies = _names(work[0])
     for on_cpu, on_accelerator in product(cpus, accelerators):
         bases = {_size(row): row for row in on_cpu}
         others = {_size(row): row for row in on_accelerator}

@@ -138,7 +138,8 @@ def _match_device(device: str, here: Sequence[Row], runs: Sequence[ReferenceRun]
         timed_there = [row for row in rows_of(tuple(runs_there)).rows if row.has_times and kind_of(row.case.device) == kind]
         there_by_key = {row.key: row for row in timed_there}  # of several rows of a case the last counts
         pairs = [(row, there_by_key[row.key]) for row in here if row.key in there_by_key]
-        same = [(row, there) for row, there in pairs if row.case.found == there.case.found]  # of searches, those that found the same
+        # A search that found something else here than there did other work.
+        same = [(row, there) for row, there in pairs if row.case.found == there.case.found]
         if same:
             name = runs_there[0].name_of(kind) or ""
             device_there = f"{name}, {plural(threads, 'thread')}" if kind == "cpu" else name
@@ -282,7 +283,7 @@ def usability(results: Results) -> str:
         if is_every_run_unusable:
             cause = max(("disturbed", "throttled"), key=counts.__getitem__)
             return f"not usable: {unusable} of {len(tried)} {cause}"
-        return f"not usable: {unusable} of {measured}"  # the counts are those of all runs, so they tell no cause
+        return f"not usable: {unusable} of {measured}"  # the counts include usable runs, so they tell no cause
     if len(tried) == counts["failed"]:
         return "nothing measured"
     commonest = max(_MINOR, key=counts.__getitem__)
@@ -320,7 +321,7 @@ def _judge(health: Health, results: Results) -> Trouble:
         return first._replace(verdict=f"{slowest.ratio.brief} as fast as this hardware elsewhere", about=brief(slowest.row.key))
     slow_outliers = [outlier for kind in health.kinds for outlier in kind.outliers if outlier.change > 0]  # they take more time
     if slow_outliers:
-        outlier = slow_outliers[0]
+        outlier = slow_outliers[0]  # the outliers of a kind are in order, the farthest first
         times_as_long = ratio(1 + outlier.change).replace(" ", "")
         return first._replace(verdict=f"{times_as_long} the time of others of its kind", about=outlier.row.case.run)
     verdict = usability(results)

@@ -104,7 +104,7 @@ class MeasuredStep(NamedTuple):
         return OnCard(self, card, dtype, batch, guess.low, guess.high, at_most=guess.at_most) if guess else None
 
     def _scaled(self, here: DevicePeak, card: DevicePeak) -> "OnCard | None":
-        """Return the same case on another card: its rate measured here, times the ratio of the estimates for both cards.
+        """Return the same case on another card: its rate here, times the ratio of the estimates for both cards; None if one is missing.
 
         ``here`` is the card of the measurement. Published figures of both cards would mislead, as they differ in batch and software: by
         them an H200 is 1.73 times as fast as an H100, while a measurement of both gave 0.99 times.

@@ -102,9 +102,9 @@ class Drift:
 
         if not self.common:
             return p_given(0.0)
-        # The common part is Student's t with n degrees of freedom, times its scale; the mean is an integral over it. Substitute
-        # t = sqrt(n) tan(angle): equal steps of the angle then reach far into the tail of t, and the density of the angle is
-        # proportional to the (n - 1)-th power of its cosine.
+        # The common part is its estimate ``common``, times Student's t with n = ``common_freedom`` degrees of freedom. So the mean over all
+        # common parts is an integral over t. Substitute t = sqrt(n) tan(angle), so that equal steps of the angle reach far into the tail
+        # of t. The density of the angle is then proportional to the (n - 1)-th power of its cosine.
         # Angles above zero are enough: `p_given` is the same for a common part of either sign.
         angles = [(number + 0.5) / _NODES * math.pi / 2 for number in range(_NODES)]
         likelihoods = [math.cos(angle) ** (self.common_freedom - 1) for angle in angles]
@@ -176,7 +176,7 @@ class Calibration:
         own = self.cases.get(case, self.pooled)
         common = self.common
         freedom = max(own.occasions, self.pooled.occasions) - 1
-        common_freedom = 1
+        common_freedom = 1  # any number will do without a common part
         if common:
             common_freedom = common.occasions - 1
             # The pooled noise is estimated from the residuals of a table of occasions and cases, which have as many degrees of freedom.
@@ -261,7 +261,7 @@ def _deviations(repeated: Mapping[str, Sequence[Row]], matched: Sequence[str], s
     common = 0.0
     if matched:
         medians = [[statistics.median(rounds) for rounds in logs[case]] for case in matched]
-        # A row of the table is an occasion, a column a case.
+        # All matched cases have the same occasions, in the order of the files. A row of the table is an occasion, a column is a case.
         common, case_variances = two_way_variances([*zip(*medians, strict=True)])
         for case, variance in zip(matched, case_variances, strict=True):
             # Medians of a few rounds differ even without noise between occasions; that variance is taken off.
@@ -313,7 +313,7 @@ def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[flo
     American Statistical Association 43, 1948. Each estimate is a difference, so it may be negative if the variance is small.
     """
     columns = [*zip(*table, strict=True)]
-    count = len(columns)
+    column_count = len(columns)
     row_means = [statistics.fmean(row) for row in table]
     mean = statistics.fmean(row_means)
     mean_squares = []
@@ -322,11 +322,12 @@ def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[flo
         residuals = [value - column_mean - (row_mean - mean) for value, row_mean in zip(column, row_means, strict=True)]
         mean_squares.append(math.fsum(residual * residual for residual in residuals) / (len(table) - 1))
     # The residuals of a row sum to zero, so one column fewer is independent.
-    pooled = math.fsum(mean_squares) / (count - 1)
-    # The mean of a row varies by the effect of the row, and by the mean of its ``count`` deviations.
-    row_variance = statistics.variance(row_means) - pooled / count
-    if count == 2:  # the residuals of two columns mirror each other, so nothing tells which column they come from
+    pooled = math.fsum(mean_squares) / (column_count - 1)
+    # The mean of a row varies by the effect of the row, and by the mean of its deviations, one for each column.
+    row_variance = statistics.variance(row_means) - pooled / column_count
+    if column_count == 2:  # the residuals of two columns mirror each other, so nothing tells which column they come from
         return row_variance, [pooled, pooled]
-    # The mean of the row takes 1 / count of a value's own deviation out of its residual, and as much of each other deviation in. So a mean
-    # square is expected to be (1 - 2 / count) times the variance of its column, plus 1 / count of the pooled one.
-    return row_variance, [(square - pooled / count) / (1 - 2 / count) for square in mean_squares]
+    # With n columns, a residual is (1 - 1 / n) times the value's own deviation, less 1 / n times each other deviation of its row.
+    # In the variance of a residual these factors are squared. So a mean square is expected to be (1 - 2 / n) times the variance of its
+    # column, plus 1 / n times the mean variance of all columns. ``pooled`` estimates that mean. Solve for the variance of the column.
+    return row_variance, [(square - pooled / column_count) / (1 - 2 / column_count) for square in mean_squares]

@@ -102,7 +102,7 @@ def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdi
 
 
 def _conclude(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
-    """Return a case with its verdict and reasons: by its times, or why these say nothing, then by its memory and its values."""
+    """Return a case with its verdict and reasons: first by its times, or why these can't be tested, then by its memory and its values."""
     concluded = _judge_times(case, family) if case.tests else _judge_untimed(case)
     reasons_unseen = list[str]()
     rounds_to_see = [concluded.rounds_to_see]
@@ -114,8 +114,8 @@ def _conclude(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
     if reasons_unseen:
         concluded = concluded._replace(unseen="; ".join(filter(None, (concluded.unseen, *reasons_unseen))), unseen_kind="worsening")
     regressed = [change.column.name for change in case.values if change.verdict is Verdict.SLOWER]
-    # A case without times shows each of its values, even if it did not change. With times, a value is shown only if it matters, and so is
-    # memory in any case.
+    # A case without times shows each of its values, even if it did not change. A case with times shows only the values that matter.
+    # Memory is shown only if it matters, with times or without.
     notes = [str(change) for change in case.values if change.matters or (not case.tests and not change.is_memory)]
     if case.tests:
         if regressed:  # the verdict is then that of a value or of memory, so the one of the times is named
@@ -156,7 +156,7 @@ def _judge_times(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
     """
     tests, detect, clocks = case.tests, case.detect, case.clocks
     verdict = combined_verdict(tests)
-    largest_possible = power.possible(tests)
+    possible_slowdown = power.possible(tests)
     rounds_needed = 0.0
     if detect:
         # Enough to call the change if it is there, and to exclude it if it is not.
@@ -170,21 +170,23 @@ def _judge_times(case: CaseVerdict, family: TestFamily) -> CaseVerdict:
     clocks_explain = clocks is not None and not (verdict.is_change and _holds_for_clocks(tests, clocks, family))
     if why := _why_ruled_out(case, same_without_spoiled, clocks_explain, family):
         return _as_inconclusive(case, why, disturbance, clocks_explain, family.report_only)
-    case = case._replace(possible=largest_possible).because(
+    case = case._replace(possible=possible_slowdown).because(
         disagreement(tests) if verdict is not Verdict.SAME else "",
         "the same without its rounds that were unsteady, throttled or short of CPU time" if same_without_spoiled else "",
         f"{clocks.sentence}, which explains {percent(clocks.share)} at most" if clocks else "",
-        exclusion(largest_possible, detect) if verdict is Verdict.INCONCLUSIVE else "",
+        exclusion(possible_slowdown, detect) if verdict is Verdict.INCONCLUSIVE else "",
         disturbance if verdict is not Verdict.SAME else "",
     )
-    if verdict is Verdict.SLOWER or detect is None or (largest_possible is not None and largest_possible < detect):
+    if verdict is Verdict.SLOWER or detect is None or (possible_slowdown is not None and possible_slowdown < detect):
         return case  # the change is called, need not be detected, or is excluded
-    why, remedy = why_unseen(largest_possible, rounds_needed, bool(rounds_to_see), case.sides)
+    why, remedy = why_unseen(possible_slowdown, rounds_needed, bool(rounds_to_see), case.sides)
     return case._replace(unseen=why, remedy=remedy)
 
 
 def _as_inconclusive(case: CaseVerdict, why: str, disturbance: str, clocks_explain: bool, report_only: bool) -> CaseVerdict:
-    """Return a case as inconclusive, because of ``why``: what rules out the verdict of its times. The remedy depends on that, too.
+    """Return a case as inconclusive, with a remedy; ``why`` says what rules out the verdict of its times.
+
+    The remedy depends on whether a side is implausible, or different clocks may be why the times differ (``clocks_explain``).
 
     A case that its times alone would call slower must not pass. Its change is then unseen, even if no change had to be detected. Between
     different machines (``report_only``) slower is no failure, so it may pass.
@@ -237,7 +239,7 @@ def _why_ruled_out(case: CaseVerdict, same_without_spoiled: bool, clocks_explain
     sides_with_mark: dict[str, list[str]] = {}
     for side, row in by_side(*case.sides):
         for mark in row.marks:
-            # Spoiled rounds are why the row has its marks, and they don't matter. What is implausible is so in any round.
+            # Spoiled rounds are why the row has its marks, and the verdict is the same without them. An implausible row is so in any.
             if same_without_spoiled and any(row.rounds.spoiled) and mark != "implausible":
                 continue
             # In balanced order other processes take CPUs from both sides alike, which may hide a change but can't make one.

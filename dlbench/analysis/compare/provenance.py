@@ -108,7 +108,7 @@ def find_calibration(results: Results, base: str, folder: Path, path: Path | Non
     """Return the calibration of the base's machine and its file; None twice if there is none.
 
     It is read from ``path``, or if that is None from the file in ``folder`` that is named after the machine. Raises ResultFileError for a
-    damaged file, UsageError for one of another machine.
+    file that is damaged or can't be read, UsageError for a calibration of another machine.
     """
     machine_key = results.environments[base].get("machine_key")
     if path is None:
@@ -116,10 +116,10 @@ def find_calibration(results: Results, base: str, folder: Path, path: Path | Non
         # The key stands in a result file, so it may be any text, and must not lead to a file outside of the folder.
         if not (machine_key and path.parent == folder and path.is_file()):
             return None, None
-    noise = calibration.load(path)
-    if machine_key and noise.machine_key != machine_key:
+    loaded = calibration.load(path)
+    if machine_key and loaded.machine_key != machine_key:
         raise UsageError(f"{path} is the calibration of another machine than {base} was measured on; calibrate here: dlbench calibrate")
-    return noise, path
+    return loaded, path
 
 
 def _differ(one: Mapping[str, Any], other: Mapping[str, Any], key: str) -> bool:

@@ -60,7 +60,7 @@ def compare(
     settings = [*WORK, *(Setting("param", name) for name in base.parameters if name in new.parameters)]
     if not paired:
         settings += [MATH] if across_machines else [DEVICE_NAME, THREADS, MATH]
-    # Results have these by the name of the run, of which each side has one.
+    # `readings` and `protocols` have an entry for each run, and each side is one run.
     base_readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
     base_protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     protocol_differences = _differences(base_protocol, new_protocol)
@@ -70,7 +70,7 @@ def compare(
     settled = list[CaseVerdict]()
     for case_id in {**base_rows, **new_rows}:
         base_row, new_row = base_rows.get(case_id), new_rows.get(case_id)
-        if base_row:
+        if base_row:  # between different machines only a ``given`` slowdown has to be detected
             case_thresholds, detect = _case_thresholds(base, base_row, thresholds, given, not across_machines)
         else:  # nothing is tested without a row in base, so any thresholds do
             case_thresholds, detect = thresholds, DETECT_BY_DEFAULT
@@ -123,7 +123,7 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     to_test = []
     for pair in matches.rows:
         case_thresholds, detect = _case_thresholds(results, pair.base, WITHIN_A_RUN, given)
-        # ``detect`` is set only if it was given, so it was asked for.
+        # ``detect`` is None unless it was given, and then it must be detected. Without it ``must_detect`` changes nothing.
         to_test.append(_case_to_test(pair.base, pair.other, case_thresholds, detect, must_detect=True))
     # A failed row stands in no pair, and is a case of its own.
     failed = {row.case.id: row for row in results.rows if row.is_failure}
@@ -188,7 +188,7 @@ def _case_thresholds(
 
     ``row`` is a row of ``base``. Thresholds are those of its suite, so that a new file can't loosen its own gate; ``given`` ones replace
     these. With ``always_detect`` the slowdown is the one that ``given`` or the suite sets, or else `DETECT_BY_DEFAULT`; without, only a
-    ``given`` one counts. Raises UsageError if a ``given`` one is below the threshold.
+    ``given`` one counts. Raises UsageError if a ``given`` slowdown is not above the threshold of time.
     """
     suite_thresholds = base.thresholds.get(row.case.run, {}).get(row.case.suite, {})
     case_thresholds = thresholds.for_workload(row.case.workload, suite_thresholds)
@@ -214,7 +214,7 @@ def _verdict_without_test(
 
     ``budget_spent``: whether a budget ended the new run, or nothing was measured in it.
     """
-    # One side lacks the case.
+    # One side lacks the case, never both: in the next branch ``base is None`` is for the type checker alone.
     if new is None:
         if base is None or base.is_ok:
             return Verdict.MISSING, "not in the new file"

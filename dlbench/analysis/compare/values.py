@@ -137,7 +137,7 @@ def _test_value(
         paired=paired,
         margin=margin,
     ).ranked()
-    if margin or test.equivalence == CONSTANT:  # one number on both sides is the same without a margin
+    if margin or test.equivalence == CONSTANT:  # without a margin only a value that never varies can be judged
         return ValueChange(column, base, new, test=test, limit=limit)
     advice = "" if column == _ENERGY else "; declare one in the value's own unit, Value(…, margin=…)"
     return ValueChange(column, base, new, Verdict.INCONCLUSIVE, remark=f"not judged, as a share of zero is no margin{advice}")
@@ -203,7 +203,8 @@ def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, 
     if is_unlike or column.better is None or not all(sides):
         return unjudged
     if _are_searches(base, new):
-        worse_row = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0)  # of a search for the highest rate
+        # The side that found the lower rate, if both searched for the highest. Other searches have no failing rate on either side.
+        worse_row = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0)
         return _judge_by_resolution(column, sides, threshold or _VALUE_SHARE, detect, worse_row.in_role("failing_rate"))
     is_constant = all(len(side) > 1 and len({*side}) == 1 for side in sides)
     share = threshold or (_CONSTANT_VALUE_SHARE if is_constant else _VALUE_SHARE)

@@ -152,7 +152,7 @@ def worsening(change: ValueChange) -> tuple[str, int | None]:
     None if there are as many already, and where rounds decide nothing.
     """
     test = change.test
-    if test is None:  # a search or its declaration decides it
+    if test is None:  # it has a verdict without a test, or is only shown
         why = f"{change.name} is {change.remark}" if change.verdict is Verdict.INCONCLUSIVE else ""
         return why, None
     worst, limit = test.worst, change.limit
@@ -208,6 +208,7 @@ def sum_up_unseen(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) 
     They make the comparison undecidable if one of them must detect the change, or if all compared cases are unseen. ``budgets`` are those
     that ended a run before its planned rounds.
     """
+    # A case was compared if its times were tested, a change is unseen in it, or a value of it has a verdict.
     compared = [case for case in cases if case.tests or case.unseen or any(value.verdict for value in case.values)]
     unseen = [case for case in compared if case.unseen]
     if not unseen:
@@ -243,7 +244,7 @@ def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> s
     if not times and all(value.is_memory for value in values):
         return "no case has times that can be compared, so nothing could have been called slower"
     tests = times or [value.test for value in values if value.test and not value.test.paired]
-    if not times and len(tests) < len(values):  # seeds or a search decide a value, however few the rounds are
+    if not times and len(tests) < len(values):  # seeds or a search decide the values that are not in ``tests``
         return None
     smallest_possible_p = min(holm([test.least_p for test in tests], [test.weight for test in tests]))
     if smallest_possible_p < LEVEL:

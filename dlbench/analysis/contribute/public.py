@@ -233,7 +233,7 @@ def _publishable_fields(value: Mapping[str, Any], name: str, allowed_texts: Mapp
     for key, each in value.items():
         if name in _NAMED_FREELY:
             may_pass = bool(re.fullmatch(r"\w{1,80}(:\d{1,4})?", key, re.ASCII))
-            field = "" if isinstance(each, Mapping) else name
+            field = "" if isinstance(each, Mapping) else name  # an object is judged by the names of its own fields
         else:
             may_pass = key in _FIELDS
             field = key

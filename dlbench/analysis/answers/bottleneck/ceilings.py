@@ -82,6 +82,7 @@ def fit_latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
     latencies_s = [line.fixed for line, _ in fitted]
     slopes = [line.slope for line, _ in fitted]
     median_line = Line(statistics.median(latencies_s), statistics.median(slopes))
+    # At least one round has a line here, so three sizes or more are above zero. A size of zero is an unknown one.
     smallest = min(size for size, _ in sizes if size > 0)
     shows_latency = median_line.shows_fixed(smallest, deviation)
     return Fit(latencies_s if shows_latency else (), [1 / slope for slope in slopes])  # a slope is seconds a byte

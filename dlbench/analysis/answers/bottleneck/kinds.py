@@ -125,7 +125,7 @@ def _kind_times(row: Row) -> dict[str, KindTime]:
         idle_s = row.time.median_s or 0.0  # without a profile all of the step may be idle
     for part, kind in _REPORTED:
         part_s = min(row.in_role(part) or 0.0, idle_s)
-        if part_s > 0 and kind not in times:  # the profile has timed the other kinds, outside the idle time
+        if part_s > 0 and kind not in times:  # a kind in the profile was timed apart from the idle time
             times[kind] = KindTime(kind, part_s)
             idle_s -= part_s
     if waiting:
@@ -158,7 +158,8 @@ class _Limits(NamedTuple):
 
     def _limit(self, kind: KindTime) -> tuple[str, float] | None:
         """Return the name of the ceiling of a kind, and its least time there in seconds; None if it has no ceiling."""
-        # Batches are loaded and copied, and kernels launched, while other kinds run. Only what takes longer than the others is lost.
+        # Batches are loaded and copied, and kernels launched, while other kinds run. At best they cost a step only the time by which
+        # they take longer than all other kinds together.
         others_s = self.step_s - kind.seconds
         match kind.kind:
             case OperationKind.REST | "host":

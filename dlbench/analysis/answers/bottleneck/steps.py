@@ -223,10 +223,10 @@ def _parts(kind: TimedKind) -> list[_Part]:
 
 def _figures(records: Sequence[ProfiledStep]) -> Iterator[Figure]:
     """Yield a figure for each of the foremost steps. It has a bar for each kind of operation, stacked from the parts of its time."""
-    several = several_runs(records)
+    with_run = several_runs(records)
     about = "Each bar is the time of a kind of operation: first what its measured ceiling alone would take, then what is to gain."
     for step in foremost(records):
-        where = f"{brief(step.row.key)} on {device_label(step, several)}, {units.seconds(step.row.time.median_s or 0.0)}"
+        where = f"{brief(step.row.key)} on {device_label(step, with_run)}, {units.seconds(step.row.time.median_s or 0.0)}"
         yield figure(
             f"Time of a step by kind of operation: {where}",
             about,

@@ -114,7 +114,8 @@ def answer(question: Question, results: Results) -> Answer | Missing:
     filled = list(_filled_sections(question, results))
     if not filled:
         return _missing(question, results)
-    main = next(each for each in filled if each.section.headline)  # sections without one never have the only records
+    # There is one: a section without a headline has records only if one with a headline has some.
+    main = next(each for each in filled if each.section.headline)
     question_tags = {tag for tag, holds in question.tags.items() if holds(results)}
     tags = _tags(main, question_tags)
     tags_without_room = [f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]]
@@ -292,7 +293,7 @@ def sentences(columns: Sequence[Column], record: Any, records: Sequence[Any] = (
     leading = list(takewhile(lambda column: column.unit is Unit.TEXT, main))
     subject = _subject(leading, record, records)
     values = [(column.heading, _with_interval(column, record)) for column in main[len(leading) :]]
-    facts = [f"{heading.removesuffix('/s')} {value}" for heading, value in values if value]  # the value has its unit
+    facts = [f"{heading.removesuffix('/s')} {value}" for heading, value in values if value]  # the unit of the value has the /s already
     sentence = ""
     for fact in facts:
         if sentence and len(f"{sentence}, {fact}".split()) > MOST_WORDS:

@@ -177,7 +177,8 @@ def figure_of_pairs(title: str, pairs: Sequence[Match], name_column: Column = CA
     It has bars, or dots if several pairs share a name. Devices are compared with the CPU of their own machine if there is one.
     """
     timed = with_own_base([pair for pair in pairs if pair.speeds])
-    # Sides that are each at their own best have no setting in which they differ, but they are a CPU and an accelerator.
+    # All pairs differ in the same setting, so the first tells. Sides that are each at their own best differ in no setting (None), but then
+    # they are a CPU and an accelerator.
     differing_setting = timed[0].by if timed else None
     setting = differing_setting or DEVICE
     base_name = _shared_label(timed, "base") or ("the CPU" if setting == DEVICE else "the base")
@@ -186,7 +187,7 @@ def figure_of_pairs(title: str, pairs: Sequence[Match], name_column: Column = CA
     mark: Mark = "dot" if len(names) < len(timed) else "bar"
     times_as_fast = RATIO.headed(f"times as fast as {base_name}")
     series = detail("other.label", "text", setting.name, "the side that is compared with the base", _series_label(timed))
-    where = None if setting == DEVICE else place(timed)
+    where = None if setting == DEVICE else place(timed)  # by device the labels of the series say where it was
     case = name_column.headed("case")
     return figure(title, about, mark, timed, x=times_as_fast, y=case, series=series, place=where, log="x", reference=1.0)
 
