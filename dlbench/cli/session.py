@@ -120,8 +120,9 @@ def start(
 ) -> Session:
     """Return the session of a new run.
 
-    ``output``: the path of its result file; None: a new one in the folder results. ``sides``: by name, the header's part on each side of an
-    A/B, with its software; None for another run. ``gate``: see `Session`.
+    ``policy`` replaces that of the ``settings``. ``output`` is the path of the result file; if it is None, a new one is made in the folder
+    results. ``sides`` is None unless the run is an A/B. Then it has what the header says of each side, by the name of the side: its
+    workloads and its software, for example. ``gate`` is that of the `Session`.
     Raises UsageError where a case names a folder that can't be written.
     """
     _refuse_unwritable_folders(tasks, plan.signatures)
@@ -139,7 +140,7 @@ def _header(plan: Plan, tasks: Sequence[Task], settings: RunSettings, sides: Jso
         "dlbench": __version__,
         "suites": [suite.to_json() for suite in plan.suites],
         "expression": plan.options.expression,
-        "include_absent": not plan.options.device_words,
+        "include_absent": not plan.options.device_words,  # a user who names devices wants cases on these alone
         "plugins": list(plan.options.plugins),
         "policy": asdict(settings.policy),
         "seed": settings.seed,
@@ -148,7 +149,8 @@ def _header(plan: Plan, tasks: Sequence[Task], settings: RunSettings, sides: Jso
         "devices": [device.to_json() for device in plan.devices],
         "environment": _environment(plan, with_software=not sides),  # each side has its own software
     }
-    if sides:  # they hold their workloads; each second round reverses the order of the sides (balanced)
+    if sides:
+        # Each side has its own workloads in its own part. Every second round measures the sides in the reverse order.
         header |= {"sides": sides, "order": BALANCED}
     else:
         header["workloads"] = plan.declarations()
@@ -190,7 +192,7 @@ def _command_words() -> list[list[str]]:
         name = str(parameter.name)
         value = context.params[name]
         if isinstance(parameter, click.Argument):
-            command_and_suites += value
+            command_and_suites += value  # a tuple: arguments of a command that measures take any number of words
         elif name not in _ELSEWHERE and context.get_parameter_source(name) in _CHOSEN:
             long_name = max(parameter.opts, key=len)
             for each in value if isinstance(value, tuple) else [value]:
@@ -248,13 +250,14 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
     """Return the session that goes on with an earlier run, with the cases that its header plans and the measurements that it has already.
 
     ``writer`` appends to its file. It was opened before the file was read, so that nobody else has added to it since.
-    Raises UsageError where this machine, its software or a declaration differs from those in the file.
+    Raises UsageError where this machine, its software, a declaration or a file of the user's differs from those of the run. Raises
+    DeviceAbsent for a device that can't be used any more, and ResultFileError for an incomplete header.
     """
     with _complete_header(run) as header:
         signatures = signatures_of(opened.hello)
         recorded_ids = [device["id"] for device in header["devices"]]
         present = {device.id: device for device in machine.describe(opened.hello)}
-        # Cases of a device that has gone are planned, too, and skipped with a reason.
+        # Only devices that are still there take part. Cases of one that has gone are planned below, and skipped with a reason.
         devices = tuple(present[device_id] for device_id in recorded_ids if device_id in present)
         _refuse_unusable(header["devices"], machine.unusable(devices))
         _refuse_differences(run, opened.hello, devices)

@@ -54,7 +54,7 @@ def _all_notes(comparisons: Sequence[Comparison], notes: Sequence[str], results:
     doubts = [comparison.doubt for comparison in comparisons if comparison.doubt is not None]
     tested_cases = [case for comparison in comparisons for case in comparison.cases if case.shown]
     new_times = [new_s for _, new_s in map(compare_terminal.times_s, tested_cases)]
-    lacks_time = None in new_times  # a table leaves that time out
+    lacks_time = None in new_times  # a table leaves out a time that would contradict the tested change, as `_NO_TIME` says
     spent_budgets = dict.fromkeys(map(str, results.budgets.values()))
     return [
         *results.notes,
@@ -69,9 +69,10 @@ def _all_notes(comparisons: Sequence[Comparison], notes: Sequence[str], results:
 
 
 def exit_code(comparisons: Sequence[Comparison], strict: bool) -> ExitCode:
-    """Return the code of the first that holds: a case is slower (3), failed or is missing (5), or nothing could be decided (4); else 0.
+    """Return the code of the first that holds: a case is slower (3), a case failed or is missing (5), or a comparison decides nothing (4).
 
-    A comparison across machines only reports, so its cases are never slower. ``strict``: an undecided case ends with 4, too.
+    If none holds, return 0. A comparison across machines only reports, so its cases are never slower. With ``strict`` one undecided case is
+    enough for 4.
     """
     all_cases = [case for comparison in comparisons for case in comparison.cases]
     judged_cases = [case for comparison in comparisons if not comparison.report_only for case in comparison.cases]

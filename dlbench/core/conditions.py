@@ -250,6 +250,8 @@ def _evidence_of_machine(
     # CPU time of others matters if it exceeds a share of what the case's own threads can use. It is not judged without their number.
     states_for_cpus = states if threads else []
     threshold_cpus = BUSY * (threads or 0)
+    # In `undisturbed_rounds` only blocks count in which no thread waited long for a CPU, so CPU time of other processes does not matter.
+    # Time that a hypervisor took does matter there, as it does not show as waiting.
     cpus_of_others = {each.round: each.other_cpus for each in states_for_cpus if each.round not in undisturbed_rounds}
     stolen_cpus = {each.round: each.stolen_cpus for each in states_for_cpus}
     process_counts = {each.round: each.other_processes(device) for each in states}
@@ -280,6 +282,7 @@ def _own_reasons(throttlings: Sequence[Throttling], rounds: int) -> list[str]:
     throttled = [each for each in throttlings if each.throttled]
     capped = [each for each in throttlings if each.power_capped]
     disturbed = [each for each in throttlings if each.disturbed]
+    # Rounds that were held back at first, but not in their last try. Those that were held back to the last are in the lists above.
     repeated = [each for each in throttlings if each.tries > 1 and not each.held_back]
     reasons: list[str] = []
     if throttled:

@@ -269,6 +269,7 @@ class Declaration:
     def mistake(self) -> str | None:
         """Return a sentence on the first thing that is wrong with this declaration; None if nothing is."""
         known_roles = list(get_args(ParameterRole))
+        # Roles come before the types: `_misfit` would refuse an unknown role, too, but would not suggest the nearest one.
         for name, roles in self.parameters.items():
             if unknown := [role for role in roles if role not in known_roles]:
                 return f"parameter '{name}': no role is called '{unknown[0]}'{nearest(unknown[0], known_roles)}"

@@ -201,10 +201,12 @@ def signed_rank_p(differences: Sequence[float]) -> float:
         # The positive ones of a tie have its lowest ranks in one order, and its highest ranks in another.
         lowest_sum += sum(range(first_rank, first_rank + fewest_positive))
         highest_sum += sum(range(last_rank - most_positive + 1, last_rank + 1))
-    # Every sum between the two is possible, and the one nearest to the mean has the largest p. That is the highest if all lie below the
-    # mean, the lowest if all lie above it, else the mean. The table ends at the mean, so a sum above it is looked up by its mirror image.
+    # Every sum between these two is possible, and the one nearest to the mean has the largest p. If both lie below the mean, that is the
+    # highest sum. If both lie above it, that is the lowest sum. If the mean lies between them, it is the mean.
     sum_of_all = len(sizes) * (len(sizes) + 1) // 2
+    # The table ends at the mean, which is half of `sum_of_all`. A sum above it has the same p as its mirror image below it.
     mirrored_lowest = sum_of_all - lowest_sum
+    # In each of the three cases the right sum is the least of these.
     return _p_of_rank_sums(len(sizes))[min(highest_sum, mirrored_lowest, sum_of_all // 2)]
 
 

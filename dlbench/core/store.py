@@ -112,11 +112,11 @@ class _Content:
         elif kind == "round":
             state = decode(RoundState, text)
             for reading in (state.before, state.after):
-                convert(_State, reading)  # raises what is wrong with it
+                convert(_State, reading)  # only a check: raises ValueError for what is wrong with it
             self.states.append(state)
         elif kind == "footer":
             footer: Record = decode(Record, text)
-            convert(_Footer, footer)
+            convert(_Footer, footer)  # only a check, too: the footer is kept as it was read
             self.footer = footer
         else:
             raise ValueError(f"no line of dlbench is called {kind!r}")

@@ -48,7 +48,7 @@ class ResultWriter:
     def create(cls, path: Path, header: Record) -> Self:
         """Start a new file that begins with this header.
 
-        Raises UsageError if it exists; OutputError, without leaving a file, if it can't be written.
+        Raises UsageError if it exists. Raises OutputError, without leaving a file, if it can't be written or another process has locked it.
         """
         is_ab = "sides" in header  # which can't be resumed
         try:
@@ -76,8 +76,8 @@ class ResultWriter:
         """Open a file to append to, with its lock: a caller that reads it afterwards knows that no other process goes on writing it.
 
         The file does not change before the first line is appended. The first append also cuts off a last line that is torn; without a lock
-        it only ends that line. Raises OutputError if the file can't be written or another process writes it, ResultFileError if there is no
-        such file, and UsageError if it is no file.
+        it only ends that line. Raises OutputError if the file can't be written or another process writes it, ResultFileError if nothing or
+        a folder is at the path, and UsageError if a pipe or a device is there.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)

@@ -138,7 +138,8 @@ def _too_fast(measurement: Measurement, arithmetic: Share | None, memory: Share 
         (arithmetic, "flops", measurement.flops, measurement.least_flops, "an algorithm needs fewer"),
         (memory, "bytes", measurement.bytes, measurement.least_bytes, "caches hold some of them meanwhile"),
     ):
-        # A faster algorithm does fewer operations than are stated; only those that it can't do without count against the peak.
+        # A call may need less than is stated: a faster algorithm has fewer operations, and caches hold some of the bytes. So only the
+        # share of the count that no call can do without is held against the peak.
         indispensable = least / count if least and count else 1.0
         if share and share.fraction * indispensable > ALLOWANCE:
             doubts.append(
@@ -169,9 +170,9 @@ def energy_of(rounds: Sequence[Measurement], reason: str | None, telemetry_reaso
     low, high = interval_ends(per_item)
 
     def median(value_of: Callable[[MeteredWindow], float | None]) -> float | None:
-        """Return the median of a value over the windows; None if a round lacks it."""
+        """Return the median of a value over the windows; None if a round lacks it, or if there is no round."""
         values = known(map(value_of, windows))
-        return known_median(values) if len(values) == len(rounds) else None
+        return known_median(values) if len(values) == len(rounds) else None  # `known_median` of no values is None
 
     return Energy(
         joules_per_item=statistics.median(per_item) if per_item else None,

@@ -152,8 +152,8 @@ class Row:
     def why_unmatchable(self, *, timed: bool = True, across_devices: bool = False) -> str | None:
         """Return why this row can't be matched with another; None if it can.
 
-        If ``timed``, the two rows are to be matched by the ratio of their times, otherwise by the values that both report.
-        ``across_devices``: the other row may be of another device.
+        If ``timed``, the two rows are to be matched by the ratio of their times. Otherwise they are to be matched by the values that both
+        report, which is done only with rows that have no times. ``across_devices``: the other row may be of another device.
         """
         reports_times = bool(self.rounds.median_s)
         if not self.is_ok:

@@ -257,7 +257,7 @@ def _case_rounds(rounds: Sequence[_Round], values: Mapping[str, tuple[float, ...
         mean_s=tuple([math.fsum(each.ordered) / len(each.ordered) for each in timed]),  # exact, in any order
         blocks=tuple([each.blocks for each in timed]),
         numbers=tuple([each.measurement.round for each in timed]),
-        left_out=tuple(left_out) if any(left_out) else (),
+        left_out=tuple(left_out) if any(left_out) else (),  # empty where no round leaves any out
         spoiled=tuple([each.is_spoiled for each in timed]),
         peak_bytes=all_known([each.memory.peak_bytes for each in measurements]),
         host_peak_bytes=all_known([each.memory.host_peak_bytes for each in measurements]),
@@ -270,8 +270,9 @@ def _case_rounds(rounds: Sequence[_Round], values: Mapping[str, tuple[float, ...
 def _times(rounds: Sequence[_Round], case_rounds: CaseRounds, circumstances: Circumstances, why_waiting_unknown: str | None) -> Times:
     """Return the times of a call over all rounds.
 
-    Median, mean and interval are over rounds, because only rounds are independent of each other. Percentiles and the minimum are over the
-    blocks of all rounds. ``why_waiting_unknown`` is the file's reason why it lacks how long threads waited for a CPU.
+    Only rounds are independent of each other. So ``median_s`` is the median of the rounds' medians, ``mean_s`` is the median of their
+    means, and the interval is that of ``median_s`` over rounds. Percentiles and the minimum are over the blocks of all rounds.
+    ``why_waiting_unknown`` is the file's reason why it lacks how long threads waited for a CPU.
     """
     conditions = known(each.conditions for each in rounds)
     untimed_columns: dict[str, Any] = {
@@ -381,7 +382,7 @@ def _copies(transfers: Sequence[Transfer], call_s: float | None, reason: str | N
     """
     columns = _copy_times(transfers) if transfers else {}
     if transfers and call_s is not None:
-        copies_s = columns["h2d_s"] + columns["d2h_s"]
+        copies_s = columns["h2d_s"] + columns["d2h_s"]  # never None: each transfer has both of these times
         whole_s = columns["h2d_s"] + call_s + columns["d2h_s"]
         columns["share"] = copies_s / whole_s if whole_s else None
     why_no_link = None

@@ -35,7 +35,7 @@ def workload_names(suites: Suites) -> tuple[str, ...]:
 def with_settings(suites: Suites, settings: Sequence[str], signatures: Signatures) -> tuple[Suite, ...]:
     """Apply ``axis=v1,v2`` settings: they replace, or add, the axis in every bench whose workload has that parameter.
 
-    Raises UsageError for a setting that can't be read or that no workload has, SuiteError for a value that is not valid.
+    Raises UsageError for a setting that can't be read or that no workload has, SuiteError for an invalid value or an unknown workload.
     """
     texts_of_axis: dict[str, list[str]] = {}  # two settings of one axis add up
     for setting in settings:
@@ -125,14 +125,14 @@ def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str])
                 first_lack = first_lack or lack
             elif each.has_user_value():  # such as a network, but no data: the bench without `own` would not measure that network
                 raise SuiteError(f"{lack}; put @dlbench.data above a function that returns batches (docs/feeding.md shows one)")
-            continue
+            continue  # this bench lacks a value, and is left out
         # An axis may name something of the user's without a change here: --set model=NAME names a network. And where a network brings
         # its own optimizer, the user's value is itself called `own`.
         measures_own |= each.has_own or any(parameter.user for parameter in each.signature.parameters if parameter.name in each.axes)
         yield replace(bench, axes={axis: values for axis, values in each.axes.items() if values})
     if not first_lack or measures_own:
         return
-    if files:
+    if files:  # the user gave some, but nothing that they define is measured
         right = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
         raise SuiteError(f"{', '.join(files)}: no network is registered there; {right}")
     raise SuiteError(f"{first_lack}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
@@ -249,7 +249,7 @@ def plan(
 def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) -> Policy:
     """Return the policy that all the suites agree on; where they differ, the default one holds for the whole run.
 
-    A suite's budget is that of one device; the returned one is that of all that the suites' benches are measured on.
+    A suite's budget is for one device. The returned policy has it as many times as there are devices that the benches run on.
     """
     policies = {suite.policy for suite in suites}
     policy = policies.pop() if len(policies) == 1 else Policy()

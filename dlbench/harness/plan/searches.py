@@ -126,7 +126,7 @@ class RateSearch(Search):
             state.verdicts[rate] = self._verdict_on(rate, tries, allowed)
             return state.verdicts[rate] is RateVerdict.HOLDS
 
-        closed_loop = self._reported(tries, "")
+        closed_loop = self._reported(tries, "")  # a try without rate and number is the closed loop
         state.saturation = saturation = closed_loop["saturation"] or 0.0
         if not saturation:
             raise _Stop(None, (Status.FAILED, "its closed loop reports no requests a second"))
@@ -148,7 +148,7 @@ class RateSearch(Search):
     def _verdict_on(self, rate: float, tries: Mapping[str, Measurement], allowed: float) -> RateVerdict:
         """Return the verdict on a rate after as few runs as decide it, at most `RUNS`; a share ``allowed`` of requests may miss the bound.
 
-        Raises _Stop for a run that is not among the tries yet, and if the client was late in all runs: these tell nothing of the server.
+        Raises _Stop for a run that was not made yet or is not ok, and if the client was late in all runs: these tell nothing of the server.
         """
         place = f"at {rate:g} requests a second: "
         runs: list[OpenRun] = []
@@ -161,7 +161,7 @@ class RateSearch(Search):
         if result is RateVerdict.CLIENT_BOUND:
             why = f"the client is bound: it was late by more than {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
             raise _Stop(None, (Status.UNSUPPORTED, place + why))
-        return result
+        return result  # still undecided after all runs
 
     def _reported(self, tries: Mapping[str, Measurement], place: str, *settings: float) -> dict[ValueRole | None, Any]:
         """Return the values that a try reported, by role. Its ``settings`` are rate and number of the run, or none for the closed loop.
@@ -239,13 +239,13 @@ class SizeSearch(Search):
         if high is None:
             if predicted is None:
                 return max(1, 2 * low)
-            # More than the line predicts may fit: peaks include the pages of libraries, which the limit does not count. Go up a tenth.
+            # More than the line predicts may fit: peaks include pages of libraries, which the limit does not count. Go up a tenth at least.
             beyond_line = low + max(1, int(2 * low * SEARCH_RESOLUTION))
             return min(max(predicted, beyond_line), _GROWTH * low)
         least_next = low + max(1, int(low * SEARCH_RESOLUTION))
         if high <= least_next:
             return None
-        # The line is used only after a try that fits. A try that did not fit has left the line as it was.
+        # Only a try that fits adds a peak to the line. After one that does not fit, the line tells nothing new: bisect.
         if predicted is not None and tries[-1].status is Status.OK:
             by_line = min(predicted, high - max(1, int(high * SEARCH_RESOLUTION)))  # a step below `high` at most
             if by_line > low:
@@ -318,7 +318,7 @@ class SizeSearch(Search):
             reason = f"{name}={self._size(failed)}: {failed.reason}"
             return self.unfinished(replace(outcome, status=failed.status, reason=reason), tries)
         if not largest:
-            smallest = next(each for each in tries if self._size(each) == high)
+            smallest = next(each for each in tries if self._size(each) == high)  # there is one, as no size fits and none failed otherwise
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {each.name: float(largest) for each in self.signature.declared.values if each.role == "largest"}
         return replace(outcome, found={name: largest}, values=values)
@@ -352,6 +352,7 @@ class SpeedSearch(Search):
         changes start from. From a try with another one, all changes of the other parameters would be tried a second time.
         """
         tried = [self.values(each.case) for each in tries]
+        # The first try names no number of threads or instances, so it has all cores in one process.
         start = {each.name: _candidates(each, None)[0] for each in self._open if each.name not in self._cores}
         if start not in tried:
             return start
