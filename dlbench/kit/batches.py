@@ -184,10 +184,10 @@ class OwnBatches(BatchSource):
         """Size of a batch of this epoch that was smaller: it has to be the last."""
 
     def fetch(self) -> Any:
-        """Return the next whole batch of the loader, inputs and targets on the host; after the last of an epoch the first of the next.
+        """Return the next whole batch of the loader: inputs and targets on the host. When an epoch has ended, begin the next one.
 
-        Only the last batch of an epoch may be smaller, and is left out. Raises ValueError for any other batch that the step can't take, and
-        where the loader fails.
+        Only the last batch of an epoch may be smaller, and is then left out. Raises ValueError for any other batch that the step can't
+        take, and where the loader fails.
         """
         while True:
             item = self._next_of_epoch()
@@ -203,7 +203,7 @@ class OwnBatches(BatchSource):
             if size == self._batch:
                 self.whole += 1
                 return inputs, targets
-            if size > self._batch or not self.whole:  # an epoch that begins with a smaller one has no whole batch
+            if size > self._batch or not self.whole:  # a smaller batch ends the epoch, so whole ones have to come before it
                 raise self._error(f"gives a batch of {size}, and batch={self._batch}; both have to be the same")
             self._short_batch = size  # fine if the epoch ends now
 
@@ -283,7 +283,8 @@ class LoadedBatches(OwnBatches):
             )
 
         loader = Data("loader", make_loader)
-        # A batch has no targets of its own: all tensors of the data set, labels among them, come as its inputs.
+        # All tensors of the data set, labels among them, come as inputs, so a batch has no targets: None and False. The data set itself is
+        # the example of a batch, as only the kinds of its values count.
         super().__init__(loader, (data, None), False, device, dtype, order.batch, workers)
 
     def fetch(self) -> Batch:

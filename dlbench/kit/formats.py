@@ -225,8 +225,9 @@ class Layer:
         self._round_weights = new_rounding(number_format.operands, number_format.kept is not number_format.operands)
         self._round_activations = new_rounding(number_format.operands)
         self._round_products = new_rounding(number_format.operands, number_format.narrow_products)
+        # The gradient of a product is an operand of the backward pass, so it is rounded even where products are not.
         self._round_product_gradients = new_rounding(number_format.gradients)
-        # The gradients of both operands are products of the backward pass, so they are rounded as products are.
+        # The gradients of both operands are products of the backward pass, so they are rounded only where products are.
         self._round_weight_gradients = new_rounding(number_format.gradients, number_format.narrow_products)
         self._round_activation_gradients = new_rounding(number_format.gradients, number_format.narrow_products)
         self.round_kept_weights = new_rounding(number_format.kept)

@@ -129,7 +129,7 @@ def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
         outputs = output if isinstance(output, tuple) else (output,)
         detached = [each.detach() for each in outputs]
         if copies == "pageable":
-            _ = [each.cpu() for each in detached]  # in memory together, as in code that uses them
+            _ = [each.cpu() for each in detached]  # a list, so that all copies exist together, as in code that uses them
             return output
         if not output_buffers:  # in the first call, which is never timed
             output_buffers.extend(map(_pinned, detached))

@@ -30,7 +30,7 @@ class CompilerCache:
     """
 
     def __init__(self, case: str) -> None:
-        # Sides of an A/B, and instances, share the scratch folder. Those that differ in any of these compile for themselves.
+        # Sides of an A/B, and instances, share the scratch folder. Those that differ in any part of `owner` get folders of their own in it.
         owner = [case, torch.__version__, sys.executable, *map(os.environ.get, ("PYTHONPATH", "CXX", "RANK"))]
         folder = scratch_folder() / f"{zlib.crc32(repr(owner).encode()):08x}"
         self._end_of_compilation = folder / "filled_in"
@@ -101,7 +101,7 @@ def compiler_error(error: Exception, who: str = "torch.compile") -> Exception:
         if re.search(pattern, text, re.DOTALL):
             return NotImplementedError(f"{who} needs {missing.format(cxx=compiler)}")
     if "C++ compile error" in text:
-        # torch's own line comes with the compiler's output, whose first error is the cause.
+        # The text has a line of torch's, "C++ compile error", and the compiler's output. The first error in that output is the cause.
         causes = [line.strip() for line in text.splitlines() if "error" in line.lower() and "C++ compile error" not in line]
         return RuntimeError(f"the C++ compiler {compiler} fails: {causes[0] if causes else 'it does not say why'}")
     if "An exception occurred in a subprocess" in text:
@@ -197,6 +197,7 @@ class Execution:
             call=call,
             reference=partial(observe_step, call, parts),
             report=(lambda _: compile_values) if compile_values else None,  # needs no clock: the values were measured above
+            # Only in these modes does a call hand its operations to the device one by one.
             countable_operations=self._mode in ("eager", "autotune"),
             set_up_memory_counts=self._cache is None,  # during set-up the compiler tries kernels, which take memory that no step takes
         )
@@ -222,7 +223,7 @@ class Execution:
             values["compile_warm_s"] = compile_s
         else:
             cache.fill(compile_s)
-        cold_s = cache.cold_s()  # also of an earlier try in this round
+        cold_s = cache.cold_s()  # of this try, or of an earlier try of the case in this round; None if another round filled the cache
         if cold_s is not None:
             values["compile_cold_s"] = cold_s
         return values
@@ -269,12 +270,14 @@ def capture(step: Step, device: torch.device) -> Replay:
         graph = torch.cuda.CUDAGraph()
         pool = torch.cuda.graph_pool_handle()  # by which a failed capture is cleaned up
         try:
-            # If the capture fails torch leaves its stream as the current one, so an outer context restores that.
+            # If the capture fails torch leaves the side stream as the current one. The outer context restores the previous one.
             with torch.cuda.stream(torch.cuda.current_stream(device)), torch.cuda.graph(graph, pool, side_stream):
                 output = step()
         except RuntimeError as error:
             _end_allocation(pool)
-            raise error.__context__ or error from None  # the step's own: torch's says only that the capture is invalid
+            # When the step fails, torch ends the capture and raises an error of its own, which says only that the capture is invalid.
+            # Python keeps the step's error as the context of that one.
+            raise error.__context__ or error from None
     return Replay(graph, output, step)
 
 

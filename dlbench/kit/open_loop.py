@@ -69,11 +69,11 @@ def serve(
     while len(stamps.done) < len(scheduled):
         served = len(stamps.done)
         next_batch = slice(served, served + batcher.largest)
-        # Wait for requests until those that have come make a batch.
+        # Wait for one more request, but at most until those that have come are due as a batch.
         stamps.sent.extend(receive(batcher.due(stamps.sent[next_batch])))
         batch = stamps.sent[next_batch]
         begun = now()
-        if begun < batcher.due(batch):  # none or too few have come
+        if begun < batcher.due(batch):  # too few requests have come, or none: wait for more
             continue
         size = len(batch)
         try:
@@ -111,7 +111,7 @@ def summarise_requests(stamps: Stamps, bound_s: float, largest: int, warm: int) 
     # A server that keeps up may have a batch of them waiting, so only those beyond it are a backlog.
     run = OpenRun(missed=_missed_by_part(missed), requests=count, late=late, backlog=max(0, waiting - largest))
     values = {} if overloaded([run]) else percentiles(latencies)
-    if late <= CLIENT_BOUND:  # otherwise the client, and not the server, has made requests miss the bound
+    if late <= CLIENT_BOUND:  # the client has sent in time, so a missed bound is the server's doing
         values["within"] = missed.count(False) / count
     return {**values, **run._asdict()}
 

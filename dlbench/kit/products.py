@@ -43,9 +43,11 @@ class BinaryProduct(Protocol):
 def binary_product(a: Tensor, b: Tensor) -> BinaryProduct:
     """Return the fastest product of the signs of two fp32 matrices, (m, k) and (k, n), for the device that both are on.
 
-    The sign of -0.0 and 0.0 is +1, that of NaN is -1. The right operand is packed into bits now, as a network keeps its weights; the left
-    one when the product is called. On a CPU the product takes as many threads as torch has now. Raises NotImplementedError where a
-    compiler is missing, and for other devices.
+    The sign of -0.0 and 0.0 is +1, that of NaN is -1. The right operand is packed into bits now, as a network keeps its weights packed. The
+    left operand is packed when the product is called. On a CPU the product takes as many threads as torch has now.
+
+    Raises NotImplementedError where Triton or a working compiler is missing, and for devices that are neither CPUs nor CUDA devices. Other
+    errors of Triton are raised as `compiler_error` returns them.
     """
     if a.device.type == "cuda":
         try:
@@ -66,7 +68,7 @@ def _library() -> ctypes.CDLL:
     """Compile binary.c, load the library and declare the types of its functions; a process does so once.
 
     The compiler is the one that ``CC`` names, or else the first of cc, gcc and clang. It runs once in a run, whose scratch folder keeps the
-    library. Raises NotImplementedError where there is no compiler, or the library that it makes does not load.
+    library. Raises NotImplementedError where there is no compiler, where it fails, and where the library that it makes does not load.
     """
     command = _compiler()
     source = Path(__file__).with_name("binary.c")
@@ -123,14 +125,15 @@ class _CompiledProduct:
 
     def __init__(self, a: Tensor, b: Tensor, library: ctypes.CDLL) -> None:
         self._library, self._a = library, a
-        self._kernel = kernels(library)[0]
+        self._kernel = kernels(library)[0]  # the fastest one; there always is one, as the last kernel runs on any processor
         rows_at_once = ctypes.c_int64.in_dll(library, "binary_rows").value
         panel_columns = ctypes.c_int64.in_dll(library, "binary_panel").value
         m, k = a.shape
         n = b.shape[1]
         self._n = n
         words = _round_up(k, _WORD) // _WORD
-        # A kernel computes tiles of so many rows and columns, so both are padded to whole tiles. Each call packs the rows anew.
+        # A kernel computes tiles of `rows_at_once` rows and `panel_columns` columns, so rows and columns are padded to whole tiles. The
+        # columns are packed here, the rows by each call.
         self._packed_rows = torch.zeros(_round_up(m, rows_at_once), words, dtype=torch.int64)
         columns = b.T.contiguous()
         packed_columns = torch.zeros(_round_up(n, panel_columns), words, dtype=torch.int64)
@@ -140,7 +143,7 @@ class _CompiledProduct:
         # Each thread computes whole tiles.
         rows_of_thread = _round_up(math.ceil(m / torch.get_num_threads()), rows_at_once)
         self._parts = [slice(begin, min(begin + rows_of_thread, m)) for begin in range(0, m, rows_of_thread)]
-        self._map = _thread_pool(len(self._parts)).map if len(self._parts) > 1 else map
+        self._map = _thread_pool(len(self._parts)).map if len(self._parts) > 1 else map  # a single part takes the calling thread
 
     def __call__(self, *, packs: bool = True) -> Tensor:
         """Return the product, as `BinaryProduct` does."""
@@ -229,12 +232,14 @@ def scaled_product(device: torch.device, shape: tuple[int, int, int], dtype: Pro
 
 
 def product_errors(device: torch.device, dtype: ProductDtype, inner: int) -> tuple[list[float], list[float]]:
-    """Return the relative errors of products with sums of ``inner`` terms, at most LONGEST, by two measures.
+    """Return the relative errors of products by two measures, in two lists.
 
-    Each list has an error for each kind of inputs, in the order of `INPUTS`. The errors of the first list are from the fp64 product of the
-    numbers before rounding, so they contain the rounding of the operands. Those of the second are from the fp64 product of the rounded
-    operands, so they contain the errors of sums alone. Both are relative to the product of the numbers before rounding; `_distance` has
-    the norm.
+    Each list has an error for each kind of inputs, in the order of `INPUTS`. The sums of random inputs have ``inner`` terms, at most
+    LONGEST; those of the other kinds have `_INNER` terms.
+
+    An error in the first list is the distance from the fp64 product of the numbers before rounding, so it contains the rounding of the
+    operands. One in the second list is the distance from the fp64 product of the rounded operands, so it contains the errors of sums
+    alone. Both are relative to the product of the numbers before rounding; `_distance` has the norm.
     """
     errors: list[float] = []
     errors_of_sums: list[float] = []

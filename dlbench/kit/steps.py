@@ -57,7 +57,8 @@ def _count(step: Callable[..., None], network: nn.Module, batch: tuple[Any, ...]
     else:
         if moved_bytes is not None:
             moved_bytes += update_bytes
-        # As if caches held all but the inputs and the weights. The bytes of an update include the weights, which count once otherwise.
+        # The least: caches hold all but the inputs and the weights. An update reads the weights, so its bytes include them. Without an
+        # update the weights are read once.
         least_bytes = sum(each.nbytes for each in tensors_of(batch[0])) + (update_bytes or _weight_bytes(network))
     has_convolutions = any(isinstance(each, nn.Conv2d) for each in network.modules())
     # Fast algorithms, such as Winograd's, need that many times fewer operations for a convolution.
@@ -116,10 +117,10 @@ def _observe_training(call: Step, parts: StepParts, optimizer: torch.optim.Optim
     ``exact`` is what the step in fp64 returned, and empty in fp64 itself. Momenta are those after the first step. Before the second step
     they are made so large that its update is visible; updates and gradients are those of the second step.
 
-    A classifier's labels are the likeliest class of each image in the first step, and the unlikeliest class in the second, as its gradient
-    hardly depends on the logits. The loss of a classifier is the difference of the losses of both steps: a single loss of an untrained
-    network is about the logarithm of the number of classes, right or wrong, and so shows no error. The labels are returned as well: other
-    precisions find them in ``exact`` and take the same. Another network's loss is that of its first step.
+    A classifier's labels are the likeliest class of each image in the first step, and the unlikeliest class in the second. With that class
+    the gradient hardly depends on the logits. The loss of a classifier is the difference of the losses of both steps: a single loss of an
+    untrained network is about the logarithm of the number of classes, right or wrong, and so shows no error. The labels are returned as
+    well: other precisions find them in ``exact`` and take the same. Another network's loss is that of its first step.
     """
     if parts.scaler:  # at its first factor a gradient may overflow, and a skipped step shows no update
         parts.scaler.load_state_dict({**parts.scaler.state_dict(), "scale": 1.0})
@@ -144,7 +145,7 @@ def _observe_training(call: Step, parts: StepParts, optimizer: torch.optim.Optim
     samples_before = {name: _sample_of(weight).clone() for name, weight in weights.items()}
     loss = first_loss
     loss_rounding = 0.0
-    if parts.labels is None or labels is None:
+    if parts.labels is None or labels is None:  # no classifier: both are None
         call()
     else:
         parts.labels.copy_(labels.values["unlikely"])
@@ -161,7 +162,7 @@ def _observe_training(call: Step, parts: StepParts, optimizer: torch.optim.Optim
     _reset(optimizer)
     observed = {
         "loss": Observed({"": loss}, tolerance + loss_rounding),
-        "update": Observed(updates, TOLERANCE),
+        "update": Observed(updates, TOLERANCE),  # the same whatever was drawn, as the large momenta make it
         "gradient": Observed(gradients, tolerance),
         "momentum": Observed(momenta, tolerance),
     }
@@ -171,8 +172,8 @@ def _observe_training(call: Step, parts: StepParts, optimizer: torch.optim.Optim
 def _take_first_step(call: Step, parts: StepParts, exact_labels: Observed | None) -> tuple[Tensor, Observed | None]:
     """Take a step on the likeliest labels; return its loss, and the likeliest and the unlikeliest labels (batch,) of a classifier.
 
-    ``exact_labels`` are those that the step in fp64 has chosen, so that both steps have the same; in fp64 itself, without them, the
-    step's own logits choose. A network with a loss of its own has no such labels: it takes the step as it is.
+    ``exact_labels`` are those that the step in fp64 has chosen; this step then takes the same. The step in fp64 itself gets None, and
+    chooses by its own logits. A network with a loss of its own has no such labels: it takes the step as it is.
     """
     targets = parts.labels
     if targets is None:

@@ -39,7 +39,7 @@ def draw_batch(network: Network, device: torch.device, batch: int, dtype: Dtype)
         inputs = torch.randint(network.inputs.vocabulary, (batch, network.inputs.seq)).to(device)
     else:
         (inputs,) = operands(device, (batch, *(network.inputs or ())), dtype=dtype)
-    if network.takes_targets and targets is None:  # the targets of a classifier are classes
+    if network.takes_targets and targets is None:  # no example gave them, so the network has classes to draw from
         targets = torch.randint(network.classes or 0, (batch,)).to(device)
     return inputs, targets
 

@@ -60,8 +60,8 @@ def for_inference(model: nn.Module) -> nn.Module:
 def initialise(model: nn.Module) -> None:
     """Fill a network's weights with normal numbers, in place, so that activations keep their scale from layer to layer.
 
-    The standard deviation is sqrt(gain / fan_in), with a gain of 2 for a layer that a ReLU follows, which halves the variance
-    (He et al. 2015, https://arxiv.org/abs/1502.01852, eq. 10).
+    The standard deviation is sqrt(gain / fan_in). The gain is 2, because a ReLU that follows halves the variance (He et al. 2015,
+    https://arxiv.org/abs/1502.01852, eq. 10). It is 1 for the convolutions of a ResNet.
     """
     # A batch norm follows each convolution without bias. In a ConvNorm, a ReLU follows the batch norm.
     convolutions_before_relu = {each.conv for each in model.modules() if isinstance(each, ConvNorm)}
@@ -69,7 +69,8 @@ def initialise(model: nn.Module) -> None:
         match layer:
             case nn.Conv2d() | nn.Linear():
                 # A ResNet adds the output of each block to its input. With a gain of 2 each block would double the variance, and the 50
-                # blocks of ResNet-152 would multiply it by 2^50: in inference, an untrained batch norm changes nothing.
+                # blocks of ResNet-152 would multiply it by 2^50. Batch norms would not undo that: untrained, they change nothing in
+                # inference.
                 is_of_resnet = layer.bias is None and layer not in convolutions_before_relu
                 gain = 1 if is_of_resnet else 2
                 fan_in = layer.weight[0].numel()

@@ -52,11 +52,11 @@ class Shape:
 def shapes_of(mode: FakeTensorMode, network: nn.Module, given: Any) -> tuple[Any, ...]:
     """Return a copy of a network, followed by copies of its arguments ``given``; fake tensors replace all their tensors, in any container.
 
-    A fake tensor has the shape of the tensor that it replaces and reports the same device. In place of the meta device it reports that of
-    the network's other tensors.
+    A fake tensor has the shape of the tensor that it replaces, and reports the same device. If that is the meta device, it reports the
+    device of the network's other tensors instead.
 
-    The network is copied because it may keep tensors of a call. Torch's ``functional_call`` would not do: a recurrent layer has its weights
-    in a list, too, where ``functional_call`` does not replace them.
+    The network is copied because a call may leave its tensors in the network. Torch's ``functional_call`` would not do: a recurrent layer
+    has its weights in a list, too, where ``functional_call`` does not replace them.
     """
     network = getattr(network, "_orig_mod", network)  # the network that torch.compile wraps, as the wrapper would compile this call, too
     tensors = tensors_of([vars(each) for each in network.modules()])
@@ -279,8 +279,8 @@ def _product_flops(name: str, args: Sequence[Any], output: Any) -> int:
         multiply_adds = _convolution_multiply_adds(first, second, output, transposed=args[6])
     elif name == "convolution_backward":
         output_gradient = args[0]  # of the output's shape
-        gradients = sum(args[10][:2])  # whether that of the input is wanted, and that of the weight
-        multiply_adds = gradients * _convolution_multiply_adds(first, second, output_gradient, transposed=args[7])
+        wanted_gradients = sum(args[10][:2])  # two flags: whether the gradient of the input is wanted, and that of the weight
+        multiply_adds = wanted_gradients * _convolution_multiply_adds(first, second, output_gradient, transposed=args[7])
     else:
         columns = second.shape[-1] if second.dim() > 1 else 1
         multiply_adds = first.numel() * columns
@@ -361,7 +361,7 @@ def _plain_operators(compiling: bool) -> Iterator[None]:
     A checkpoint would run its function again in the backward pass, and repeated work must not count. ``compiling``: whether torch tells
     networks that they are being compiled.
     """
-    # Off: fused layers of torch, oneDNN and cuDNN, whose operators have no formula.
+    # These are switched off: fused layers of torch, oneDNN and cuDNN. Their operators have no formula.
     switches = (
         (torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()),
         (torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled()),
@@ -373,7 +373,7 @@ def _plain_operators(compiling: bool) -> Iterator[None]:
     ]
     if compiling:
         stand_ins.append((torch.compiler, "_is_compiling_flag", True))
-    with ExitStack() as stack:
+    with ExitStack() as stack:  # its callbacks restore everything at the end
         for switch, was_on in switches:
             stack.callback(switch, was_on)
             switch(False)

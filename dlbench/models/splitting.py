@@ -64,8 +64,8 @@ def layers(network: nn.Module) -> list[nn.Sequential]:
     is_flat = False
     for module in _children(network):
         has_weights = any(isinstance(each, nn.Conv2d | nn.Linear) for each in module.modules())
-        if has_weights or not row:
-            if isinstance(module, nn.Linear) and row and not is_flat:
+        if has_weights or not row:  # modules without weights at the beginning have no layer before them, so they make one
+            if isinstance(module, nn.Linear) and row and not is_flat:  # a network that begins with a linear layer has flat inputs
                 row[-1].append(nn.Flatten())
             row.append(nn.Sequential())
         is_flat = is_flat or isinstance(module, nn.Flatten | nn.Linear)
@@ -94,7 +94,8 @@ def train_costs(row: Sequence[nn.Module], input_shape: tuple[int, ...]) -> list[
     for layer in row:
         counted = count_step(step, layer, torch.empty(shapes[-1], device="meta"))
         forward_flops = counted.flops or 0  # None for an operator without a formula, which these layers do not have
-        # The gradient of the weights and that of the input take as many operations each. The network's own input needs no gradient.
+        # The gradient of the weights takes as many operations as the forward pass, and so does that of the input. The first layer's input
+        # is the network's own, and needs no gradient.
         passes = 3 if costs else 2
         costs.append(passes * forward_flops)
     return costs

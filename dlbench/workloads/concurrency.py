@@ -91,7 +91,7 @@ def concurrent_training(
         ends_at_once = run_for(clock, threads, cpus_of_threads, seconds)
         (alone_per_s,) = rates(of_each_rank(ends_alone)[0])  # rank 0 alone has trained in this window
         threads_per_s = rates([ends for rank_ends in of_each_rank(ends_at_once) for ends in rank_ends])
-        # A step of a thread is one step of each of its networks, so each of them has the rate of the thread.
+        # A step of a thread is one step of each of its networks, so each of them has the rate of the thread. The list is repeated for them.
         networks_per_thread = networks // len(threads)
         networks_per_s = threads_per_s * networks_per_thread
         values: dict[str, Reported] = {}
@@ -165,8 +165,8 @@ def distillation(
             at_once_per_s = [steps_per_s(lambda: learn(teach()))] * 2
         else:
             at_once_per_s = rates(run_overlapped(clock, teach, learn, teacher_cpus, student_cpus, seconds))
-        most = 1 + min(alone_per_s) / max(alone_per_s)  # the slower side may keep all of its speed, and the faster one has to wait for it
-        return compare_speeds(alone_per_s, at_once_per_s, batch * in_turn_per_s, batch * at_once_per_s[0], most)
+        most = 1 + min(alone_per_s) / max(alone_per_s)  # the slower side keeps all its speed (1), and the faster one goes at that speed
+        return compare_speeds(alone_per_s, at_once_per_s, batch * in_turn_per_s, batch * at_once_per_s[0], most)  # [0]: the student's
 
     return Work(observe=observe)
 
@@ -318,7 +318,7 @@ def rates(ends_of_sides: Sequence[Sequence[float]]) -> list[float]:
 
     def steps_done(ends: Sequence[float], at_s: float) -> float:
         """Return how many steps a side has done by a time, from the end of its first step on; part of a step counts as that part."""
-        step = min(bisect_right(ends, at_s), len(ends) - 1)  # index of the step that is under way
+        step = min(bisect_right(ends, at_s), len(ends) - 1)  # index of the step under way: 1 or more, as all first steps have ended
         step_s = ends[step] - ends[step - 1]
         part_to_do = (ends[step] - at_s) / step_s
         return step - part_to_do

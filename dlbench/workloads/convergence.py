@@ -320,7 +320,7 @@ def own_training(
 
     Raises ValueError for data that is missing or too little, and NotImplementedError for a precision that is only emulated.
     """
-    data = find_data(source or "")  # None without a source, too
+    data = find_data(source or "")  # no data has an empty name, so this is None without a source
     definition = network_of(model)
     if data is None:
         raise ValueError(f"model={model} is trained on batches of your own; give source=…, the name of a function below @dlbench.data")
