@@ -310,7 +310,7 @@ class SizeSearch(Search):
         name = self.names[0]
         peaks, high, failed = self._sort_tries(tries)
         largest = max(peaks, default=0)
-        best = next((each for each in tries if self._size(each) == largest), tries[-1])  # the last try where no size fits
+        best = next((each for each in reversed(tries) if self._size(each) == largest), tries[-1])  # the last try where no size fits
         # All that describes how it was measured, without its times: a try is too brief for these.
         fields = ("side", "device_name", "threads", "memory", "limit_bytes", "math", "missing_reasons", "throttling")
         outcome = Measurement(self.case, number, Status.OK, **{field: getattr(best, field) for field in fields})

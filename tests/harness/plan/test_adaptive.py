@@ -151,6 +151,8 @@ def test_a_size_that_fits_although_a_smaller_did_not_does_not_count():
     tries = [fits(plan.with_values({"batch": 8})), full(plan.with_values({"batch": 4}))]
     assert plan.next(tries).params["batch"] < 4
     assert plan.outcome(tries, 0).reason == "not even batch=4 fits: full"
+    repeated = [full(plan.with_values({"batch": 1})), fits(plan.with_values({"batch": 1}), 7)]
+    assert plan.outcome(repeated, 0).memory == Memory(host_peak_bytes=7), "that of the try that fits"
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.CRASHED, Status.TIMEOUT, Status.UNSUPPORTED])
