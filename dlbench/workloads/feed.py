@@ -103,13 +103,13 @@ def draw_data_set(
     """
     image_bytes = math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES
     sample_bytes = bytes_of_sample(model, example, batch, samples) if model else image_bytes
-    if device.type == "cpu":
+    if device.type == "cpu":  # the data set takes memory of the host
         refuse_too_large(workers, samples, batch, sample_bytes)
     if model:
         return take_apart(draw_batch(device, model, samples, dtype, "nchw"))  # one batch of all samples
     (images,) = operands(device, (samples, *IMAGE), dtype=dtype)
     labels = torch.randint(CLASSES, (samples,)).to(device)
-    return (images, labels), tuple  # images are the inputs already, and labels the targets
+    return (images, labels), tuple  # a batch is (images, labels): inputs and targets already
 
 
 def take_apart(drawn: Given) -> tuple[Batch, Callable[[Batch], Any]]:
@@ -184,8 +184,9 @@ def feed(
     own_data = find_data(source)  # None where the source is one of dlbench's own
     refuse_parameters(device, model, source, workers, samples, width, batch)
     example: Given = draw_batch(device, model, batch, dtype, "nchw") if model else (None, None)  # the perceptron needs none
-    put_together: Callable[[Any], Any] = tuple  # makes inputs and targets of a batch, which user data is already
-    if own_data and model:
+    # Makes inputs and targets of a fetched batch. A batch of the user's data is a pair of them already.
+    put_together: Callable[[Any], Any] = tuple
+    if own_data and model:  # own data without a model has been refused above
         # The samples are in the memory of the user's loader, so 0 of them are counted: only workers and their batches need room.
         refuse_too_large(workers, 0, batch, mean_bytes(example, batch))
         batches: BatchSource = OwnBatches(own_data, example, network_of(model).takes_targets, device, dtype, batch, workers)
@@ -199,7 +200,7 @@ def feed(
     fetches = FetchTimer()
 
     def call() -> Tensor:
-        batches.make_room()  # waits for a copy on the device, so it is no part of the time to fetch
+        batches.make_room()  # waits until an earlier copy has ended; input_s leaves out the time of copies
         with fetches:
             fetched = batches.fetch()
         inputs, targets = put_together(batches.send(fetched))

@@ -76,7 +76,7 @@ def preprocess(
 
     def report(clock: Clock) -> dict[str, float]:
         seconds_of_batch = {"input_s": fetches.usual_s()}
-        if step != "none":  # else loading is all that a call does
+        if step != "none":  # a call loads and runs a step, so each is timed alone, too
             seconds_of_batch |= time_alone(batches, lambda images, _: run_step(images), workers, clock)
         batches.pause()  # ends the worker processes
         refuse_wrong_resizing(decode(files[0]), resize_on, side)

@@ -110,8 +110,8 @@ def conv2d(
     x, weight = (drawn.contiguous(memory_format=memory_format) for drawn in operands(device, *shapes, dtype=dtype))
     output_shape = (batch, filters, output_size, output_size)
     outputs = math.prod(output_shape)
-    flops = 2 * outputs * channels * kernel**2  # for each output channels x kernel^2 multiplies and as many adds
-    # Winograd's algorithm takes so many times fewer; it has nothing to save in a 1 x 1 convolution, which is a matrix product.
+    flops = 2 * outputs * channels * kernel**2  # an output takes channels x kernel^2 multiplies, and as many adds
+    # Winograd's algorithm divides the operations by this factor. It saves none in a 1 x 1 convolution, which is a matrix product.
     least_flops = flops / FASTER_CONVOLUTION if kernel > 1 else flops
     least_bytes = x.nbytes + weight.nbytes + outputs * output(dtype).itemsize  # read x and weight, write the output
     convolve = autocast(device, dtype, lambda: F.conv2d(x, weight, stride=stride, padding=padding))

@@ -209,7 +209,7 @@ def open_loop(
     def observe(clock: Clock) -> dict[str, Reported]:
         for serve_batch in servers.values():
             warm_up(serve_batch, clock)
-        call_s = median_time(servers[1], clock)
+        call_s = median_time(servers[1], clock)  # a batch of 1 is among the prepared sizes in any case
         if call_s >= bound_s:
             raise NotImplementedError(f"one request alone takes {call_s * 1000:.3g} ms, so that none is done within bound_ms={bound_ms:g}")
         if rate is None:  # a search for the highest rate runs this case first: no open loop exceeds the rate of a closed one
@@ -218,8 +218,10 @@ def open_loop(
         load = rate * median_time(servers[batch], clock) / batch  # 1 where full batches one behind the other just keep up
         warmup_requests, counted_requests = count_requests(percentile, load, requests)
         send_times = schedule(arrivals, rate, warmup_requests + counted_requests, pattern)
+        # Beside an accelerator the server needs one thread of the host.
         client_cpus = cpus_of_client(server_threads=torch.get_num_threads() if device.type == "cpu" else 1)
         with without_collection(), Client(send_times, client_cpus) as client:
+            # start() returns the same send times on the host's clock, which clock.stamp reads as well.
             stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), serve_padded, clock.stamp)
         return dict(summarise_requests(stamps, bound_s, batch, warmup_requests))
 

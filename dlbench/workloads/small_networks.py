@@ -89,6 +89,7 @@ def small_batch(device: torch.device, *, batch: Size, norm: Norm, learning_rate:
         values: dict[str, Reported] = {"sample_s": seconds / trained_samples, "accuracy": accuracy}
         if math.isfinite(loss):
             values["loss"] = loss
+        # A step computes its loss before its update. So only the loss on other images shows that the last update made it diverge.
         if has_diverged or not math.isfinite(loss):
             values["diverged_at"] = trained_samples
         return values

@@ -81,9 +81,9 @@ def storage(
     reads = plan_reads(range(0, file_bytes, read_bytes), read_bytes, on_a_page=access == "direct")
     if order == "random":
         sample_order = torch.randperm(samples).tolist()
-        if files == "one":
+        if files == "one":  # in random order each read is one sample
             reads = [reads[sample] for sample in sample_order]
-        else:
+        else:  # each file is one sample
             paths = [paths[sample] for sample in sample_order]
     flags = os.O_RDONLY | (os.O_DIRECT if access == "direct" else 0)
     read_file: Reader = read_by_mapping if access == "mmap" else reader_with(flags)
@@ -183,10 +183,10 @@ def ensure_data_set(folder: Path, files: str, samples: int, sample_bytes: int) -
     if finished_folder.is_dir():
         if are_whole(paths_in(finished_folder, count), file_bytes):
             return [str(path) for path in paths_in(finished_folder, count)]
-        shutil.rmtree(finished_folder)
+        shutil.rmtree(finished_folder)  # files are missing or have another size
     refuse_more_than_free(folder, count, file_bytes)
     unfinished_folder = folder / "unfinished"
-    shutil.rmtree(unfinished_folder, ignore_errors=True)  # of a case that was killed
+    shutil.rmtree(unfinished_folder, ignore_errors=True)  # a case that was killed may have left one
     try:
         unfinished_folder.mkdir()
         for path in paths_in(unfinished_folder, count):
@@ -264,11 +264,12 @@ def require_resident(paths: Sequence[str]) -> float:
 
 
 def resident_share(paths: Sequence[str]) -> float:
-    """Return the share of the files' pages that are in the page cache, by mincore(2), which reads none of them."""
+    """Return the share of the files' pages that are in the page cache. It asks mincore(2), which brings no page there itself."""
     mincore = ctypes.CDLL(None).mincore
     resident_pages = pages = 0
     for path in paths:
-        # Opened for writing: Python tells the address of writable mappings only, and Linux tells the pages of files that one may write to.
+        # Why opened for writing: Python tells the address of writable mappings only. Linux tells which pages are cached only of files that
+        # one may write to.
         with Path(path).open("r+b", buffering=0) as file, mmap.mmap(file.fileno(), 0) as mapped:
             pages_of_file = math.ceil(len(mapped) / mmap.PAGESIZE)
             states = (ctypes.c_ubyte * pages_of_file)()  # for each page a byte, whose lowest bit says whether it is in memory

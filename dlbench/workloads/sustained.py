@@ -99,19 +99,19 @@ def sustained(step: Work, device: torch.device, seconds: float | None = None) ->
     interval_s = min(POINTS_S, window_s / FEWEST_POINTS)
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        # This is a warm-up, too: the first calls initialise something. It is too short to heat the device.
+        # Timing a call is the warm-up, too: the first calls initialise something. It is too short to heat the device.
         call_s = median_time(call, clock)
-        calls = max(1, round(BLOCK_S / max(call_s, LEAST_CALL_S)))
+        calls_of_block = max(1, round(BLOCK_S / max(call_s, LEAST_CALL_S)))
         ends_s = [0.0]
         with without_collection(), metered_window(interval_s) as metered_items:
             begun_s = clock.now()
             while ends_s[-1] < window_s:
-                for _ in repeat(None, calls):
+                for _ in repeat(None, calls_of_block):
                     call()
                 ends_s.append(clock.now() - begun_s)
             blocks = len(ends_s) - 1
-            metered_items.count = items * calls * blocks  # by which the parent divides the energy of the window
-        return summarise_blocks(ends_s, items * calls, interval_s)
+            metered_items.count = items * calls_of_block * blocks  # the parent divides the energy of the window by it
+        return summarise_blocks(ends_s, items * calls_of_block, interval_s)
 
     return replace(step, call=None, before=None, report=None, inputs=(), observe=observe)
 
@@ -119,7 +119,8 @@ def sustained(step: Work, device: torch.device, seconds: float | None = None) ->
 def summarise_blocks(ends_s: Sequence[float], items: float, interval_s: float) -> dict[str, Reported]:
     """Return the values of a window of blocks, each of ``items`` items.
 
-    ``ends_s``: 0, followed by the end of each block, in s from the beginning of the window.
+    ``ends_s``: 0, followed by the end of each block, in s from the beginning of the window. So ``ends_s[n]`` is how long the
+    first n blocks took.
     """
     blocks = len(ends_s) - 1
     burst_blocks = min(BURST_BLOCKS, blocks)

@@ -60,11 +60,13 @@ def transfer(
     """
     _refuse_impossible(device, direction, memory, blocking)
     pairs = _buffers(device, bytes, direction, memory)
+    # Only `both` has two pairs of source and target; any other direction has one.
     start_copies = _both_ways(device, pairs) if direction == "both" else partial(_copy, *pairs[0])
     call = start_copies
     if blocking and direction in ("h2d", "d2h"):
         call = partial(_copy, *pairs[0], non_blocking=False)
-    elif blocking and device.type != "cpu":  # torch itself waits for no copy between accelerators or within one
+    elif blocking and device.type != "cpu":
+        # torch itself waits for no copy between accelerators or within one. The copies of `both` are only started.
         call = partial(_and_wait, start_copies, device)
     _verify(call, device, pairs)
     moved_bytes = 2 * bytes if direction in ("both", "d2d") else bytes
@@ -237,18 +239,18 @@ def _link_rate(start_copies: Callable[[], object], device: torch.device, directi
 def _lock_and_unlock(runtime: Any, pages: Tensor, device: torch.device, clock: Clock) -> tuple[float, float]:
     """Lock the pages and unlock them again; return the seconds that locking took, and those that unlocking took.
 
-    Where the runtime refuses either, raises RuntimeError if memory is wanting, else NotImplementedError, with the runtime's reason.
+    Raises the runtime's reason if it refuses to lock or to unlock: RuntimeError where memory ran out, else NotImplementedError.
     """
     begun_s = clock.now()
-    error = runtime.cudaHostRegister(pages.data_ptr(), pages.nbytes, 0)
+    status = runtime.cudaHostRegister(pages.data_ptr(), pages.nbytes, 0)
     locked_s = clock.now()
-    if not int(error):  # 0 is success
-        error = runtime.cudaHostUnregister(pages.data_ptr())
+    if not int(status):  # 0 is success
+        status = runtime.cudaHostUnregister(pages.data_ptr())
     unlocked_s = clock.now()
-    if int(error):
+    if int(status):  # locking has failed, or unlocking
         _clear_error(device)
-        with page_locking():  # which turns this error into NotImplementedError, unless memory is wanting
-            raise RuntimeError(f"page-locking: {runtime.cudaGetErrorString(error)}")
+        with page_locking():  # turns this error into NotImplementedError, unless its reason is "out of memory"
+            raise RuntimeError(f"page-locking: {runtime.cudaGetErrorString(status)}")
     return locked_s - begun_s, unlocked_s - locked_s
 
 
@@ -322,14 +324,14 @@ class Pipeline:
         warm_up(lambda: [seconds_of(action, clock) for action in actions.values()], clock)
         copy_s = seconds_of(actions["copy_s"], clock)
         compute_s = seconds_of(actions["compute_s"], clock)
-        # Computing should take as long as copying: then there is most to hide.
+        # So far a batch had one product. Computing should take as long as copying: then there is most to hide.
         self._products_of_batch = max(1, min(_MOST_PRODUCTS, round(copy_s / compute_s)))
         times: dict[str, list[float]] = {name: [] for name in actions}
         for _ in range(_REPEATS):
             for name, action in actions.items():
                 self._right_numbers.zero_()
                 times[name].append(seconds_of(action, clock))
-                if name in ("serial_s", "overlapped_s"):  # the others do not compute on what they have copied
+                if name in ("serial_s", "overlapped_s"):  # these two compute on the batches that they copy
                     self._check()
         medians = {name: statistics.median(seconds) for name, seconds in times.items()}
         most_saved_s = medians["serial_s"] - max(medians["copy_s"], medians["compute_s"])

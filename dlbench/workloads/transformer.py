@@ -137,7 +137,7 @@ def decode_step(
     execution = Execution(mode, device, case)
     with_random_weights(network).to(device=device, dtype=storage(dtype)).eval()  # in place
     cache_shape = (2, batch, heads, context, width // heads)  # keys and values of a layer
-    caches = operands(device, *[cache_shape] * layers, dtype=dtype)
+    caches = operands(device, *[cache_shape] * layers, dtype=dtype)  # one for each layer
     ids = torch.randint(language_models.GPT2_VOCABULARY, (batch, 1)).to(device)
     # The bytes of a step are the weights and the cache, each read once; activations of single tokens are small beside them. The table of
     # positions is left out, as a token reads only one row of it.

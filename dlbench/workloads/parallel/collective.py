@@ -56,6 +56,7 @@ def collective(
     prepared = _prepare(op, whole, share_elements, ranks)
     _verify(op, prepared, ranks)
     prepared.input.copy_(torch.randn(prepared.input.shape))  # in place of the numbers of the check
+    # An all-reduce writes over its input on every rank, so the numbers grow from call to call.
     call = _restore_before_overflow(prepared, ranks) if op == "all_reduce" else prepared.run
     return Work(call=call, items=1, bytes=bytes)
 
@@ -97,13 +98,14 @@ def _pass_on(sent: Tensor, received: Tensor, ranks: int) -> None:
 
 
 def _restore_before_overflow(all_reduce: _Collective, ranks: int) -> Callable[[], object]:
-    """Return a call of an all-reduce that restores its input every so many calls.
+    """Return a function that runs an all-reduce, and from time to time restores its input first.
 
-    It sums in place, so each result is up to ``ranks`` times the last, and would become infinite.
+    It sums in place: each call can multiply the numbers by ``ranks``, and after enough calls they would be infinite.
     """
     original = all_reduce.input.clone()
     most_growth = torch.finfo(original.dtype).max / _LARGEST_DRAWN
-    growth_of_call = max(2, ranks)  # 2 for a single rank, whose numbers do not grow: its logarithm must not be 0
+    # The numbers of a single rank do not grow. It counts as two ranks all the same, to avoid a division by the logarithm of 1.
+    growth_of_call = max(2, ranks)
     safe_calls = int(math.log2(most_growth) / math.log2(growth_of_call))
     calls_since_restoring = cycle(range(safe_calls))
 
@@ -126,7 +128,7 @@ def _verify(op: Op, collective: _Collective, ranks: int) -> None:
         "reduce": (own, numbers.sum()),
         "broadcast": (own, numbers[_ROOT]),
         "all_gather": (own, numbers),
-        "reduce_scatter": (numbers, ranks * own),
+        "reduce_scatter": (numbers, ranks * own),  # each rank gives rank j the number j + 1, and rank j gets their sum
         "all_to_all": (rank * ranks + numbers, (numbers - 1) * ranks + own),  # rank i sends i * ranks + j + 1 to rank j
         "send_recv": (own, numbers[rank - 1]),  # from the rank before, which for rank 0 is the last
     }[op]

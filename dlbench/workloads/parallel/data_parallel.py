@@ -100,7 +100,7 @@ def data_parallel(
     optimizer = optimizer_of(network, model, usual_optimizer(model))
     step = partial(training_step(device, optimizer, dtype, loss_of(network, model, inputs)), inputs, targets)
     if isinstance(network, DistributedDataParallel) and not synchronise:
-        step = network.no_sync()(step)  # as a decorator it holds in each call
+        step = network.no_sync()(step)  # no call of the wrapped step averages gradients
     tensors = tensors_of((inputs, targets))
     return Work(call=step, inputs=tensors, items=items, flops=flops, least_flops=least_flops, unknown=counts["unknown"])
 

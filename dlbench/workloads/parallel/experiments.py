@@ -60,7 +60,7 @@ def local(learner: Learner, experiment: Experiment) -> Observe:
 
     def observe(clock: Clock) -> dict[str, Reported]:
         learner.compute_gradients()  # warm-up: the first step is slower
-        dist.all_reduce(learner.gradients)  # and so is the first message; of gradients, because the weights must not change yet
+        dist.all_reduce(learner.gradients)  # the first message is slower, too; it sends gradients, as the weights must not change yet
         before = learner.mean_loss()
         begun_s = clock.now()
         steps, steps_to_next_reading = 0, 1  # the clock is read after one step for the first time
@@ -73,8 +73,9 @@ def local(learner: Learner, experiment: Experiment) -> Observe:
                     average(learner)
             elapsed_s = clock.now() - begun_s
             # Reading the clock makes all ranks wait for each other, so it is rare: the next one is after half of the steps that still fit.
+            # All ranks read the same time, and so take equally many steps.
             steps_that_fit = int((experiment.seconds / elapsed_s - 1) * steps)  # the time left, over the time of a step
-            steps_to_next_reading = (steps_that_fit + 1) // 2  # rounded up; no more than 0 if none fits
+            steps_to_next_reading = (steps_that_fit + 1) // 2  # rounded up; 0 or less if none fits
         if steps % experiment.average_every:
             average(learner)
         images = steps * dist.get_world_size() * learner.items
@@ -110,7 +111,7 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
     optimizer = experiment.optimizer(master_weights)
     cpu_share = [tensor.cpu() for tensor in learner.share]
     cpu_shares_of_all = [_gather(tensor) for tensor in cpu_share]  # on rank 0 the whole batch, elsewhere None
-    gradients_of_all = torch.empty(ranks if is_first else 0, master_weights.numel(), dtype=master_weights.dtype)
+    gradients_of_all = torch.empty(ranks if is_first else 0, master_weights.numel(), dtype=master_weights.dtype)  # a row a rank
     mean_gradients = torch.empty_like(master_weights)
     if is_first:
         master_weights.grad = mean_gradients
@@ -152,8 +153,8 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
         replicate()  # for the loss after the last update
         steps = len(seconds_of_steps)
         values = outcome(before, learner.mean_loss(), steps, steps * ranks * learner.items, elapsed_s)
-        for part, seconds_of_part in zip(STEP_PARTS, zip(*seconds_of_steps, strict=True), strict=True):  # one number for each step
-            values[part.name] = fmean(seconds_of_part)
+        for part, seconds_by_step in zip(STEP_PARTS, zip(*seconds_of_steps, strict=True), strict=True):
+            values[part.name] = fmean(seconds_by_step)
         return values
 
     return observe
@@ -186,7 +187,11 @@ def _stamp(learner: Learner) -> float:
 
 
 def asynchronous(learner: Learner, experiment: Experiment) -> Observe:
-    """Return a training with a parameter server on rank 0's CPU; gradients and weights travel as point-to-point messages between CPUs."""
+    """Return a training with a parameter server on rank 0's CPU; gradients and weights travel as point-to-point messages between CPUs.
+
+    No rank waits for another's gradients: the server updates by those of one rank at a time, as they come, and sends new weights back.
+    It uses no gradients that come after the experiment's seconds, so all updates are counted over these seconds.
+    """
 
     def observe(clock: Clock) -> dict[str, Reported]:
         learner.compute_gradients()  # warm-up: the first step is slower
@@ -329,7 +334,7 @@ def _share_memory(weights: Tensor, ranks: int) -> tuple[Tensor, Tensor]:
     path: list[str | None] = [None]  # a list, as torch broadcasts objects in one
     if is_first:
         descriptor, path[0] = tempfile.mkstemp(prefix="dlbench-")
-        # A full disk is an error here; a write to a mapping without space would end the process.
+        # This fills the file with zeros. A full disk is an error here; a write to a mapping without space would end the process.
         os.posix_fallocate(descriptor, 0, file_bytes)
         os.close(descriptor)
     dist.broadcast_object_list(path, src=0, group=control_group())

@@ -63,7 +63,7 @@ def model_parallel(
     # A tuple of one tensor, or of none for a rank that does not need it.
     samples: tuple[Tensor, ...] = operands(device, (batch, *sample_shape), dtype=dtype) if needs_samples else ()
     labels: tuple[Tensor, ...] = (torch.randint(classes, (batch,)).to(device),) if needs_labels else ()
-    if stage is None:
+    if stage is None:  # the form is `tensor`, so this rank has samples and labels
         step = _tensor_parallel_step(network, samples[0], labels[0], ranks, dtype)
     else:
         torch.manual_seed(torch.initial_seed() + rank)  # no stage has the weights of another
@@ -148,7 +148,7 @@ def _pipeline_step(
 
     for layer in stage.children():
         _fill(layer, device, dtype)
-    # The schedule runs both forward and backward, and backward has to stay outside autocast: so autocast wraps forward alone.
+    # The schedule runs forward, loss and backward in one call. Backward has to stay outside autocast, so it wraps the other two alone.
     stage.forward = autocast(device, dtype, stage.forward)
     pipeline_stage = PipelineStage(stage, dist.get_rank(), dist.get_world_size(), device)
     # The form `layers` is GPipe with one microbatch: then one device computes after the other.
@@ -158,7 +158,7 @@ def _pipeline_step(
 
     def step() -> Tensor | None:
         update.zero_grad(set_to_none=True)
-        losses: list[Tensor] = []
+        losses: list[Tensor] = []  # on the last rank the schedule adds one for each microbatch
         try:
             schedule.step(*samples, target=labels[0] if labels else None, losses=losses)
         except RuntimeError as error:
