@@ -78,13 +78,13 @@ def _buffer(device: torch.device, numbers: int) -> Tensor:
 
 @workload(tags=("ceiling",), ceiling="launch")
 def launch_kernel(device: torch.device) -> Work:
-    """Negate one number: what a launch takes where the device keeps up, and on a CPU what torch takes to find and call its kernel."""
+    """Negate one number. On an accelerator that keeps up this is the time of a launch, on a CPU that of finding and calling a kernel."""
     return Work(call=torch.ones(1, device=device).neg_, items=1)
 
 
 @workload(tags=("ceiling",), ceiling="synchronisation")
 def synchronise(device: torch.device) -> Work:
-    """Negate one number and wait until that is done: on a CPU, which is done when it returns, no more than `launch_kernel`."""
+    """Negate one number and wait until that is done. On a CPU, which is done when the call returns, this is the same as `launch_kernel`."""
     one = torch.ones(1, device=device)
 
     def call() -> None:

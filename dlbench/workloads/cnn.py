@@ -172,7 +172,7 @@ def infer_step(
     kernels: Kernels = "vendor",
     until: Literal["logits", "pooling"] = "logits",
 ) -> Work:
-    """Run a network forward on a batch, without a gradient: of a classifier, classify images."""
+    """Run a network forward on a batch, without a gradient; a classifier then classifies images."""
     if until == "pooling" and find_network(model):
         raise NotImplementedError(f"until=pooling is for networks of dlbench's own, and {model} is yours; leave it out")
     take_kernels(kernels, device, dtype)
@@ -367,7 +367,7 @@ def largest_batch(
     dtype: Dtype = "fp32",
     layout: Layout = "nchw",
 ) -> Work:
-    """Find the largest batch whose step fits into so many GiB, or take the step at a batch within them."""
+    """Find the largest batch whose step fits into `memory_gib`; with `batch`, take the step at that batch within this memory."""
     # The harness searches: it plans one case for each batch that it tries, and reports the largest one that fits.
     # It also limits the memory of these cases to `memory_gib`, so this function does not read the parameter.
     if batch is None:

@@ -121,13 +121,12 @@ def distillation(
     dtype: Switch[Dtype] = "fp32",
     seconds: Duration = SECONDS,
 ) -> Work:
-    """Train a student on the logits of a teacher, which the CPU computes batch by batch; `free_core`: it leaves one to the launches.
+    """Train a student on the logits of a teacher, which the CPU computes batch by batch.
 
-    On a CPU alone each of the two has half of the cores.
+    With `free_core` the teacher leaves one core to the thread that launches. On a CPU alone each of the two has half of the cores.
     """
     streams = streams_or_none(device, launch)
     all_cpus = usable_cpus()
-    # With `free_core` the teacher leaves one core to the thread that launches the steps of the student.
     student_cpus, teacher_cpus = cpus_of_pair(all_cpus, free_core, on_accelerator=bool(streams))
     teacher_network = build_on(CPU, teacher, "fp32", "nchw").eval()
     student_network = build_on(device, student, dtype, "nchw").train()

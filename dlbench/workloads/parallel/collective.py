@@ -42,7 +42,7 @@ def collective(
     ranks: Size,
     dtype: Dtype = "fp32",
 ) -> Work:
-    """Run one collective over `bytes` of data, which nccl-tests' meaning of size says where to find."""
+    """Run one collective; `bytes`, as in nccl-tests, is the size of the larger of a rank's two tensors."""
     # `bytes` is the size of the larger of a rank's two tensors, `whole`.
     element_type = storage(dtype)
     shares = ranks if op in _IN_SHARES else 1

@@ -64,7 +64,7 @@ def data_parallel(
     learning_rate: Spread[Rate | None] = None,
     straggler: Spread[Percent] = 0,
 ) -> Work:
-    """Train a network on `ranks` devices; `batch` is each one's with weak scaling, and all of them's with strong scaling."""
+    """Train a network on `ranks` devices; `batch` is that of each rank with weak scaling, and of all together with strong scaling."""
     if form != "ddp" and (bucket_mb is not None or gradients != "full" or not synchronise):
         raise ValueError(f"bucket_mb, gradients and synchronise belong to form ddp; leave them out for {form}")
     if layout != "nchw" and form not in ANY_LAYOUT:  # FSDP2 refuses such weights, and experiments send them as one vector
