@@ -72,8 +72,9 @@ def _as_typed(value: OptionValue) -> str:
 def read(commands: Mapping[str, Callable[[], click.Command]]) -> dict[str, Settings]:
     """Return the settings of each command in the nearest dlbench.toml, all of it checked.
 
-    ``commands``: the function that imports each command, called only for those that the file has a table of.
-    Raises UsageError with the place in the file and the nearest valid name.
+    ``commands`` has by name the function that imports a command. It is called only if the file has a table of that command.
+    Raises UsageError where the file is no valid TOML, or has an unknown command, an unknown option, one that may have no default, or a bad
+    value. It says the place in the file, and for an unknown name the nearest valid one.
     """
     settings: dict[str, Settings] = {}
     try:

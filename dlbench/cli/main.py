@@ -130,13 +130,13 @@ def dlbench(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line and exit with the code that fits."""
-    began = time.monotonic()  # ahead of the command's imports, which take a second of its budget
+    began = time.monotonic()  # before the command is imported: the second that this takes counts towards its --budget
     make_printable(sys.stdout, sys.stderr)
     context: click.Context | None = None
     try:
         if instruction := os.environ.get(_COMPLETE):
             sys.exit(_complete(instruction))
-        # Not Click's own main: it answers Ctrl-C and a closed pipe with 1, which must stay the code of an uncaught exception.
+        # Not Click's own main: it ends with 1 on Ctrl-C and on a closed pipe. Here they have codes of their own, below.
         with dlbench.make_context("dlbench", sys.argv[1:]) as context:
             context.meta[BEGAN] = began
             code = dlbench.invoke(context)
@@ -158,7 +158,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         say(f"dlbench: {_missing_package(error)}")
         code = ExitCode.USAGE
-    except Exception as error:  # noqa: BLE001  # a mistake in dlbench: its report needs a traceback, and exit code 1 is never used
+    except Exception as error:  # noqa: BLE001  # a mistake in dlbench
+        # Its report needs the traceback. Python would print that, too, but end with 1, which is none of dlbench's codes.
         import traceback
 
         traceback.print_exc()

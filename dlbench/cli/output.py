@@ -97,6 +97,7 @@ def write_results(
         click.echo(tabular.render(results.frame, form), nl=False)
         notes = (*sentences.not_usable(results), *notes)  # a table has these sentences in it, data has not
     write_notes(notes)
+    # The last line of a run says where it is saved, so it is always written. That of other commands is advice to somebody who watches.
     somebody_watches = form == "table" and sys.stdout.isatty()
     if saved or somebody_watches:
         width = get_terminal_size().columns if sys.stderr.isatty() else None

@@ -147,7 +147,8 @@ def _forecast(plan: Plan, cases: Sequence[Case]) -> str:
     """Return a sentence with the number of cases on the devices here, and about how long they take by the policy of the plan."""
     from dlbench.harness.probe.devices import describe_cpu  # not at the top, so that --help stays quick
 
-    machine = NodeCapacity(dict.fromkeys(device.id for device in plan.devices), describe_cpu().usable_threads())  # names do not matter
+    # Ranks are placed by the ids of devices alone, so their names are left out (None).
+    machine = NodeCapacity(dict.fromkeys(device.id for device in plan.devices), describe_cpu().usable_threads())
     # A case of several ranks is measured by as many processes. It is skipped if there are too few devices or cores to place them all.
     skipped = 0
     for case in cases:

@@ -11,10 +11,10 @@ from dlbench.core.reference.peaks import card_of
 def from_options(price: tuple[Price, ...], samples: int | None, epochs: int | None, on: tuple[str, ...]) -> Prices:
     """Return the prices that --price gives, the training of --samples and --epochs, and the cards that --on names.
 
-    Raises UsageError for a price that is given twice, for two currencies, and for a card without published peaks.
+    Raises UsageError for a price that is given twice, two currencies, epochs without samples, and a card without published peaks.
     """
     per_hour = _amounts([each for each in price if each.rent], "an hour of ")
-    # What is no rent is the price of a device to buy, or of electricity: that has the name ``kwh`` in place of a device's.
+    # A price that is no rent is that of a device to buy, or that of electricity. Electricity has ``kwh`` in place of a device's name.
     to_buy = _amounts([each for each in price if not each.rent], "")
     kwh_prices = [amount for name, amount in to_buy.items() if name.lower() == KWH]
     device_prices = {name: amount for name, amount in to_buy.items() if name.lower() != KWH}
@@ -32,7 +32,10 @@ def from_options(price: tuple[Price, ...], samples: int | None, epochs: int | No
 
 
 def _amounts(prices: Sequence[Price], unit: str) -> dict[str, float]:
-    """Return the amount of each device, or of all under an empty name. Raises UsageError where one has two, which names the ``unit``."""
+    """Return the amount of each device, or of all under an empty name.
+
+    Raises UsageError where one has two. Its text has the ``unit`` before the device: ``an hour of cuda has two prices``.
+    """
     amounts: dict[str, float] = {}
     for price in prices:
         if price.of in amounts:

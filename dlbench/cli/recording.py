@@ -47,8 +47,8 @@ _HOPELESS_FACTOR = 4
 def record(session: Session, interruption: Interruption) -> Iterator["Recording"]:
     """Open the file of a session, yield its recording, and close the file at the end.
 
-    The file ends with a footer. It is left out after an interruption or a DeviceFault, so that the file counts as incomplete.
-    A DeviceFault is kept in the recording's ``fault``, for the caller to raise after it has written the results.
+    The file ends with a footer. It is left out after an interruption, or if the block raises a DeviceFault: then the file counts as
+    incomplete. Such a DeviceFault is kept in the recording's ``fault``, for the caller to raise after it has written the results.
     """
     recording = Recording(session, interruption)
     with closing(recording.writer):
@@ -96,10 +96,10 @@ class Recording:
         return collect((self.path,))
 
     def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess], programs: OtherPrograms | None = None) -> None:
-        """Run the rounds of ``session`` and write them to the file: those of the session that it was opened for, or further ones.
+        """Run the rounds of ``session`` and add them to the file. It is the session that the file was opened for, or one of further rounds.
 
-        ``first_workers``: by side, a running worker that measures its first round; a side without one gets a new one. ``programs``: has
-        watched which other programs use the CPUs, which the screen shows; None: they are watched from now on.
+        ``first_workers``: by side, a running worker that measures its first round; a side without one gets a new one. ``programs`` has
+        watched which other programs use the CPUs, and the screen shows them. None: they are watched from now on.
         """
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
@@ -154,6 +154,7 @@ def measure_until_seen(
     while not recording.stopped:
         verdicts = judge(recording.results()).cases
         # The rounds that each case needs in total. A case is left out if it can show the change already, or if no number is enough.
+        # The verdicts are on all cases of the file, but a session that measures again has only some of them.
         needed_rounds = {each.case: each.rounds_to_see for each in verdicts if each.rounds_to_see and each.case in session_cases}
         done_rounds = recording.rounds - session.first_round
         most_added = _MOST_ROUNDS - done_rounds
@@ -161,6 +162,7 @@ def measure_until_seen(
         if left_s is not None:
             most_added = min(most_added, _rounds_in_time(left_s, full_round_s, session, needed_rounds))
         lacking_rounds = {case: needed - done_rounds for case, needed in needed_rounds.items()}
+        # A case that lacks far more rounds than can be added is given up.
         reachable = {case: lacking for case, lacking in lacking_rounds.items() if lacking <= _HOPELESS_FACTOR * most_added}
         if most_added < 1 or not reachable:
             return
@@ -169,7 +171,8 @@ def measure_until_seen(
         rounds = min(fewest_lacking, most_added)
         say(f"{plural(rounds, 'more round')} for {plural(len(reachable), 'case')} whose change is not known well enough yet")
         tasks = [task for task in session.tasks if task.case.id in reachable]
-        recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})  # no worker is running yet
+        # {}: the workers of the earlier rounds have ended, so new ones are started.
+        recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})
 
 
 def _rounds_in_time(left_s: float, full_round_s: float, session: Session, cases: Container[str]) -> int:

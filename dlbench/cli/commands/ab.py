@@ -1,7 +1,8 @@
 """``dlbench ab``: its two sides, measured alternately on this machine, and a verdict for every case.
 
 A side is an interpreter with its environment, and a state of the user's code. Each FILE.py of the user's is a plugin. A worker is a process
-that measures; what it says of its devices and workloads is its hello.
+that measures; what it says of its devices and workloads is its hello. A gate is a comparison that is to fail if a case is slower. An A/B is
+one.
 """
 
 import hashlib
@@ -63,7 +64,7 @@ def _parse_side(name: str, differences: Sequence[str]) -> tuple[Side, str | None
     """Return the side called ``name``, ``a`` or ``b``, and the git reference of its code, or None.
 
     ``differences`` are the values of ``--a`` or ``--b``, such as ``env=NAME=VALUE``. The side has no plugins yet.
-    Raises UsageError for a value of no known kind, one that is given twice, and a Python that does not exist.
+    Raises UsageError for a value of no known kind, one that is given twice, a variable that may not be set, and a Python that is missing.
     """
     python_and_ref: dict[str, str] = {}
     variables: dict[str, str] = {}
@@ -200,7 +201,7 @@ def _refuse_lost_preload(side: Side) -> None:
     command, environment = [interpreter.python, "-c", ""], interpreter.environment()
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=environment, cwd=interpreter.folder)
-    except OSError:  # not a program; the start of the worker says so
+    except OSError:  # the file is no program; the worker, which is started next, fails with an error that says so
         return
     if warning := _NOT_PRELOADED.search(os.fsdecode(done.stderr)):
         library, reason = warning.groups()
@@ -247,7 +248,8 @@ def _side_at_reference(side: Side, reference: str | None, interruption: Interrup
 
     The reference is taken from the git checkout that a plugin lies in. Without a reference the side is yielded unchanged, with no folder
     and no revision.
-    Raises UsageError where no plugin lies in a checkout, and where the reference lacks a plugin of that checkout.
+    Raises UsageError where no plugin lies in a checkout, where git does not know the reference or can't write it, and where the reference
+    lacks a plugin of that checkout.
     """
     if reference is None:
         yield side, None, {}
@@ -297,13 +299,13 @@ def _without_benches_of_other(suites: tuple[Suite, ...], own_hello: Json, other_
     """Return the suites without the benches that only the code of the other side can run.
 
     A bench is a workload of a suite with values of its parameters. Code can't run it if it lacks the workload, a parameter or the kind of
-    device. The other side alone measures the cases of a bench that is left out, and each gets a verdict for that. A bench that neither side
-    can run stays, so that planning reports it as a mistake. If no bench would be left, all of them stay, as a plan needs a case.
+    device. Only the other side measures the cases of a bench that is left out. Their verdicts say so, such as ``missing``. A bench that
+    neither side can run stays, so that planning reports it as a mistake. If no bench would be left, all of them stay: a plan needs a case.
     """
 
-    def can_run(signatures: Signatures, kinds: Sequence[str], suite: Suite, bench: Bench) -> bool:
+    def can_run(signatures: Signatures, device_kinds: Sequence[str], suite: Suite, bench: Bench) -> bool:
         try:
-            check([replace(suite, benches=(bench,))], signatures, kinds)
+            check([replace(suite, benches=(bench,))], signatures, device_kinds)
         except SuiteError:
             return False
         return True
@@ -350,7 +352,7 @@ def ab_command(
     """
     refuse_several("dlbench ab")
     refuse_same_file({"--output": measuring.output, **output.files})
-    check_writable(measuring.output, new=False)
+    check_writable(measuring.output, new=False)  # a file that exists is refused later, when it is to be created
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
     check_detect(suites, WITHIN_A_RUN, thresholds)  # --detect must be above the threshold: a smaller change does not count
     # The header holds the suites, so compare finds the thresholds of the command line in the file.
@@ -397,7 +399,8 @@ def gate_rounds(cases: int) -> int:
 def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None) -> None:
     """Measure the cases that were called slower or faster again, in fresh rounds whose verdicts replace the first ones.
 
-    ``rounds``: the number of fresh rounds; None: as many as a test of these few cases needs, and then more as in the first measurement.
+    ``rounds`` is the number of fresh rounds. None: as many as a test of these few cases needs; then rounds are added as in the first
+    measurement.
     """
     changed = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
     if not changed:

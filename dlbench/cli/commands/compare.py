@@ -132,7 +132,8 @@ def _compare_with_first(
 
     Files that were measured more than an hour apart are of different occasions, between which the times of identical code differ. A
     calibration tells by how much. ``calibration`` is its file; None: the one of this machine that dlbench calibrate keeps, if any.
-    Raises UsageError for a file of an A/B, and for one of another machine without ``across_machines``.
+    Raises UsageError for a file of an A/B, for one of another machine without ``across_machines``, and for a calibration of another
+    machine; ResultFileError for a damaged calibration.
     """
     from dlbench.analysis.compare import provenance
     from dlbench.analysis.compare.sides import any_sides, compare
@@ -147,7 +148,7 @@ def _compare_with_first(
     if on_same_machine:  # a calibration is of one machine, so it says nothing on files of another
         noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration)
     if noise:
-        on_other_occasion = set[str]()  # no file needs to be doubted for its occasion, as verdicts allow for this noise
+        on_other_occasion = set[str]()  # verdicts allow for this noise, so it does not matter which files are of another occasion
         notes.append(calibration_note(noise, path))
     else:
         on_other_occasion, occasion_notes = provenance.find_other_occasions(results, first, on_same_machine)

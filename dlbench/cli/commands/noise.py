@@ -81,7 +81,8 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
         planning = PlanOptions((_SELFTEST_SUITE,), device_words=("cpu",))
     else:
         planning = PlanOptions((SUITE,), device_words=device_words, plugins=plugins)
-    # An A/A compares whole processes: in each round one process measures all cases of a side (isolation none).
+    # An A/A compares whole processes: in each round one process measures all cases of a side (isolation none). The self-test has the
+    # default isolation.
     suites, settings = load_suites(planning), sessions.settings_for(isolation=None if selftest else "none")
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
@@ -91,10 +92,12 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
         findings = [] if selftest else examine(plan.devices)  # before the rounds, which would keep the devices busy
         tasks, policy = _selftest_tasks(plan, side, rounds) if selftest else _two_sides(plan, side, rounds)
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
-        sides: Json | None = None if selftest else {"a": {}, "b": {}}  # by name, with what makes each differ: nothing
+        # The header of an A/A has its two sides by name. For each it would say what makes it differ, which is nothing.
+        sides: Json | None = None if selftest else {"a": {}, "b": {}}
         session = sessions.start(plan, tasks, settings, policy, path, sides=sides)
         with record(session, interruption) as recording:
-            # The worker that is running already measures the first round of one side.
+            # The worker that runs since `open_side` measures the first round of one side: of a, or in the self-test of the only one. The
+            # first task is of that side.
             first_side = session.tasks[0].side.name
             recording.measure(session, {first_side: opened.worker}, opened.programs)
         if interruption.requested:
@@ -175,7 +178,7 @@ def calibrate_command(planning: PlanOptions) -> ExitCode:
         session = sessions.start(plan, opened.tasks(plan), settings, plan.policy, path)
         with record(session, interruption) as recording:
             recording.measure(session, {side.name: opened.worker}, opened.programs)
-    # Also after an interruption or a fault of a device: what was measured until then counts.
+    # This is done after an interruption or a fault of a device, too: what was measured until then counts.
     has_failed_case = _estimate_noise(path)
     if recording.fault:
         raise recording.fault
@@ -194,6 +197,7 @@ def _estimate_noise(latest: Path) -> bool:
     from dlbench.analysis.report import compare_terminal
 
     all_sessions = collect(sorted(CALIBRATIONS.glob("*.jsonl")))
+    # The latest file lies in the same folder. Results know each file by its name without the ending.
     latest_environment = all_sessions.environments[latest.stem]
     comparable_sessions = []
     for name, environment in all_sessions.environments.items():

@@ -115,7 +115,7 @@ def run_command(
             side = Side(plugins=planning.plugins, machines=machines)
         opened = stack.enter_context(sessions.open_side(side, suites, settings, interruption))
         length_is_given = bool(measuring.rounds or measuring.budget)  # by the command line, as a number of rounds or as a time
-        if unfinished and writer:  # --resume makes both
+        if unfinished and writer:  # both are there with --resume, and neither without it
             session = sessions.resume(unfinished, writer, suites, opened, settings)
             if not length_is_given and sessions.is_complete(unfinished, session):
                 return _write_complete(unfinished, session.gate, form, prices)
@@ -128,7 +128,7 @@ def run_command(
 def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | None, resume: Path | None, node: Node | None) -> None:
     """Raise UsageError for options that exclude each other, and for an output that can't be a file."""
     if not node or node.number == 0:  # only the first machine writes the results
-        check_writable(measuring.output, new=False)
+        check_writable(measuring.output, new=False)  # a file that exists is refused later, by its writer, which offers --resume
     if gate and (measuring.rounds or measuring.budget):
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
     if detect is not None and not gate:
@@ -186,13 +186,14 @@ def _measure(
 ) -> ExitCode:
     """Run the rounds, write the results, and return the exit code.
 
-    ``adds_rounds``: whether a baseline gets more rounds than planned, until a comparison with it could show the change of its gate.
+    ``adds_rounds``: whether a baseline gets more rounds than planned, until a comparison with it could show the slowdown of --detect.
     """
     with record(session, interruption) as recording:
-        gate = session.gate if adds_rounds else None  # None for a run that is no baseline, too
+        gate = session.gate if adds_rounds else None  # a run that is no baseline has no gate anyway
         if gate is not None:
             announce_gate(session, goes_on=True)
-        with_answers = replace(session, answered=True)  # the screen answers questions while the run goes on
+        # While the planned rounds are measured, the screen answers questions. While rounds are added it does not.
+        with_answers = replace(session, answered=True)
         recording.measure(with_answers, {None: opened.worker}, opened.programs)  # None: the only side has no name
         if gate is not None:
             measure_until_seen(recording, session, partial(_compare_with_itself, gate))
@@ -229,6 +230,7 @@ def _write_outcome(
         return ExitCode.UNDECIDABLE
     if measured_nothing and not any(row.has_device for row in results.rows):
         why_no_gpu = why_gpu_unusable(opened.hello["versions"])
+        # A plan has at least one case, and each was skipped because its device is absent. The first row's reason stands for all.
         reasons = [results.rows[0].reason]
         if why_no_gpu:
             reasons.append(why_no_gpu)

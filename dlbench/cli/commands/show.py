@@ -62,7 +62,7 @@ def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, for
     results = replace(collect(files), prices=prices)
     output.check_priced_devices(results)
     notes = output.notes_on(results, files)
-    if form == "table":  # it names a file without its folders, so notes tell files of the same name apart
+    if form == "table":  # a table names a file without its folders, so notes tell files of the same name apart
         notes = [*notes, *paths_of(results.paths)]
     if by is None and topic in (None, "details"):
         output.write_results(results, form, files, notes, details=topic == "details")  # writes the notes, too
@@ -92,7 +92,7 @@ def _refuse_contradictions(topic: str | None, by: str | None, form: str) -> None
             raise UsageError(f"--topic {topic} can't be written as {form}; give --format {' or '.join(forms)}")
         # Topics that are no single answer may show prices. Of the single answers only a few do.
         shows_prices = topic in (*_OTHER_TOPICS, *_PRICED)
-    else:  # all answers, which are part of the table only
+    else:  # without a topic the table has all answers; other formats and --by have none
         shows_prices = form == "table" and not by
     price_options_given = [f"--{name}" for name in ("price", "samples", "epochs", "on") if name in typed_options()]
     if price_options_given and not shows_prices:
