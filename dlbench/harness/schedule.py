@@ -200,8 +200,8 @@ class Retries:
     def grant(self, attempt: Attempt, latest_try: Try, left_s: float) -> bool:
         """Grant a retry of a case in this round if its latest try was held back on a side; return whether it was granted.
 
-        ``left_s`` is the time that is left for the pause before the retry. A case that failed would only fail again, and a search, whose
-        result has values that were found but no times, is made once.
+        ``left_s`` is the time that is left for the pause before the retry. A case that failed on a side gets no retry, as it would only
+        fail again. Nor does a search, which is made once; its measurement has the values that it found, and no times.
         """
         if any(each.status is not Status.OK or (each.found and not each.samples) for each in latest_try):
             return False
@@ -211,7 +211,7 @@ class Retries:
         held_back_at_first = self._held_back_at_first.setdefault(attempt.tasks[0].case.device, [])
         if not retries:
             held_back_at_first.append(was_held_back)
-        if not was_held_back or retries + 1 >= self._most_tries:
+        if not was_held_back or retries + 1 >= self._most_tries:  # the tries so far are the first one and its retries
             return False
         if held_back_at_first.count(True) > max(FEW_CASES, len(held_back_at_first) / 2):  # what holds most cases back is there to stay
             return False

@@ -118,7 +118,7 @@ def _register(function: WorkloadFunction, declarations: Mapping[str, Any]) -> Wo
     """Register a function with the declarations of its ``@workload``, and return it. Raises UsageError as `workload` does."""
     earlier = _workloads.get(function.__name__)
     refuse_second("workloads", earlier.function if earlier else None, function)
-    # The field `parameters` is read from annotations of the function.
+    # `@workload` can't give the field `parameters`, as it is read from annotations of the function.
     valid_names = [each.name for each in fields(Declaration) if each.name != "parameters"]
     for name in declarations:
         if name not in valid_names:
@@ -161,7 +161,7 @@ def load_builtins() -> None:
 def load_plugin(plugin: str) -> None:
     """Import a Python file that registers workloads, networks, data or devices, unless this process has imported it.
 
-    Raises UsageError if the import fails, with the error and the line of the file.
+    Raises UsageError if there is no such file, or if the import fails: then with the error and the line of the file.
     """
     path = Path(plugin).resolve()
     if getattr(sys.modules.get(path.stem), "__file__", None) == str(path):
@@ -176,7 +176,7 @@ def load_plugin(plugin: str) -> None:
         del sys.modules[path.stem]
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         if isinstance(error, SyntaxError) and error.filename == str(path):
-            lines.append(error.lineno)  # the traceback ends before it, as the file has not run
+            lines.append(error.lineno)  # the traceback has no line of the file, as that has not run
         place = f", line {lines[-1]}" if lines else ""
         # str() of a SyntaxError ends with its place, and its `msg` does not.
         text = str(getattr(error, "msg", error))

@@ -71,8 +71,9 @@ def find_misfits(signature: Signature) -> Iterator[str]:
             first = declared.value(value.role)
             if first and first is not value:
                 yield f"value '{value.name}': {first.name} has the role '{value.role}' already, which one alone can have; leave one without"
-        for name, texts in value.when.items():
-            if misfit := _misfit_of_values(signature, name, texts):
+        # A case reports the value only if each parameter in `when` has one of its texts there.
+        for parameter_name, texts in value.when.items():
+            if misfit := _misfit_of_values(signature, parameter_name, texts):
                 yield f"value '{value.name}': {misfit}"
     parallel = declared.parallel
     # Who declares `parallel` needs a parameter `ranks`, and may name values of a parameter `form`.
@@ -105,7 +106,7 @@ def _find_role_mistakes(parameter: Parameter, roles: Mapping[ParameterRole, str]
         yield f"it can't be left open; write {parameter.name}: Searched[…] = None"
     elif is_searched and parameter.kind == "text" and not parameter.choices:
         yield "it has no values to try; annotate it with Size, or where the fastest is wanted a Literal"
-    if "switch" in roles and parameter.default is None and not is_searched:
+    if "switch" in roles and parameter.default is None and not is_searched:  # a searched one has no default, see above
         yield f"a switch has a plain default; write {parameter.name}: Switch[…] = …"
 
 

@@ -93,9 +93,9 @@ def network(
     optimizer that dlbench does not have.
     Raises UsageError for arguments that don't go together, and for a name that is taken.
     """
-    for name in others:  # taken, so that a misspelt argument is told the right name
+    for name in others:  # these are misspelt arguments; Python's own error would not tell the right name
         raise UsageError(f"@dlbench.network has no {name}={nearest(name, ['inputs', 'classes', 'example', 'loss', 'optimizer'])}")
-    if callable(inputs):  # written without brackets, it gets the function itself
+    if callable(inputs):  # a decorator that is written without brackets gets the decorated function
         raise UsageError("@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)")
     shape = tuple(inputs) if isinstance(inputs, list | tuple) else inputs
 
@@ -156,14 +156,14 @@ def place_of(error: BaseException, params: Params) -> str:
     if not defined:
         return ""
     cause: BaseException | None = error
-    while cause:  # torch may have raised its error because of the user's
+    while cause:  # torch may have raised its own error because of an error in the user's code
         users_frames = [frame for frame in traceback.extract_tb(cause.__traceback__) if _is_own(frame.filename)]
         if users_frames:
             return f"{Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno}"
         cause = cause.__cause__ or cause.__context__
     named_by_error = [each for each in defined if f"'{each.name}'" in str(error)]
     named = named_by_error or [each for each in defined if each.name in params.values()]
-    code = getattr(inspect.unwrap(named[0].build), "__code__", None) if named else None  # None too for what is not written in Python
+    code = getattr(inspect.unwrap(named[0].build), "__code__", None) if named else None  # a function of C has no code
     return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
 
 

@@ -48,8 +48,8 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
     """Return the seconds of a call by the device's own clock: the median of a few readings.
 
     In each reading the device first waits for a delay, while the host queues the calls behind it. Then the device never waits for the host
-    between calls. (NVBench uses a kernel that blocks; a delay always ends, so it can't lock up.) A reading does not count if the delay
-    ended before all calls were queued.
+    between calls. (NVBench uses a kernel that blocks until the host ends it. A delay ends by itself, so the device can't lock up.) A
+    reading does not count if the delay ended before all calls were queued.
 
     ``samples`` are timed blocks of the same work, which has run before. A first call would load its kernels, and loading waits until the
     delay ends.
@@ -62,7 +62,10 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
     call = work.call
 
     def read(calls: int, delay_s: float) -> tuple[float, float, float]:
-        """Queue a delay and some calls. Return seconds: of the host to queue all, and of the device in the delay and in one call."""
+        """Queue a delay and some calls.
+
+        Return seconds: how long the host queued all of that, how long the device waited for the delay, and how long it took for one call.
+        """
         if work.before:
             work.before()
         clock.now()  # wait for the device
@@ -78,7 +81,7 @@ def take_device_time(work: Work, samples: Samples, timer: EventTimer, clock: Clo
         return queueing_s, timer.seconds(before_delay, start), timer.seconds(start, end) / calls
 
     queueing_s, _, _ = read(1, 0.0)
-    # As many calls as the host queues in `_QUEUED_S`, but no more than in a timed block, which has few calls if each is slow.
+    # A reading has as many calls as the host queues in `_QUEUED_S`, but no more than a timed block: that has few calls if each is slow.
     calls = min(samples.calls, max(1, int(_QUEUED_S / max(queueing_s, 1e-9))))
     delay_s = _MARGIN * queueing_s * calls
     misses = 0

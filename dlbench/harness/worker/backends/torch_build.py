@@ -96,7 +96,8 @@ def math_flags() -> dict[str, ParamValue]:
         matmul, conv = _matmul.fp32_precision, _cudnn.conv.fp32_precision
     else:
         matmul, conv = ("tf32" if allowed else "ieee" for allowed in (_matmul.allow_tf32, _cudnn.allow_tf32))
-    # A case may turn oneDNN and cuDNN off. Then torch's native kernels compute all but what MKL and cuBLAS do, and one more flag says so.
+    # A case with kernels=native turns oneDNN and cuDNN off. Then MKL and cuBLAS still compute their part, and torch's native kernels all
+    # else. One more flag says so.
     native_flag: dict[str, ParamValue] = {} if _mkldnn.enabled and _cudnn.enabled else {"native_kernels": "all but MKL and cuBLAS"}
     return native_flag | {
         "fp32_matmul": matmul,

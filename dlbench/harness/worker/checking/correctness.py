@@ -104,15 +104,15 @@ def spot_check(subject: Subject) -> Measurement:
     subject.backend.synchronize(subject.device)  # a device that a check has broken raises here
     deviations: Sequence[Deviation] = results.get("fp64", ())
     # The columns show how far the output or loss is; gradients and updates only decide the status.
-    error = explained = None
+    error = tolerance = None
     returned = [each for each in deviations if each.what in RETURNED]
     if returned:
-        _, error, explained = returned[0]
+        _, error, tolerance = returned[0]  # a call returns one of them: an output in inference, a loss in training
         if math.isinf(error):  # no number in JSON
             error = None
     elif deviations:  # rounding was too large to compare what the call returns, but not to compare its gradients
         reasons["fp64"] = {"part": "fp64", **Unknown.TOO_ROUGH.reason()}
-    check = SpotCheck(results.get("inputs"), error, explained, empty_call_s, results.get("operations"))
+    check = SpotCheck(results.get("inputs"), error, tolerance, empty_call_s, results.get("operations"))
     result = replace(subject.result, check=check).with_reasons("check", *(reasons[part] for part in PARTS if part in reasons))
     if all(each.is_right for each in deviations):
         return result
@@ -126,7 +126,7 @@ def spot_check(subject: Subject) -> Measurement:
 
 def _run_checks(subject: Subject) -> tuple[dict[str, Any], dict[str, Reason]]:
     """Run the parts of the check that the case allows. Return their results, and the reasons for those without one, both by part."""
-    # The comparison needs the inputs as they are, and the check of the inputs changes them.
+    # The comparison with fp64 comes first: it needs the inputs as they are, and the check of the inputs overwrites them.
     checks: dict[str, Callable[[Subject], Any]] = {"fp64": _compare_with_fp64}
     if subject.work.call:
         checks |= {"inputs": _follows_input, "operations": _count_operations}
@@ -171,7 +171,7 @@ def _call_once(subject: Subject, *, refill: bool = False) -> list[Tensor]:
     if refill:
         _refill(work.inputs)
     torch.manual_seed(subject.seed)  # in each call, so that dropout is the same
-    # Sums are exact in the precisions of integers alone, and have no roundoff there.
+    # Only the precisions of integers have no roundoff of sums, as their sums are exact.
     multiplies_integers = subject.precision is not None and not subject.precision.sum_roundoff
     outputs = tensors_in(work.call())  # type: ignore[misc]  # has a call
     copies = [each.detach().nan_to_num() for each in outputs if multiplies_integers or each.is_floating_point()]
@@ -238,8 +238,8 @@ def _compare_execution(subject: Subject, precision: Precision) -> list[Deviation
         torch.manual_seed(subject.seed + seed_offset)  # dropout differs each time, so that plain execution shows how much that changes
         return work.reference(in_fp64)  # type: ignore[misc]  # the case has one, and these are of its workload
 
-    # A step is two calls here. The four calls that are not in fp64 are estimated at six calls of the case, as plain execution may be
-    # slower.
+    # `Work.reference` calls the step twice, so there are two calls in fp64, two in plain execution, and two of the case. The last four are
+    # estimated at the time of six calls of the case, as plain execution may be slower.
     subject_in_fp64 = _subject_in_fp64(subject, precision, 6 * subject.call_s, calls=2, on_cpu=False)
     set_math("fp64")
     work = subject_in_fp64.set_up()
@@ -276,7 +276,7 @@ def _compare_output(subject: Subject, precision: Precision) -> Deviation:
     """
     if precision.name == "fp64" and subject.backend.is_host:
         raise Unavailable(Unknown.IS_FP64)
-    # One set-up of the case, and one in fp64, which takes twice the time for twice the bytes.
+    # The case is set up and called once more. The set-up in fp64 is estimated at twice the time of the case's, for twice the bytes.
     in_fp64 = _subject_in_fp64(subject, precision, 3 * subject.setup_s + subject.call_s)
     flops = subject.work.flops or 0.0
     tally = _Tally()
@@ -326,7 +326,8 @@ def _subject_in_fp64(subject: Subject, precision: Precision, others_s: float, ca
     memory = subject.result.memory
     peak_bytes = max(memory.peak_bytes or 0, memory.host_peak_bytes or 0)
     growth = 8 // precision.bytes  # a number in fp64 has 8 bytes
-    # The 1 is for the case in its own precision, which is set up once more, too.
+    # The case is also set up once more in its own precision, which the 1 is for. Only the host's memory is checked: too much of it would
+    # end this process, while an accelerator's allocator just raises an error.
     if backend.is_host and too_little_memory(peak_bytes * (1 + growth)) is not None:
         raise Unavailable(Unknown.NO_MEMORY_LEFT)
     return replace(subject.plain, params={**subject.plain.params, "dtype": "fp64"}, backend=backend, device=device)

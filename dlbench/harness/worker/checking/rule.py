@@ -84,7 +84,9 @@ def rounding(dtype: str, results: int, numbers: int, size: int, flops: float) ->
 
     Each sum is rounded with the roundoff u_sum, and each element is stored with the roundoff u. Rounding errors are nearly independent with
     mean zero, so n of them add up to sqrt(n) u and not to n u (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis,
-    SIAM J. Sci. Comput. 41(5), 2019, section 2):
+    SIAM J. Sci. Comput. 41(5), 2019, section 2). A tensor of average sums has the error sqrt(k) u_sum + u. Each of the ``results`` tensors
+    passes an error of that size on to the output. The sums of the output itself add sqrt(k_out) u_sum. All these errors are independent, so
+    their squares add up:
 
         sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
     """

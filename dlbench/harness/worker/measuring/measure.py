@@ -88,7 +88,7 @@ def memory_limit(
     the host's ``free_bytes``, or all that is free on an accelerator, where the device itself enforces that.
 
     Yields None if the workload has no such parameter, or if the available memory is unknown. Without such a parameter a case on the host
-    is limited to ``free_bytes`` all the same, unless they are None, which is unknown.
+    is limited to ``free_bytes`` all the same. These are None if they are unknown, and then nothing limits such a case.
 
     Raises Unmeasurable, for a case to be skipped, if the parameter is more than the available memory, and NotImplementedError if the
     device takes no limits or has less memory in all.
@@ -271,19 +271,21 @@ def take_samples(
                 del blocks[0]
             refuse_behind_deadline(fastest_s, policy.min_blocks - len(blocks))
         else:
-            least_s = 0.0 if work.before else max(backend.block_s, least_block_s)  # 0: one call, as `before` runs ahead of each
+            # A `before` has to run ahead of each call, so each block then has one call, however short it is.
+            least_s = 0.0 if work.before else max(backend.block_s, least_block_s)
             calls, blocks, is_settled = _warm_up(time_block, blocks, least_s, backend, policy, clock)
         # The blocks so far are warm and count as timed ones, so that their time is not the warm-up's.
         warmup_s = clock.now() - begun_s - calls * sum(blocks)
-        if work.before:  # it is not in the time of blocks and may take as long, so many blocks would take twice as long as planned
+        if work.before:  # its time is not in that of blocks, so a round may take twice as long: no more blocks than by default
             policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         with timed_part():
+            # A warm-up that never got steady leaves no blocks.
             while not (blocks and has_enough_blocks(blocks, time_block.last_waits(len(blocks)), calls, policy)):
                 if is_slow and len(blocks) >= policy.min_blocks and clock.now() + fastest_s > deadline:
                     break  # fewer blocks than wanted, but enough for a result
                 blocks.append(time_block(calls))
     wait_s = time_block.last_waits(len(blocks))
-    min_blocks = policy.min_blocks if is_slow and wait_s else None  # a slow call needs no more undisturbed ones
+    min_blocks = policy.min_blocks if is_slow and wait_s else None  # of a slow call so few undisturbed blocks may count alone
     return Samples(calls, tuple(blocks), first_call_s, warmup_s, is_settled, wait_s=wait_s, min_blocks=min_blocks)
 
 
@@ -307,8 +309,8 @@ def _warm_up(
         calls_so_far += calls
         steady: list[float] = []
         if call_s * calls < _SHORT * least_s and calls < MOST_CALLS:
-            # The number of calls comes from slower, cold calls, so now the block is too short: reading the clock would take a part of
-            # its time that shows. Start again with blocks of more calls.
+            # The number of calls was computed from slower, cold calls, so now the block is too short: reading the clock takes too large a
+            # part of its time. Start again with blocks of more calls.
             calls = _calls_for(call_s, least_s)
             window, blocks = WINDOW, []
         else:
@@ -349,11 +351,14 @@ def take_transfer(inputs: Sequence[Any], outputs: Sequence[Any], backend: Backen
 def take_pinned_transfer(
     transfer: Transfer, inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock
 ) -> Transfer:
-    """Return ``transfer`` with the times of the same copies in page-locked memory. Raises Unavailable if none can be locked."""
+    """Return ``transfer`` with the times of the same copies in page-locked memory.
+
+    Raises Unavailable if too little memory is left to lock so much, if the system refuses, or if dlbench locks none for such devices.
+    """
     needed_bytes = transfer.h2d_bytes + transfer.d2h_bytes
-    insufficient_bytes = too_much_to_lock(needed_bytes)
-    if insufficient_bytes is not None:
-        raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed_bytes, bytes_left=insufficient_bytes)
+    left_bytes = too_much_to_lock(needed_bytes)  # None if there are enough
+    if left_bytes is not None:
+        raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed_bytes, bytes_left=left_bytes)
     on_host = backend.to_host([*inputs, *outputs])
     try:
         pinned = backend.pin(on_host)

@@ -151,7 +151,7 @@ def kinds_in(event_times: Iterable[tuple[Stack, float]]) -> Iterator[tuple[Opera
 
     ``event_times`` are events in the order in which they began, each with the seconds that it spent outside of events within it. A node of
     the backward pass has the sequence number of the forward operation that made it. If that operation was part of a composite function,
-    such as attention, the node has the kind of that function, too.
+    such as attention, the node has the kind of that function. The kind of any other node follows from its names, as that of an operation.
     """
     forward_kinds: dict[int, OperationKind] = {}
     for stack, seconds in event_times:
@@ -314,7 +314,10 @@ _DETACHES_FROM = (12, 6)
 
 
 def with_profile(subject: Subject) -> Measurement:
-    """Return the measurement of a step with its profile. Raises Unavailable if a profile would be meaningless, or take too long."""
+    """Return the measurement of a step with its profile.
+
+    Raises Unavailable if this torch can't take a profile, or if one would be of no use, take too long, or slow down later cases.
+    """
     result, work, device, clock = subject.result, subject.work, subject.device, subject.clock
     if work.own_threads and device.type == "cpu":  # the profile would add the times of all threads up
         raise Unavailable(Unknown.OWN_THREADS)
@@ -340,7 +343,7 @@ def with_profile(subject: Subject) -> Measurement:
 
 def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
     """Return the profile of a step that takes about ``call_s``: seconds and counts of operations by kind, and its slowest layers."""
-    # `before` runs ahead of every step and must not be profiled: with it a single step is profiled, once it has run.
+    # `before` runs ahead of every step and must not be profiled. So a work that has one gets a single step profiled, after its `before`.
     steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
     # Counting adds about 50 µs an operation, so a short step is counted in a run of its own. Of a long one it is a negligible part.
     events, counts, step_s = _record(work, steps, device, clock, counted_apart=call_s < BUDGET_S)
@@ -374,7 +377,7 @@ def _record(
     call = work.call
     before = work.before or (lambda: None)
     counts = OperationCounts()
-    os.environ.setdefault("TEARDOWN_CUPTI", "1")  # see `_DETACHES_FROM`; CUDA's profiler alone reads it, when it ends
+    os.environ.setdefault("TEARDOWN_CUPTI", "1")  # CUDA's profiler then detaches at its end, see `_DETACHES_FROM`; others ignore it
     phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
     before()
     # With `acc_events` torch does not warn that events of earlier cycles get lost: there is only one cycle.

@@ -55,11 +55,11 @@ def main() -> None:
     stays = sys.argv[1] == "stay"
     requests, replies, lifeline = map(int, sys.argv[2:5])
     faulthandler.enable()
-    case_groups: list[int] = []  # the process groups of a fork at work, which end with this process
+    case_groups: list[int] = []  # the process group of the fork at work, if any; it ends with this process
     parent.die_with_parent(case_groups)
     if stays:
-        # It starts a thread, and a process that forks should have none: in mode fork each fork starts its own. This process then ends
-        # with its requests.
+        # The lifeline needs a thread, and a process that forks should have none. So in mode fork each fork depends on the lifeline instead,
+        # and this process ends when its requests end.
         parent.depend_on_lifeline(lifeline)
 
     def fork(request: HelloRequest | MeasureRequest) -> int:
@@ -165,11 +165,12 @@ def _free_memory(device_id: str) -> None:
 def hello(request: HelloRequest) -> Message:
     """Return what there is: versions, threads and switches of torch, devices, files of users, and signatures of workloads.
 
-    The workloads are dlbench's own, those of the plugin files, and of those in installed packages the ones that the request names.
+    The workloads are dlbench's own and those of the plugin files. Workloads of installed packages are among them only if the request names
+    them.
     """
     for name in request.workloads:
         with suppress(DlbenchError):  # reading the suite reports an unknown name, with its place
-            registry.get(name)
+            registry.get(name)  # imports the installed package that has it
     torch.set_num_threads(request.threads)
     set_math("fp32")
     return {
@@ -197,7 +198,7 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None) ->
         return _measure_case(unmeasured, request, rank_process)
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
         status, reason = failure_of(error, torch.__version__, request.case.params)
-        # After a crash neither the device nor this process on it is of use.
+        # After a crash this process can't use the device any more, so it must not measure another case.
         return Reply(measurement=replace(unmeasured, status=status, reason=reason), fault=status is Status.CRASHED)
 
 
@@ -216,7 +217,7 @@ def _prepare(request: MeasureRequest, rank_process: RankProcess | None) -> tuple
     backend.activate(device)
     synchronize = partial(backend.synchronize, device)
     if rank_process:
-        # Instances may share one device, which NCCL refuses; they only agree on times.
+        # Instances may share one device, which NCCL refuses. They only agree on times, and gloo is enough for that.
         rank_process.join("gloo" if request.case.instances else backend.collectives, device)
         return backend, device, RanksClock(synchronize)
     return backend, device, DeviceClock(synchronize)
@@ -240,7 +241,8 @@ def _measure_case(unmeasured: Measurement, request: MeasureRequest, rank_process
         deadline = begun_s + request.policy.timeout_s
         work = workload.set_up(device, case.params)
         setup_s = clock.now() - begun_s
-        # Set-up may try cuDNN's algorithms, which takes more memory than a call, and a graph's memory stays reserved.
+        # Set-up takes more memory than a call where it tries cuDNN's algorithms or a compiler's kernels, so its peak must not count there.
+        # It counts for a graph, which is given the memory of its calls in set-up.
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
         result = replace(unmeasured, status=Status.OK, **work.counts(case))
@@ -259,7 +261,8 @@ def _measure_case(unmeasured: Measurement, request: MeasureRequest, rank_process
         if work.report:
             result.values = to_numbers(work.report(clock))
         result.math = math_flags()
-        # Ranks, and works that run at once, wait for each other. The clock of a device sees that device alone.
+        # Ranks, and works that run at once, wait for each other, so their waits would not tell of other programs. The clock of a device
+        # would not tell the time of several devices.
         if rank_process or declared.value("at_once"):
             why_not_known = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": why_not_known, "stolen": why_not_known, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
@@ -340,7 +343,8 @@ def _with_transfer(subject: Subject) -> Measurement:
     """Return the measurement with the times of the copies that a call needs: its inputs to the device, and its output to the host.
 
     Raises Unavailable if there is nothing to copy, if the timed call makes the copies itself, if no call was timed, or if no time is left
-    for one. If page-locked memory is not available, it sets the times of the other copies in the measurement first, and raises then.
+    for one more call. It also raises if page-locked memory is not available. By then it has noted the times of the other copies in the
+    subject's measurement, which the caller keeps.
     """
     result, work, backend, device, clock = subject.result, subject.work, subject.backend, subject.device, subject.clock
     if backend.is_host:

@@ -20,7 +20,7 @@ def main() -> None:
     # torchrun counts the ranks of this machine alone.
     rank = int(first) + int(os.environ["RANK"])
     if os.getpgrp() != os.getpid():
-        os.setpgid(0, 0)  # newer versions of torchrun have done so
+        os.setpgid(0, 0)  # older versions of torchrun start a rank in their own process group
     parent.die_with_parent([])
     connection = call_parent(address)
     send(connection.fileno(), {"rank": rank, "pid": os.getpid()})
