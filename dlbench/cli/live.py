@@ -258,7 +258,8 @@ class _LiveTable(Tracker):
         from dlbench.analysis.report.terminal import End
 
         declarations = {workload: signature.declared for workload, signature in self.session.signatures.items()}
-        # Answers read a machine's accelerators from the header of its file. This is that part of it, with those that have no row yet, too.
+        # Answers read the accelerators of a machine from the header of its file, so the results get that part of a header. It lists all
+        # accelerators of the session, also those on which nothing has been measured yet.
         accelerators = [{"kind": device.kind, "name": device.name} for device in self.session.devices if device.kind != "cpu"]
         results = rows_so_far(measured, self._path.stem, declarations, {"identity": {"accelerators": accelerators}})
         outcomes = answers(results)

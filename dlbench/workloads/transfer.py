@@ -52,11 +52,11 @@ def transfer(
     memory: HostPages = "pageable",
     blocking: bool = True,
 ) -> Work:
-    """Copy `bytes` from one memory to another: one copy a call, into memory that exists.
+    """Copy `bytes` from one memory to another, into memory that exists: one copy a call, and two for `both`.
 
     `direction`: `h2d` from the host to the device, `d2h` back, `both` at once on two streams, `d2d` within the device's memory, `peer`
-    to another device. `memory` is that of the host. Its rate counts `bytes` once; twice for `both`, which moves them each way, and for
-    `d2d`, which reads and writes the same memory.
+    to another device. `memory`: the kind of the host's memory. `blocking`: whether a call waits until its copies have ended. The rate
+    counts `bytes` once; twice for `both`, which moves them each way, and for `d2d`, which reads and writes the same memory.
     """
     _refuse_impossible(device, direction, memory, blocking)
     pairs = _buffers(device, bytes, direction, memory)

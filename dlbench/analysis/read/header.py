@@ -158,7 +158,7 @@ def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     budget_s, planned, rounds, took_s = figures
     devices = {device["id"] for device in run.header.get("devices", ())}
     # A search whose result has no time is made once a run, so more rounds would not repeat it.
-    repeated = [row for row in rows if row.is_ok and (row.time.median_s is not None or not row.case.found)]
+    repeated = [row for row in rows if row.is_ok and not (row.case.found and row.time.median_s is None)]
     # Not every skipped case was left out by the budget: one whose device the run did not have would be skipped with any budget.
     left_out = [row for row in rows if row.case.status is Status.SKIPPED and row.case.device in devices]
     rounds_of_cases = [row.time.rounds or 0 for row in repeated] + [0] * len(left_out)

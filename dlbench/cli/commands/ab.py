@@ -427,7 +427,7 @@ def _judge(results: "Results") -> "Comparison":
 def _write_verdicts(recording: Recording, output: OutputOptions) -> ExitCode:
     """Write the verdicts and return the exit code.
 
-    After an interruption or a fault of a device rounds are missing that the tests were planned for. Then the results are written without
+    After an interruption, or a fault of a device, rounds are missing that the tests were planned for. Then the results are written without
     verdicts, and a fault is raised.
     """
     from dlbench.analysis.compare.provenance import side_notes

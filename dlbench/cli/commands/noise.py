@@ -96,9 +96,7 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
         sides: Json | None = None if selftest else {"a": {}, "b": {}}
         session = sessions.start(plan, tasks, settings, policy, path, sides=sides)
         with record(session, interruption) as recording:
-            # The worker that runs since `open_side` measures the first round of one side: of a, or in the self-test of the only one. The
-            # first task is of that side.
-            first_side = session.tasks[0].side.name
+            first_side = session.tasks[0].side.name  # the worker that runs since `open_side` measures its first round
             recording.measure(session, {first_side: opened.worker}, opened.programs)
         if interruption.requested:
             say("interrupted; nothing was judged")

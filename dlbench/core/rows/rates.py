@@ -46,6 +46,7 @@ def rates_of_calls(
     arithmetic = memory = None
     if device and flops_per_s is not None:
         arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks)
+    # The bytes of a call tell whether a cache may hold them. If so, the peak of the memory does not bound the rate, and there is no share.
     if device and last.bytes and bytes_per_s is not None:
         memory = memory_share(device, last.bytes / ranks, bytes_per_s / ranks)
     nearest = max(known((arithmetic, memory)), key=lambda share: share.fraction, default=None)

@@ -101,11 +101,11 @@ LEAST_S = 0.01
 
 
 _tell: Callable[[Mapping[str, Any]], object] = lambda message: None  # noqa: E731  # it changes
-"""Sends messages of this module to the parent, after `tell_parent`; until then no parent has asked for any."""
+"""Sends messages of this module to the parent, after `tell_parent_by`; until then no parent has asked for any."""
 
 
-def tell_parent(tell: Callable[[Mapping[str, Any]], object]) -> None:
-    """Set the function that sends messages of this module to the parent."""
+def tell_parent_by(tell: Callable[[Mapping[str, Any]], object]) -> None:
+    """Set the function by which this module sends its messages to the parent."""
     global _tell
     _tell = tell
 

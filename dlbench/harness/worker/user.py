@@ -153,7 +153,7 @@ def place_of(error: BaseException, params: Params) -> str:
     whose name is in the ``params`` of the case. Return an empty text if there is none.
     """
     defined = _defined()
-    if not defined:
+    if not defined:  # only files with networks or data count as the user's own code here
         return ""
     cause: BaseException | None = error
     while cause:  # torch may have raised its own error because of an error in the user's code

@@ -40,7 +40,7 @@ from dlbench.harness.worker.measuring.measure import (
     take_samples,
     take_transfer,
 )
-from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent, timed_part
+from dlbench.harness.worker.parent import give_scratch, keep_timed, tell_parent_by, timed_part
 from dlbench.harness.worker.profiling.profile import with_profile
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock
 from dlbench.harness.worker.signatures import mistake_in_values, to_numbers
@@ -142,7 +142,7 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: 
                 os.environ.update(parent.NO_DEVICE)
             for plugin in request.plugins:
                 registry.load_plugin(plugin)
-            tell_parent(partial(send, replies))
+            tell_parent_by(partial(send, replies))
             reply = measure(request, rank_process)
         registry.refuse_imports_from(request.not_from)  # at the end, as a workload may import modules when it is set up
     except DlbenchError as error:

@@ -67,8 +67,8 @@ class RankProcess:
     def join(self, backend: str | None, device: torch.device) -> None:
         """Join the other ranks for a case, in two new groups of processes.
 
-        The default group is for the case itself. Its ``backend`` is one of torch.distributed; None if such devices have none. The
-        control group is for dlbench and uses gloo, see `control_group`.
+        The default group is for the case itself. ``backend`` is the name of its backend in torch.distributed; None if torch has none for
+        the kind of the device. The control group is for dlbench and uses gloo, see `control_group`.
         Every rank has to call it. Raises NotImplementedError if this torch has no such backend.
         """
         global _control
@@ -80,7 +80,7 @@ class RankProcess:
             dist.destroy_process_group()
         self._joined += 1
         # A store keeps what an earlier group of the same name wrote into it.
-        store = dist.PrefixStore(f"group{self._joined}", self._store)  # type: ignore[attr-defined]  # torch likewise
+        store = dist.PrefixStore(f"group{self._joined}", self._store)  # type: ignore[attr-defined]  # torch has it all the same
         bound_to = None if backend == "gloo" else device  # with a device NCCL connects here and not in the first call
         dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_PATIENCE, device_id=bound_to)
         _control = dist.new_group(backend="gloo", timeout=_PATIENCE)
