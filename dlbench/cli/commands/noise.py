@@ -96,7 +96,9 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
         sides: Json | None = None if selftest else {"a": {}, "b": {}}
         session = sessions.start(plan, tasks, settings, policy, path, sides=sides)
         with record(session, interruption) as recording:
-            first_side = session.tasks[0].side.name  # the worker that runs since `open_side` measures its first round
+            # The worker that runs since `open_side` measures the first round of one side: of a, or in the self-test of the only one. The
+            # first task is of that side.
+            first_side = session.tasks[0].side.name
             recording.measure(session, {first_side: opened.worker}, opened.programs)
         if interruption.requested:
             say("interrupted; nothing was judged")
