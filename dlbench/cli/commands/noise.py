@@ -81,8 +81,7 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
         planning = PlanOptions((_SELFTEST_SUITE,), device_words=("cpu",))
     else:
         planning = PlanOptions((SUITE,), device_words=device_words, plugins=plugins)
-    # An A/A compares whole processes: in each round one process measures all cases of a side (isolation none). The self-test has the
-    # default isolation.
+    # An A/A compares whole processes: in each round one process measures all cases of a side (isolation none).
     suites, settings = load_suites(planning), sessions.settings_for(isolation=None if selftest else "none")
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
@@ -92,12 +91,10 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
         findings = [] if selftest else examine(plan.devices)  # before the rounds, which would keep the devices busy
         tasks, policy = _selftest_tasks(plan, side, rounds) if selftest else _two_sides(plan, side, rounds)
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
-        # The header of an A/A has its two sides by name. For each it would say what makes it differ, which is nothing.
-        sides: Json | None = None if selftest else {"a": {}, "b": {}}
+        sides: Json | None = None if selftest else {"a": {}, "b": {}}  # the header says of each side what makes it differ: nothing
         session = sessions.start(plan, tasks, settings, policy, path, sides=sides)
         with record(session, interruption) as recording:
-            # The worker that runs since `open_side` measures the first round of one side: of a, or in the self-test of the only one. The
-            # first task is of that side.
+            # The worker that is running measures the first round of one side: that of the first task. The self-test has a single side.
             first_side = session.tasks[0].side.name
             recording.measure(session, {first_side: opened.worker}, opened.programs)
         if interruption.requested:
