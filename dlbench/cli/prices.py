@@ -14,17 +14,16 @@ def from_options(price: tuple[Price, ...], samples: int | None, epochs: int | No
     Raises UsageError for a price that is given twice, two currencies, epochs without samples, and a card without published peaks.
     """
     per_hour = _amounts([each for each in price if each.rent], "an hour of ")
-    # A price that is no rent is that of a device to buy, or that of electricity. Electricity has ``kwh`` in place of a device's name.
+    # What is no rent is the price of a device to buy, or that of electricity, which stands under a name of its own.
     to_buy = _amounts([each for each in price if not each.rent], "")
-    kwh_prices = [amount for name, amount in to_buy.items() if name.lower() == KWH]
-    device_prices = {name: amount for name, amount in to_buy.items() if name.lower() != KWH}
+    per_kwh = to_buy.pop(KWH, None)
     use_hours = {each.of: each.use_hours for each in price if each.use_hours is not None}
     currency = _currency(price)
     return replace(
         training(samples, epochs),
         per_hour=PerDevice(per_hour),
-        per_kwh=kwh_prices[0] if kwh_prices else None,
-        price=PerDevice(device_prices),
+        per_kwh=per_kwh,
+        price=PerDevice(to_buy),
         use_hours=PerDevice(use_hours),
         currency=currency,
         cards=tuple(dict.fromkeys(card_of(name).name for name in on)),

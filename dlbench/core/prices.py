@@ -133,9 +133,10 @@ def parse_price(text: str) -> Price:
     device = parts["of"] or _ALL
     use_hours = float(parts["years"]) * DAYS_A_YEAR * float(parts["hours"]) if parts["years"] else None
     is_rent = bool(parts["rent"])
-    if device.lower() == KWH and (is_rent or use_hours is not None):
+    is_electricity = device.lower() == KWH
+    if is_electricity and (is_rent or use_hours is not None):
         raise ValueError(f"'{one_line(text)}': a kWh is neither rented nor used for years; write kwh=0.30")
-    return Price(device, float(parts["amount"]), is_rent, use_hours, currency=parts["before"] or parts["after"])
+    return Price(KWH if is_electricity else device, float(parts["amount"]), is_rent, use_hours, currency=parts["before"] or parts["after"])
 
 
 def _total(figures: Sequence[float | None]) -> float | None:

@@ -276,7 +276,7 @@ def priced(tmp_path):
 
 REFUSED = (
     "-3/h | nan | 2,50 | ٣ | cuda= | =2 | cuda:=2 | cuda=2/d | cuda=9/4y | EUR2EUR | \x1b[31m2 | 1/0y/8h | 1/4y/24.5h | kwh=1/h | "
-    f"{'9' * 300} | 1/h --price 2/h | cpu=1 --price cpu=2 | kwh=1 --price kwh=2 | cpu=1EUR --price cuda=2USD | xpu=2/h | cuda:3=2"
+    f"{'9' * 300} | 1/h --price 2/h | cpu=1 --price cpu=2 | kwh=1 --price KWH=2 | cpu=1EUR --price cuda=2USD | xpu=2/h | cuda:3=2"
 ).split(" | ")
 """Prices that make no sense."""
 
