@@ -239,7 +239,7 @@ def _why_ruled_out(case: CaseVerdict, same_without_spoiled: bool, clocks_explain
     sides_with_mark: dict[str, list[str]] = {}
     for side, row in by_side(*case.sides):
         for mark in row.marks:
-            # Spoiled rounds are why the row has its marks, and the verdict is the same without them. An implausible row is so in any.
+            # Spoiled rounds are why the row has its marks, and the verdict is the same without them. But they make no row implausible.
             if same_without_spoiled and any(row.rounds.spoiled) and mark != "implausible":
                 continue
             # In balanced order other processes take CPUs from both sides alike, which may hide a change but can't make one.
@@ -259,8 +259,8 @@ def _difference_in_left_out_blocks(case: CaseVerdict, family: TestFamily) -> str
     """Say which share of its blocks each side left out, if the shares differ because of the program; else an empty text.
 
     A block is left out if threads waited for a CPU in it. Either other processes had the CPU, or threads of the program wait for each
-    other. What the program's own waiting costs is then in no block that counts. Other processes can't be why the shares differ in balanced
-    order, which they disturb alike on both sides, nor if they took hardly any CPU time.
+    other. What the program's own waiting costs is then in no block that counts. Other processes can't be why the shares differ if they took
+    hardly any CPU time, nor in balanced order, in which they disturb both sides alike.
     """
     rounds = [row.rounds for row in case.sides]
     # CPUs that other processes kept busy, by run. They took hardly any CPU time if that is at most the share `BUSY` of the case's threads.

@@ -80,7 +80,7 @@ def more_rounds(tests: Tests, planned: float) -> int | None:
 def rounds_to_exclude(tests: Tests, limit: float, cases: int) -> float:
     """Return the rounds a side that probably let each case exclude a shift of ``limit``, if ``cases`` like this one are all unchanged.
 
-    It is infinite if no number of rounds would, and 0 if the tests have too few for an interval.
+    It is infinite if no number of rounds would, and 0 if the tests have too few for an interval, or their intervals have no width.
 
     A shift is excluded if it exceeds the estimate plus the half-width of its interval. The estimate of an unchanged case is not quite zero.
     In all but a share `UNDECIDED` of comparisons it is at most `_scatter` half-widths in every case. Only widths count, never the size or

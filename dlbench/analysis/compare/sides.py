@@ -212,7 +212,8 @@ def _verdict_without_test(
 ) -> tuple[Verdict, str] | None:
     """Return the verdict of a case that needs no test or can have none, and its reason; None if tests decide it.
 
-    ``budget_spent``: whether a budget ended the new run, or nothing was measured in it.
+    ``settings`` identify a case, and ``protocol_differences`` say how differently the sides were measured: any difference makes it
+    incomparable. ``budget_spent``: whether a budget ended the new run, or nothing was measured in it.
     """
     # One side lacks the case, never both: in the next branch ``base is None`` is for the type checker alone.
     if new is None:

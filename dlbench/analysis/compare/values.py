@@ -120,7 +120,7 @@ def _test_value(
 
     A change matters from a margin on, and a worsening from a limit on has to be called or excluded. With ``margin``, in the quantity's
     unit, the limit is `MARGINS_TO_SEE` times that. Without it, the margin is ``share`` of base, but at least ``least_margin``. The limit is
-    then the larger of that margin, ``least_limit`` and the share of base that `_share_to_see` returns for ``detect``.
+    then the larger of that margin, ``least_limit`` and the share of base that `_share_to_see` returns for the slowdown ``detect``.
     """
     base, new = map(statistics.median, sides)
     if margin is None:
@@ -154,7 +154,7 @@ def compare_values(base: Row, new: Row, thresholds: Thresholds, detect: float) -
 
 
 def memory_change(base: Row, new: Row, threshold: float, detect: float) -> ValueChange | None:
-    """Compare peak memory; None if the sides do not report the same kind, or searched for what fits into it.
+    """Compare peak memory; None if the sides do not report the same kind, or searched for what fits into memory.
 
     An accelerator's allocator gives the same peak nearly each time, so there the threshold alone decides on the medians. On the host the
     growth of one program varies by half and more between rounds, so there a rank test decides.

@@ -149,7 +149,7 @@ def worsening(change: ValueChange) -> tuple[str, int | None]:
     """Return why a worsening that must be detected is not excluded, and the rounds a side that would probably exclude it.
 
     The reason is like ``p99 may be up to 0.4 s worse``; it is empty if the worsening is excluded or the change is called. The rounds are
-    None if there are as many already, and where rounds decide nothing.
+    None if the sides have as many already, if no number is enough, and where rounds decide nothing.
     """
     test = change.test
     if test is None:  # it has a verdict without a test, or is only shown

@@ -172,7 +172,7 @@ class _Limits(NamedTuple):
             case "transfer":
                 return "copies meanwhile", max(0.0, kind.seconds - others_s)
             case OperationKind.WAITING:
-                launching_s = self._launching_s(kind)
+                launching_s = self._launching_s(kind)  # waiting counts the operations of all kinds
                 return None if launching_s is None else (_LAUNCH, max(0.0, launching_s - others_s))
             case OperationKind.PRODUCTS | OperationKind.ATTENTION:
                 return self._limit_of_product(kind)

@@ -120,7 +120,7 @@ def answer(question: Question, results: Results) -> Answer | Missing:
     tags = _tags(main, question_tags)
     tags_without_room = [f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]]
     rows = unique(chain.from_iterable(each.rows for each in filled))
-    # An answer about the flags of rows, such as that on health, is not made doubtful by them.
+    # Flags of rows whose times matter make an answer doubtful, unless it is itself about these flags, as that on health is.
     doubts = [] if question.tells_flags else doubts_of([row for row in rows if row.counts_time])
     section_cautions = chain.from_iterable(each.section.cautions(each.records) for each in filled)
     cautions_once = dict.fromkeys(chain(section_cautions, question.cautions(results)))
