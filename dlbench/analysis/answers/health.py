@@ -107,7 +107,7 @@ def match_references(results: Results) -> tuple[list[SameCase], list[Row]]:
     """
     if len(results.environments) > _MOST_MACHINES or not results.references:
         return [], []
-    # The files may be reference runs themselves; the origin of each, before any were merged, shows it. No machine is compared with itself.
+    # The files, merged ones too, may be reference runs themselves; their origin shows it. No machine is compared with itself.
     own_origins = {origin(environment) for environment in results.files.environments.values()} - {None}
     own_machines = {run.machine for run in reference_runs() if origin(run.environment) in own_origins}
     other_runs = [run for run in reference_runs() if run.machine not in own_machines]

@@ -207,8 +207,8 @@ def load(path: Path) -> Calibration:
 def estimate(machine_key: str, results: Results) -> Calibration | None:
     """Estimate the noise between occasions, each result file being one; None if no case was measured on two.
 
-    The largest group of cases that were measured on the same occasions is matched: only of these the common part is separated from that of
-    each case alone. The noise of any other case is estimated as a whole.
+    The largest group of cases that were measured on the same occasions is matched: only for its cases the common part is separated from
+    the part of each case alone. The noise of any other case is estimated as a whole.
     """
     repeated = {case: rows for case, rows in _rows_by_case(results).items() if len(rows) >= FEWEST}
     if not repeated:

@@ -239,7 +239,7 @@ def _why_ruled_out(case: CaseVerdict, same_without_spoiled: bool, clocks_explain
     sides_with_mark: dict[str, list[str]] = {}
     for side, row in by_side(*case.sides):
         for mark in row.marks:
-            # Spoiled rounds are why the row has its marks, and the verdict is the same without them. But they make no row implausible.
+            # Spoiled rounds are why the row has its marks, and the verdict is the same without them. They are not why a row is implausible.
             if same_without_spoiled and any(row.rounds.spoiled) and mark != "implausible":
                 continue
             # In balanced order other processes take CPUs from both sides alike, which may hide a change but can't make one.
