@@ -157,9 +157,9 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
 
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). Other settings may differ
     together with it: with the device its name, threads, flags and file. `_GOES_WITH` has them all. All else that identifies a case is
-    equal on both sides. Rows that can't be compared are returned as unmatched with the reason. ``base`` is the value that the others are
-    compared with, by default the setting's standard or declared one, see `_base_value`. If not ``timed``, the rows that report values and
-    no times are matched, without a ratio.
+    equal on both sides. Rows without the setting are left out. Rows that can't be compared are returned as unmatched with the reason.
+    ``base`` is the value that the others are compared with, by default the setting's standard or declared one, see `_base_value`. If not
+    ``timed``, the rows that report values and no times are matched, without a ratio.
 
     The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with the interval of `rank_test.shift_interval`, so it
     can differ a little from the quotient of the two medians. Raises UsageError for an unknown setting or base.
