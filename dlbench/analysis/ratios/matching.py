@@ -257,7 +257,7 @@ def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hash
 
     Without ``base`` it is the first of these that some row has: the setting's standard value, such as fp32, cpu or eager; the default that
     a workload declares; the first value in the file. The standard value counts only if some workload declares no other default. Raises
-    UsageError for a base that no row has.
+    UsageError for a base that no row has. None without rows.
     """
     values = {str(value): value for value in known(setting.value_in(row) for row in rows)}
     if base is not None:
