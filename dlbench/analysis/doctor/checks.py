@@ -84,7 +84,7 @@ def _judge_throttling(device: str, kept: Sequence[Throttling], retried: Sequence
         was = "was" if len(retried) == 1 else "were"
         found = f"{plural(len(retried), 'measurement')} {was} held back and made again: {retried[-1].causes()}"
         return Finding("throttling", device, Fitness.NOTE, found, advice)
-    # The keys are fields of `Throttling`. A field is None where nothing on the machine counts it.
+    # The keys are the fields of `Throttling` that its `throttled` reads. A field is None where nothing on the machine counts it.
     sources = {"thermal": "heat", "reasons": "the driver's reasons", "quota": "the CPU quota"}
     sources_here = [words for field, words in sources.items() if any(getattr(each, field) is not None for each in kept)]
     if not sources_here:
@@ -94,7 +94,7 @@ def _judge_throttling(device: str, kept: Sequence[Throttling], retried: Sequence
 
 
 _ROUNDS = (7, 10)
-"""Rounds a side to predict detectable changes for: those of a run, and those of a gate."""
+"""Rounds a side to predict detectable changes for: those of a run by default, and those by which a machine is judged."""
 
 
 def same_code(one: Results, other: Results) -> Iterator[Finding]:
@@ -146,8 +146,8 @@ def _judge_same_code(case: CaseVerdict, detectable_changes: Mapping[str, float],
     if case.verdict.is_change:
         advice = f"look again: dlbench doctor; by chance it happens in {percent(LEVEL)} of looks at most, so twice is hardly chance"
         return _finding(case, Fitness.UNFIT, f"the same code was called {case.verdict}: {found}", advice, values)
-    rounds_of_a_gate = _ROUNDS[-1]
-    fitness, advice = _fitness_for(smallest_by_rounds[rounds_of_a_gate])
+    rounds_to_judge_by = _ROUNDS[-1]
+    fitness, advice = _fitness_for(smallest_by_rounds[rounds_to_judge_by])
     return _finding(case, fitness, found, advice, values)
 
 

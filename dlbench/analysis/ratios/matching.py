@@ -157,9 +157,9 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
 
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). Other settings may differ
     together with it: with the device its name, threads, flags and file. `_GOES_WITH` has them all. All else that identifies a case is
-    equal on both sides. Rows that can't be compared are returned as unmatched with the reason. ``base`` is the value that the others are
-    compared with, by default the setting's standard or declared one, see `_base_value`. If not ``timed``, the rows that report values and
-    no times are matched, without a ratio.
+    equal on both sides. Rows without the setting are left out. Rows that can't be compared are returned as unmatched with the reason.
+    ``base`` is the value that the others are compared with, by default the setting's standard or declared one, see `_base_value`. If not
+    ``timed``, the rows that report values and no times are matched, without a ratio.
 
     The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with the interval of `rank_test.shift_interval`, so it
     can differ a little from the quotient of the two medians. Raises UsageError for an unknown setting or base.
@@ -257,7 +257,7 @@ def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hash
 
     Without ``base`` it is the first of these that some row has: the setting's standard value, such as fp32, cpu or eager; the default that
     a workload declares; the first value in the file. The standard value counts only if some workload declares no other default. Raises
-    UsageError for a base that no row has.
+    UsageError for a base that no row has. None without rows.
     """
     values = {str(value): value for value in known(setting.value_in(row) for row in rows)}
     if base is not None:

@@ -329,8 +329,8 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
 def _names(facts_of: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return a name for each place: the facts that distinguish it from others, or for a single place its most distinctive one.
 
-    ``facts_of`` has the facts of each place in words, by their path. Its key is the name of the place's first file. If several places would
-    have the same name, each also gets the name of its file. A place without such facts is called like its file.
+    ``facts_of`` has the facts of each place in words, by their path. A place is named there by its first file. If several places would
+    have the same name, each also gets the name of that file. A place without such facts is called like that file.
     """
     paths = _telling_paths(list(facts_of.values()))
     names = {place: ", ".join(texts[path] for path in paths if path in texts) for place, texts in facts_of.items()}

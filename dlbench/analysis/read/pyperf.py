@@ -55,9 +55,9 @@ class _Suite:
 def load(path: Path) -> RunFile | None:
     """Read a file that pyperf wrote; None if another program wrote it.
 
-    Each run with values is a round, each value a block in seconds a call; runs that only calibrated are left out. The
-    case's workload is the benchmark's name, and its id is that name with ``@cpu`` behind it; it has no parameters. If dlbench exported
-    the file, the id and the device are those of the case. What pyperf does not record is unknown: first call, threads, machine.
+    Each run with values is a round, each value a block in seconds a call; runs that only calibrated are left out. Each benchmark is a case.
+    Its workload is the benchmark's name, its id is that name with ``@cpu`` behind it, and it has no parameters. If dlbench exported the
+    file, the id and the device are those of the exported case. What pyperf does not record is unknown: first call, threads, machine.
 
     Raises ResultFileError for a file that can't be read, is damaged, of another version, in another unit than seconds, or without values.
     """
@@ -170,7 +170,7 @@ def _measurement(metadata: Json, values: Sequence[float], number: int) -> Measur
         raise ValueError("a benchmark has a name, and its loops and inner_loops are positive integers")
     case = _case(name, _text(metadata.get("device")))
     # Nothing says that the run was unsteady, so it counts as steady.
-    samples = Samples(loops * inner_loops, values, first_call_s=None, warmup_s=None, steady=True)
+    samples = Samples(loops * inner_loops, values, first_call_s=None, warmup_s=None, steady=True)  # so many calls a block
     processor = metadata.get("cpu_model_name") if case.device == "cpu" else None
     device_name = _text(metadata.get("device_name", processor)) or None
     return Measurement(case, number, Status.OK, samples=samples, device_name=device_name, started=_text(metadata.get("date")))

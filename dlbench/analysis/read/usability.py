@@ -26,7 +26,7 @@ def with_flags(rows: Sequence[Row]) -> list[Row]:
     """Return the rows with the flags that can only be set by comparing several rows.
 
     - ``not_usable``: more than half of the ok cases of its run were throttled or disturbed in more than half of their rounds.
-    - ``implausible``: it has more throughput than its batch or its ranks explain.
+    - ``implausible``: the row has more throughput than its batch or its ranks explain.
     """
     ok = [row for row in rows if row.is_ok]
     cases_of_run = Counter(row.case.run for row in ok)

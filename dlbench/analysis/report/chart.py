@@ -122,7 +122,7 @@ def _points(figure: Figure) -> list[Spec]:
         point: Spec = {"x": _position(row, figure.x, "x" in figure.log), "y": _position(row, figure.y, "y" in figure.log)}
         if None in point.values():
             continue  # no number, or one that a logarithmic axis can't show
-        point["rank"] = rank
+        point["rank"] = rank  # the order of the parts of a stack
         point["hint"] = " · ".join(_words(row, axis) for axis in figure.axes)
         if figure.series:
             point["series"] = " on ".join(_words(row, axis) for axis in distinguishing or [figure.series])

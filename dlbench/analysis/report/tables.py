@@ -153,7 +153,7 @@ def case_columns(rows: Sequence[Row], shared: Collection[str] = (), *, with_lege
 def _texts_by_heading(rows: Sequence[Row], shared: Collection[str]) -> dict[str, list[str]]:
     """Return the cells of each column of the table of cases, by its heading.
 
-    A column with nothing to show has no cells, or only empty ones.
+    A column with nothing to show has no cells, or only empty ones. ``shared`` is as in `case_columns`.
     """
     several = names.several_runs(rows)
     labels = [names.device_label(row, several) for row in rows]

@@ -31,7 +31,7 @@ class Outlier(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Files of machines whose devices are called the same, with as many threads."""
+    """Files of machines whose devices are called the same; `_work` has what else is equal where times are compared."""
 
     name: str
     runs: Sequence[str]

@@ -118,7 +118,7 @@ def _fit_step_time(anchor: Step, results: Results) -> Callable[[int], float] | N
 def _all_reduce_line(step: Step, results: Results) -> tuple[float, float] | None:
     """Return latency in seconds and seconds a byte of fp32 all-reduces with as many ranks as a step, on its device.
 
-    They come from a line through two sizes or more; None with fewer, or if larger ones take no longer.
+    Both come from a line through the times of two sizes or more; None with fewer sizes, or if larger ones take no longer.
     """
     sizes_bytes: list[float] = []
     times_s: list[float] = []

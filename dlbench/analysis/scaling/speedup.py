@@ -255,9 +255,9 @@ def _does_same_work(candidate: Step, step: Step) -> bool:
 def _exposed_communication(step: Step, steps: Sequence[Step]) -> float | None:
     """Return the seconds of communication that a step waits for: its time less that of the same step without it.
 
-    The step without communication has its synchronisation switched off. If there is none of these, it has a form whose devices communicate
-    nothing. Its scaling and batch may differ if each rank has the same number of items. None if there is no such step, if the workload has
-    one form only, and for steps that do not communicate.
+    The step without communication has its synchronisation switched off. If no such step was timed, it is one of a form whose devices
+    communicate nothing. Its scaling and batch may differ if each rank has the same number of items. None if there is neither, if the
+    workload has one form only, and for steps that do not communicate or have no times.
     """
     times_s = step.row.rounds.median_s
     if step.form is None or step.is_independent or step.ranks < 2 or not times_s:
@@ -285,7 +285,7 @@ def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None
     """
     if step.bubble_theory is None or not step.is_timed:
         return None, None  # it is no pipeline, or has no time
-    time_of: dict[int, float] = {}  # by the number of microbatches
+    time_of: dict[int, float] = {}  # by the number of microbatches; the step itself comes last, so that its own time stands for its number
     for each in _same_pipeline(step, steps):
         if microbatches := each.row.count("microbatches"):
             time_of[microbatches] = statistics.median(each.row.rounds.median_s)
