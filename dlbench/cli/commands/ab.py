@@ -350,7 +350,7 @@ def ab_command(
       dlbench ab matmul -k fp32 --b env=MKL_CBWR=COMPATIBLE
       dlbench ab mine.toml mine.py --a ref=main --confirm
     """
-    refuse_several("dlbench ab")
+    refuse_several("dlbench ab")  # several machines, under torchrun
     refuse_same_file({"--output": measuring.output, **output.files})
     check_writable(measuring.output, new=False)  # a file that exists is refused later, when it is to be created
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
@@ -400,7 +400,7 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
     """Measure the cases that were called slower or faster again, in fresh rounds whose verdicts replace the first ones.
 
     ``rounds`` is the number of fresh rounds. None: as many as a test of these few cases needs; then rounds are added as in the first
-    measurement.
+    measurement, but no budget limits them.
     """
     changed = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
     if not changed:
