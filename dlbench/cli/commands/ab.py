@@ -298,9 +298,9 @@ def _path_in(folder: Path, path: Path, root: Path) -> Path:
 def _without_benches_of_other(suites: tuple[Suite, ...], own_hello: Json, other_hello: Json) -> tuple[Suite, ...]:
     """Return the suites without the benches that only the code of the other side can run.
 
-    A bench is a workload of a suite with values of its parameters. Code can't run it if it lacks the workload, a parameter or the kind of
-    device. Only the other side measures the cases of a bench that is left out. Their verdicts say so, such as ``missing``. A bench that
-    neither side can run stays, so that planning reports it as a mistake. If no bench would be left, all of them stay: a plan needs a case.
+    A bench is a workload of a suite with values of its parameters. Code can't run it if it lacks the workload, a parameter, a value or the
+    kind of device. Only the other side measures the cases of a bench that is left out. Their verdicts say so, such as ``missing``. A bench
+    that neither side can run stays, so that planning reports it as a mistake. If no bench would be left, all stay: a plan needs a case.
     """
 
     def can_run(signatures: Signatures, device_kinds: Sequence[str], suite: Suite, bench: Bench) -> bool:
