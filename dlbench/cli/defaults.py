@@ -74,7 +74,7 @@ def read(commands: Mapping[str, Callable[[], click.Command]]) -> dict[str, Setti
 
     ``commands`` has by name the function that imports a command. It is called only if the file has a table of that command.
     Raises UsageError where the file is no valid TOML, or has an unknown command, an unknown option, one that may have no default, or a bad
-    value. It says the place in the file, and for an unknown name the nearest valid one.
+    value. The error says the place in the file, and for an unknown name the nearest valid one.
     """
     settings: dict[str, Settings] = {}
     try:

@@ -117,7 +117,8 @@ def _draw_overview(
     # After show, ``--topic details`` is enough: the user adds it to the command that was typed.
     details_command = shlex.join(["dlbench", "show", *map(str, files), "--topic", "details"]) if saved else "--topic details"
     any_is_ok = any(row.is_ok for row in results.rows)
-    # Where every case went wrong, that has to be mended first, so no further suites are offered.
+    # Where every case went wrong, that has to be mended first, so no further suites are offered. Their time is told only after
+    # measuring (``saved``), when the harness, which knows it, is imported already.
     open_questions = left_open(outcomes, with_time=saved) if any_is_ok else ""
     screen = terminal.overview(
         results,

@@ -100,7 +100,8 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
     matches_expression = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
     suites = with_settings(suites, options.overrides, signatures)
-    # A value of an axis may be a word. ``own`` is replaced by what the user's files define, ``all`` and ``cores`` by numbers of this CPU.
+    # A value of an axis may be a word. ``own`` is replaced by what the user's files define. ``all`` and ``cores`` are replaced by numbers
+    # of this CPU: `usable_threads` counts its cores, `usable_cpus` its logical CPUs.
     suites = with_user_names(suites, signatures, options.plugins)
     devices_here = devices.describe(hello)
     cpu = next(device for device in devices_here if isinstance(device, devices.Processor))

@@ -17,7 +17,7 @@ def from_options(price: tuple[Price, ...], samples: int | None, epochs: int | No
     # What is no rent is the price of a device to buy, or that of electricity, which stands under a name of its own.
     to_buy = _amounts([each for each in price if not each.rent], "")
     per_kwh = to_buy.pop(KWH, None)
-    use_hours = {each.of: each.use_hours for each in price if each.use_hours is not None}
+    use_hours = {each.of: each.use_hours for each in price if each.use_hours is not None}  # of a device to buy, as in 1600/4y/8h
     currency = _currency(price)
     return replace(
         training(samples, epochs),

@@ -113,12 +113,12 @@ class Recording:
                 observer=observer,
                 monitor=monitor,
                 done=session.done,
-                tried=self._tried,
+                tried=self._tried,  # the runner adds its own tries to this list
                 first_workers=first_workers,
                 signatures=session.signatures,
             )
             runner.run(session.first_round)
-        self.rounds = max(self.rounds, runner.progress.rounds)
+        self.rounds = max(self.rounds, runner.progress.rounds)  # the runner has 0 where further rounds measured nothing
         self.out_of_budget |= runner.out_of_budget
         if faults := runner.quarantine.faults():  # of devices that failed repeatedly and were given up
             self.fault = DeviceFault(f"{'; '.join(faults)}; the remaining cases there were skipped; check it, then measure again")

@@ -298,9 +298,9 @@ def _path_in(folder: Path, path: Path, root: Path) -> Path:
 def _without_benches_of_other(suites: tuple[Suite, ...], own_hello: Json, other_hello: Json) -> tuple[Suite, ...]:
     """Return the suites without the benches that only the code of the other side can run.
 
-    A bench is a workload of a suite with values of its parameters. Code can't run it if it lacks the workload, a parameter or the kind of
-    device. Only the other side measures the cases of a bench that is left out. Their verdicts say so, such as ``missing``. A bench that
-    neither side can run stays, so that planning reports it as a mistake. If no bench would be left, all of them stay: a plan needs a case.
+    A bench is a workload of a suite with values of its parameters. Code can't run it if it lacks the workload, a parameter, a value or the
+    kind of device. Only the other side measures the cases of a bench that is left out. Their verdicts say so, such as ``missing``. A bench
+    that neither side can run stays, so that planning reports it as a mistake. If no bench would be left, all stay: a plan needs a case.
     """
 
     def can_run(signatures: Signatures, device_kinds: Sequence[str], suite: Suite, bench: Bench) -> bool:
@@ -350,7 +350,7 @@ def ab_command(
       dlbench ab matmul -k fp32 --b env=MKL_CBWR=COMPATIBLE
       dlbench ab mine.toml mine.py --a ref=main --confirm
     """
-    refuse_several("dlbench ab")
+    refuse_several("dlbench ab")  # several machines, under torchrun
     refuse_same_file({"--output": measuring.output, **output.files})
     check_writable(measuring.output, new=False)  # a file that exists is refused later, when it is to be created
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
@@ -400,7 +400,7 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
     """Measure the cases that were called slower or faster again, in fresh rounds whose verdicts replace the first ones.
 
     ``rounds`` is the number of fresh rounds. None: as many as a test of these few cases needs; then rounds are added as in the first
-    measurement.
+    measurement, but no budget limits them.
     """
     changed = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
     if not changed:

@@ -37,7 +37,7 @@ def report_command(files: tuple[Path, ...], output: Path | None, figures: Path |
       dlbench report run.jsonl -o run.html --figures figures
       dlbench report run.jsonl --price cuda=2.50EUR/h
     """
-    # Here and not at the top: they import more than help may take.
+    # Here and not at the top: these modules import more than help may take.
     from dlbench.analysis.read.table import collect
     from dlbench.analysis.report import page
     from dlbench.cli.output import check_priced_devices, notes_on
@@ -92,7 +92,7 @@ def export_command(file: Path, form: str, output: Path | None) -> None:
       dlbench export run.jsonl --to pyperf -o run.json
       dlbench export run.jsonl --to github-action-benchmark -o run
     """
-    if output is None and form in NEEDS_NAME:
+    if output is None and form in NEEDS_NAME:  # its values are the reasons, such as "is not text"
         raise UsageError(f"{form} {NEEDS_NAME[form]}, so it needs a name: add -o OUT")
     # Each part becomes a file. A format has a single part, except github-action-benchmark: it has one of times and one of throughputs.
     parts, notes = formats.export(form, file)
@@ -166,12 +166,12 @@ def contribute_command(file: Path, output: Path | None) -> None:
     records = list(public_records(run))
     header = records[0]
     machine = machine_name(header["devices"])
-    suites = file_name("-".join(suite["name"] for suite in header["suites"]))
-    path = output or Path(f"{machine}-{suites}.jsonl")
+    run_name = file_name("-".join(suite["name"] for suite in header["suites"]))
+    path = output or Path(f"{machine}-{run_name}.jsonl")
     create(path, b"".join(map(as_line, records)))
     click.echo(path)
     measured = plural(len(run.measurements), "measurement")
     say(f"{path} has the {measured} of {file}, with dlbench's words for reasons; look through it, it is plain text")
     say("by itself it is sent nowhere; three commands offer it, in the top folder of a checkout of the project that you have dlbench from:")
-    for line in offer(path, machine, suites):
+    for line in offer(path, machine, run_name):
         say_unbroken(f"  {line}")  # a line to copy must not be broken

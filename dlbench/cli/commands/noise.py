@@ -74,7 +74,7 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
     from dlbench.analysis.doctor import checks
     from dlbench.analysis.doctor.selftest import judge_selftest
 
-    refuse_several("dlbench doctor")
+    refuse_several("dlbench doctor")  # several machines, under torchrun
     if selftest and (device_words or plugins):
         raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and FILE.py")
     if selftest:
@@ -163,7 +163,7 @@ def calibrate_command(planning: PlanOptions) -> ExitCode:
       dlbench calibrate
       dlbench calibrate mine.toml -k matmul
     """
-    refuse_several("dlbench calibrate")
+    refuse_several("dlbench calibrate")  # several machines, under torchrun
     for path in sorted(CALIBRATIONS.glob("*.jsonl")):
         load(path)  # a file that can't be read is reported now, and not after minutes of measuring
 

@@ -192,7 +192,7 @@ def _measure(
         gate = session.gate if adds_rounds else None  # a run that is no baseline has no gate anyway
         if gate is not None:
             announce_gate(session, goes_on=True)
-        # While the planned rounds are measured, the screen answers questions. While rounds are added it does not.
+        # While the planned rounds are measured, the screen answers questions. While rounds are added it knows these alone, and does not.
         with_answers = replace(session, answered=True)
         recording.measure(with_answers, {None: opened.worker}, opened.programs)  # None: the only side has no name
         if gate is not None:
