@@ -264,7 +264,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         _refuse_differences(run, opened.hello, devices)
         matches_expression = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
-        if changed := _changed(run, opened.hello["user"], signatures):
+        if changed := _changed(run, opened.hello["user"], signatures):  # "user": what the user's own files define
             raise UsageError(f"{run.path} can't be resumed, as {' and '.join(changed)} changed since it was begun; start a new run instead")
         cases = plan(suites, signatures, recorded_ids, only=matches_expression, include_absent=header["include_absent"])
         side = opened.side.on(devices)

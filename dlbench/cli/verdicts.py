@@ -38,7 +38,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
     if options.verdict:
         document = verdict_files.verdict_document(comparisons, code, notes_for_others)
         overwrite(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
-    if options.report:
+    if options.report:  # unlike the files above, a page is never overwritten
         from dlbench.analysis.report import page
 
         create(options.report, page.comparison(comparisons, conclusion, all_notes, results).html.encode(errors="replace"))
