@@ -175,7 +175,7 @@ def _environment(plan: Plan, with_software: bool) -> Json:
 
 
 _ELSEWHERE = {"output", "resume", "form", "junit", "verdict", "github", "strict", "samples", "epochs"}
-"""Parameters that say where results go, or how."""
+"""Parameters that say where results go and how they are shown or judged; without them the command measures the same."""
 _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 """Sources of a value that the user has given, with the command or in a file of defaults."""
 
@@ -249,7 +249,8 @@ def recorded_setup(run: RunFile, policy_changes: Mapping[str, Any]) -> tuple[tup
 def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: OpenSide, settings: RunSettings) -> Session:
     """Return the session that goes on with an earlier run, with the cases that its header plans and the measurements that it has already.
 
-    ``writer`` appends to its file. It was opened before the file was read, so that nobody else has added to it since.
+    ``suites`` and ``settings`` are those of `recorded_setup`. ``writer`` appends to the file of that run. It was opened before the file was
+    read, so that nobody else has added to it since.
     Raises UsageError where this machine, its software, a declaration or a file of the user's differs from those of the run. Raises
     DeviceAbsent for a device that can't be used any more, and ResultFileError for an incomplete header.
     """
@@ -263,7 +264,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         _refuse_differences(run, opened.hello, devices)
         matches_expression = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
-        if changed := _changed(run, opened.hello["user"], signatures):
+        if changed := _changed(run, opened.hello["user"], signatures):  # "user": what the user's own files define
             raise UsageError(f"{run.path} can't be resumed, as {' and '.join(changed)} changed since it was begun; start a new run instead")
         cases = plan(suites, signatures, recorded_ids, only=matches_expression, include_absent=header["include_absent"])
         side = opened.side.on(devices)

@@ -38,12 +38,12 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
     if options.verdict:
         document = verdict_files.verdict_document(comparisons, code, notes_for_others)
         overwrite(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
-    if options.report:
+    if options.report:  # unlike the files above, a page is never overwritten
         from dlbench.analysis.report import page
 
         create(options.report, page.comparison(comparisons, conclusion, all_notes, results).html.encode(errors="replace"))
         say(f"saved in {options.report}")
-    if options.summary:
+    if options.summary:  # the file for the summary of a step in GitHub Actions
         _tell_github(comparisons, conclusion, notes_for_others, options.summary)
     return code
 
@@ -71,8 +71,8 @@ def _all_notes(comparisons: Sequence[Comparison], notes: Sequence[str], results:
 def exit_code(comparisons: Sequence[Comparison], strict: bool) -> ExitCode:
     """Return the code of the first that holds: a case is slower (3), a case failed or is missing (5), or a comparison decides nothing (4).
 
-    If none holds, return 0. A comparison across machines only reports, so its cases are never slower. With ``strict`` one undecided case is
-    enough for 4.
+    If none holds, return 0. A comparison across machines only reports, so none of its cases counts as slower or as undecided. With
+    ``strict`` one undecided case is enough for 4.
     """
     all_cases = [case for comparison in comparisons for case in comparison.cases]
     judged_cases = [case for comparison in comparisons if not comparison.report_only for case in comparison.cases]

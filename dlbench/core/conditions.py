@@ -209,7 +209,7 @@ def summarise_conditions(
         """Whether a case was throttled or disturbed in a round."""
         if number in accelerator_evidence.rounds or (throttling is not None and throttling.held_back):
             return True
-        # How long its own threads waited says more than the CPU time that others had in the whole round.
+        # What its own process lost, by waiting and to a hypervisor, says more than the CPU time that others had in the whole round.
         knows_waiting = throttling is not None and throttling.waiting is not None
         return not knows_waiting and (number in cpu_evidence.rounds or number in hypervisor_evidence.rounds)
 

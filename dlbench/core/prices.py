@@ -130,13 +130,13 @@ def parse_price(text: str) -> Price:
         if not 0 <= number <= most or (number == 0 and not may_be_zero):
             least = "from 0" if may_be_zero else "above 0,"
             raise ValueError(f"'{one_line(text)}': {name} must be {least} up to {most:g}")
-    device = parts["of"] or _ALL
+    priced = parts["of"] or _ALL
     use_hours = float(parts["years"]) * DAYS_A_YEAR * float(parts["hours"]) if parts["years"] else None
     is_rent = bool(parts["rent"])
-    is_electricity = device.lower() == KWH
+    is_electricity = priced.lower() == KWH
     if is_electricity and (is_rent or use_hours is not None):
         raise ValueError(f"'{one_line(text)}': a kWh is neither rented nor used for years; write kwh=0.30")
-    return Price(KWH if is_electricity else device, float(parts["amount"]), is_rent, use_hours, currency=parts["before"] or parts["after"])
+    return Price(KWH if is_electricity else priced, float(parts["amount"]), is_rent, use_hours, currency=parts["before"] or parts["after"])
 
 
 def _total(figures: Sequence[float | None]) -> float | None:

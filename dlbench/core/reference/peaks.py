@@ -95,7 +95,7 @@ def card_of(text: str) -> DevicePeak:
     names = [card.name for card in cards.values()]
     if matching:
         hint = f"; did you mean {' or '.join(repr(card.name) for card in matching)}?"
-    else:  # a name in full has words that users leave out, so it need not be as alike as elsewhere
+    else:  # users leave out words of a name in full, so the text need not be as similar to one as elsewhere
         hint = did_you_mean(text, names, least=0.4) or f"; the cards there are {', '.join(map(repr, names))}"
     raise UsageError(f"no peaks of a card '{text}' are in {TABLE}, where an entry with its sources adds them{hint}")
 

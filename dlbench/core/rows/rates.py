@@ -29,11 +29,11 @@ def rates_of_calls(
     ``rounds`` are those with timed blocks, one at least. A rate is a count that they state (items, operations, bytes) over the median time
     of a call in ``time``. ``why_uncounted`` says why operations or bytes are unknown. If ``collective`` is one of `OPERATIONS`, the case is
     a collective, and has a rate on the slowest link as well. Rates can't be true if a call does not do its work, passes a published peak,
-    or has the same output on other inputs.
+    or has the same output on other inputs. ``check`` tells the last, and for the first how long an empty call takes.
     """
     last = rounds[-1]  # stands for all where no median is taken
     ranks = last.case.ranks or 1
-    device = None if last.case.device == "cpu" else peak_of(last.device_name)
+    device = None if last.case.device == "cpu" else peak_of(last.device_name)  # no CPU is in the table, see `_no_peak`
     items_per_s = _rate([each.items for each in rounds], time.median_s)
     flops_per_s = _rate([each.flops for each in rounds], time.median_s)
     bytes_per_s = _rate([each.bytes for each in rounds], time.median_s)

@@ -272,7 +272,7 @@ def _times(rounds: Sequence[_Round], case_rounds: CaseRounds, circumstances: Cir
 
     Only rounds are independent of each other. So ``median_s`` is the median of the rounds' medians, ``mean_s`` is the median of their
     means, and the interval is that of ``median_s`` over rounds. Percentiles and the minimum are over the blocks of all rounds.
-    ``why_waiting_unknown`` is the file's reason why it lacks how long threads waited for a CPU.
+    ``why_waiting_unknown`` is why the file lacks how long threads waited for a CPU; None on an accelerator, where all blocks count.
     """
     conditions = known(each.conditions for each in rounds)
     untimed_columns: dict[str, Any] = {

@@ -233,7 +233,7 @@ class SizeSearch(Search):
         if failed:
             return None
         if tries and self._is_doubtful(tries, peaks):
-            return self._size(tries[-1])  # once more
+            return self._size(tries[-1])  # once more, as it ran out of memory though by the line it fits
         low = max(peaks, default=0)
         predicted = self._predicted(peaks) if len(tries) < _TRIES_BY_LINE else None
         if high is None:
@@ -310,7 +310,7 @@ class SizeSearch(Search):
         name = self.names[0]
         peaks, high, failed = self._sort_tries(tries)
         largest = max(peaks, default=0)
-        best = next((each for each in reversed(tries) if self._size(each) == largest), tries[-1])  # the last try where no size fits
+        best = next((each for each in reversed(tries) if self._size(each) == largest), tries[-1])  # if no size fits, the last try
         # All that describes how it was measured, without its times: a try is too brief for these.
         fields = ("side", "device_name", "threads", "memory", "limit_bytes", "math", "missing_reasons", "throttling")
         outcome = Measurement(self.case, number, Status.OK, **{field: getattr(best, field) for field in fields})
