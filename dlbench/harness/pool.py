@@ -75,7 +75,7 @@ class WorkerPool:
         self._number = number
         self._training = training
         new = [self._start(key, side) for key, side in self._missing(tasks, rounds_ahead)]
-        for worker in new:  # all of them start by now; this waits until each is ready
+        for worker in new:  # all of them start by now; this waits until each is ready, or has failed: `ask` starts it anew then
             worker.answer(run_ends=self.settings.run_ends)
         if new:
             self.start_s = time.monotonic() - began_s
@@ -102,6 +102,7 @@ class WorkerPool:
             for (name, process), side in needed.items()
             if process == "cpu"  # the one that forks
         ]
+        # Each of those that start together keeps a CPU busy.
         room = max(0, min(self.settings.threads, MOST_AT_ONCE) - len(missing))
         return missing + later[:room]
 
@@ -128,15 +129,15 @@ class WorkerPool:
     def ask(self, request: MeasureRequest, side: Side, placement: Placement, window: Window, run_ends: float) -> RequestOutcome:
         """Measure a case in the process that `process_for` names, or in all of its ranks; return how that ended.
 
-        A process that is missing or unusable is started first. ``window`` gets the samples of the device, unless the case has ranks.
-        At ``run_ends``, on the scale of `time.monotonic`, the process is ended.
+        A process that is missing or unusable is started first, ranks as ``placement`` says. ``window`` gets the samples of the device,
+        unless the case has ranks. At ``run_ends``, on the scale of `time.monotonic`, the process is ended.
         """
         is_single = request.case.ranks is None
         process = process_for(request.case, self.settings.isolation, self.signatures)
         key = self._number, side.name, process
         for other_key, other_worker in self._workers.items():
             other_process = other_key[2]
-            # The other process holds an accelerator, and the accelerators of this side take only one process at a time.
+            # The other process may hold an accelerator, and the accelerators of this side take only one process at a time.
             blocks_device = side.one_process and "cpu" not in (process, other_process) and other_key != key
             # A group of ranks that can't measure this case would only hold memory.
             has_other_ranks = isinstance(other_worker, RankGroup) and process != other_process
@@ -149,7 +150,7 @@ class WorkerPool:
                 start_outcome = worker.answer(run_ends=run_ends)
                 if start_outcome.how != "replied":
                     return start_outcome
-            else:  # `ask` waits below until all ranks have started
+            else:  # `worker.ask` below waits until all ranks have started
                 layout = layout_seed(self.settings.seed, self._number, side.name)
                 worker = RankGroup(placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines)
                 self._workers[key] = worker

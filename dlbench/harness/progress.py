@@ -120,7 +120,7 @@ def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) ->
 
 
 class Progress:
-    """The tasks that still need a round."""
+    """The tasks that still need a round; ``done`` are the measurements of an earlier, interrupted run."""
 
     def __init__(self, tasks: Sequence[Task], policy: Policy, done: Sequence[Measurement]) -> None:
         self._policy = policy

@@ -89,7 +89,7 @@ class Runner:
         Raises DeviceFault if a whole machine of several is gone.
         """
         policy, progress = self.settings.policy, self.progress
-        self._read_idle()
+        self._read_idle()  # before the pool is made: this may end the processes of the handshake
         self._pool = WorkerPool(self.settings, self.interruption, dict(self.first_workers), self.signatures)
         # Only a budget pays for more rounds than the policy's own.
         most_rounds = max(policy.rounds, policy.max_rounds if policy.budget_s else 0)

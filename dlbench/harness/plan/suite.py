@@ -143,6 +143,7 @@ def _contents(data: Table, origin: str) -> dict[str, Any]:
         "benches": all_benches,
         "devices": _devices(data, origin),
         "policy": _policy(data.get("policy", {}), f"{origin}, policy"),
+        # A table in the thresholds is for one workload, by name: a bench must have it.
         "thresholds": _thresholds(data.get("thresholds", {}), [bench.workload for bench in all_benches], f"{origin}, thresholds"),
         "origin": origin,
     }
@@ -240,15 +241,15 @@ def compile_expression(text: str) -> Callable[[str], bool]:
     """Return a function that takes the id of a case and returns whether the expression selects it.
 
     A word selects the ids that contain it, regardless of upper and lower case; ``not`` binds before ``and``, and ``and`` before ``or``.
-    Raises UsageError for anything else, with its column.
+    Raises UsageError for a text that is no such expression, with the column where that shows.
     """
 
     # Python's parser would take a line break for an end, and white space at the beginning for an indent.
     expression = re.sub(r"\s", " ", text).lstrip()
     indent = len(text) - len(expression)
     try:
-        # Python's own parser reads the expression. A word, which may be no name in Python, becomes a name of as many underscores, so that
-        # columns stay the same.
+        # Python's own parser reads the expression. A word, which may be no name in Python, becomes a name of as many underscores: columns
+        # stay the same, and by its columns `_selects` finds the word again.
         source = _WORD.sub(lambda word: word[0] if word[0] in ("and", "or", "not") else "_" * len(word[0]), expression)
         tree = ast.parse(source, mode="eval").body
         _selects(tree, expression, "")  # raises SyntaxError for what Python allows and an expression does not

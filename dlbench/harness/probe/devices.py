@@ -191,6 +191,7 @@ def describe_cpu(isa: str | None = None) -> Processor:
     A field that is unknown is None and has a sentence in ``reasons``.
     """
     allowed = processor.affinity()
+    # A core is the set of its logical CPUs.
     allowed_cores = [core for core in processor.cores() if allowed and core & allowed]
     caches = processor.cache_bytes()
     facts: dict[str, Any] = {

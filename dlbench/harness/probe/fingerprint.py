@@ -53,7 +53,8 @@ def fingerprint(
 ) -> Block:
     """Return the four blocks that the module describes, with ``machine_key`` and ``stack_key``, hashes of the first two.
 
-    ``hello`` is the worker's, and ``devices`` what `devices.describe` made of it.
+    ``hello`` is the worker's, and ``devices`` what `devices.describe` made of it. Of the variables in ``environ`` the stack has those that
+    change how torch computes.
     """
     cpu = next((device for device in devices if isinstance(device, Processor)), None)
     accelerators = usable_accelerators(devices)  # on the others nothing is measured
@@ -95,6 +96,7 @@ def read_state(devices: Devices) -> Block:
             "clock_hz": processor.clock_hz(),
             "governor": ", ".join(processor.governors()) or None,
             "affinity": cpu and cpu.affinity,
+            # Logical CPUs that measuring processes are kept to, one of each core.
             "measured_on": len(processor.cpus_to_measure_on() or ()) or None,
             "cgroup_quota_cores": cpu and cpu.cgroup_quota_cores,
             "cgroup_throttling": linux.cpu_throttling(),

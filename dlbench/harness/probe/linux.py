@@ -78,7 +78,7 @@ def _groups(controller: str) -> Iterator[Path]:
         mount, _, filesystem = line.partition(" - ")
         kind, _, options = filesystem.split(" ", 2)
         _, _, _, root, mount_point, *_ = mount.split(" ")  # the group at the top of the mount, and the folder that shows it
-        if kind == "cgroup2":
+        if kind == "cgroup2":  # one hierarchy for all controllers that version 1 does not have
             path = path_of_controller.get("", "/")
         elif kind == "cgroup" and controller in options.split(","):
             path = path_of_controller.get(controller, "/")

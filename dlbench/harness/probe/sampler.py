@@ -122,7 +122,7 @@ def processor_meter() -> CounterMeter:
         return _no_meter(Unknown.NO_POWERCAP_IN_VM if processor.is_virtual() else Unknown.NO_POWERCAP)
 
     def read_joules(file: str) -> dict[str, float]:
-        # Returns what this file of each zone has, by the name of the zone, in J. A zone whose file can't be read is left out.
+        # Returns what this file of each zone has, by the name of its folder, in J. A zone whose file can't be read is left out.
         texts = {zone.name: linux.read_text(zone / file) or "" for zone in zones}
         return {name: int(text) / 1e6 for name, text in texts.items() if text.isdecimal()}
 
@@ -253,9 +253,9 @@ class Window:
     def mark(self, message: Mapping[str, float]) -> None:
         """Begin or end sampling, as a message of the worker says.
 
-        A message with ``interval_s``, the time between two samples, begins a metered window; one with ``items``, the number that was
-        processed, ends it. One with ``timed`` says whether timed blocks begin or end. A metered window within timed blocks replaces their
-        samples.
+        A message with ``interval_s``, the time between two samples, begins a metered window. One with ``items``, the number that was
+        processed, and ``seconds``, its length by the worker's clock, ends it. One with ``timed`` says whether timed blocks begin or end. A
+        metered window within timed blocks replaces their samples.
         """
         if "interval_s" in message:
             # Maps each part of the energy to the device whose meter counts it. The part of the case's own device is called "".
@@ -339,8 +339,8 @@ class Window:
         """
         if measurement.status is not Status.OK:
             return measurement
-        under_load = self._under_load(measurement.throttling or Throttling())
-        measurement = replace(measurement, throttling=self._monitor.throttling(self._device, self._before, under_load))
+        seen_meanwhile = self._under_load(measurement.throttling or Throttling())
+        measurement = replace(measurement, throttling=self._monitor.throttling(self._device, self._before, seen_meanwhile))
         if self._items is None:  # no window was metered
             return measurement
         values, missing = dict(measurement.values), list[Reason]()

@@ -244,7 +244,7 @@ def combine_replies(replies: Mapping[int, Reply], size: int) -> Reply:
 
 
 class WorkerProcess(MeasuringProcess):
-    """One measuring process. A context manager that ends the process, and all that it started, at its end."""
+    """One measuring process; ``seed`` is that of `own_variables`. A context manager that ends it, and all that it started, at its end."""
 
     def __init__(self, mode: Mode, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter) -> None:
         super().__init__(interruption)

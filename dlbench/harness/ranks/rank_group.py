@@ -47,6 +47,7 @@ class RankGroup(MeasuringProcess):
         # For each other machine that has ranks: the number of its first one, their count, and the machine.
         others = [(number, count, machine) for number, count, machine in remote_ranks if count]
         this_node = machines[0].first if others else None  # this machine, which every other one knows as the first
+        # A name of its own for each group, as the store keeps what an earlier one wrote into it.
         store = f"{this_node.host}:{this_node.port}/{uuid.uuid4().hex}" if this_node else ""
         self._folder = tempfile.TemporaryDirectory(prefix="dlbench-")
         try:
