@@ -35,8 +35,8 @@ _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 def die_with_parent(groups: list[int]) -> None:
     """Let the death of the parent process end this process, its own group and some other process groups.
 
-    The groups are those in the list when the parent dies: the caller may change it until then. It uses the kernel's parent-death signal,
-    so outside Linux only a SIGTERM from elsewhere ends them. The signal is SIGTERM, because a process can't handle SIGKILL.
+    The groups are those in the list when the parent dies: the caller may change it until then. Linux sends this process a signal when that
+    happens; on other systems only a SIGTERM from elsewhere ends them. The signal is SIGTERM, because a process can't handle SIGKILL.
     """
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -302,7 +302,7 @@ def why_not_started(error: Exception) -> str:
 def describe_devices() -> Iterator[dict[str, Any]]:
     """Yield a description of every device, the CPU first; one that does not start has the reason as ``unusable``.
 
-    Starts accelerators, so it needs a process of its own.
+    A kind whose devices can't be counted has one entry, numbered 0. Starts accelerators, so it needs a process of its own.
     """
     for kind, backend in BACKENDS.items():
         try:

@@ -99,7 +99,7 @@ def spot_check(subject: Subject) -> Measurement:
     limit_parameter = subject.workload.signature.declared.parameter("limit")
     if limit_parameter and subject.params.get(limit_parameter) is not None:
         raise Unavailable(Unknown.WITHIN_LIMIT)
-    empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
+    empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000  # a timed call that is hardly slower looks like no work
     results, reasons = _run_checks(subject)
     subject.backend.synchronize(subject.device)  # a device that a check has broken raises here
     deviations: Sequence[Deviation] = results.get("fp64", ())
@@ -196,7 +196,7 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         if not -math.inf < low < high < math.inf:  # all are the same number, or one is infinite or NaN
             continue
         if values.is_floating_point():
-            values.copy_(numbers.uniform_(low, high))
+            values.copy_(numbers.uniform_(low, high))  # onto itself, except in fp8
         else:
             values.random_(int(low), int(high) + 1)
         has_refilled = True
@@ -234,7 +234,10 @@ def _compare_execution(subject: Subject, precision: Precision) -> list[Deviation
     """
 
     def run_step(work: Work, in_fp64: Mapping[str, Observed], seed_offset: int) -> Mapping[str, Observed]:
-        """Return the tensors of a step by their kind. ``in_fp64`` are those of the step in fp64, empty if this is that step."""
+        """Return the tensors of a step by their kind.
+
+        ``in_fp64`` are those of the step in fp64, from which a classifier in training takes its labels; empty if this is that step.
+        """
         torch.manual_seed(subject.seed + seed_offset)  # dropout differs each time, so that plain execution shows how much that changes
         return work.reference(in_fp64)  # type: ignore[misc]  # the case has one, and these are of its workload
 

@@ -88,7 +88,7 @@ def memory_limit(
     the host's ``free_bytes``, or all that is free on an accelerator, where the device itself enforces that.
 
     Yields None if the workload has no such parameter, or if the available memory is unknown. Without such a parameter a case on the host
-    is limited to ``free_bytes`` all the same. These are None if they are unknown, and then nothing limits such a case.
+    is limited to ``free_bytes`` all the same; where these are unknown (None), nothing limits it.
 
     Raises Unmeasurable, for a case to be skipped, if the parameter is more than the available memory, and NotImplementedError if the
     device takes no limits or has less memory in all.
@@ -96,7 +96,7 @@ def memory_limit(
     limit_parameter = declared.parameter("limit")
     gibibytes = params.get(limit_parameter or "")  # None without such a parameter, too
     wanted_bytes = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
-    used_bytes = read_status("VmData") or 0
+    used_bytes = read_status("VmData") or 0  # of this process on the host, counted as RLIMIT_DATA counts
     available_bytes = free_bytes
     with ExitStack() as limits:
         if not backend.is_host:
@@ -276,7 +276,7 @@ def take_samples(
             calls, blocks, is_settled = _warm_up(time_block, blocks, least_s, backend, policy, clock)
         # The blocks so far are warm and count as timed ones, so that their time is not the warm-up's.
         warmup_s = clock.now() - begun_s - calls * sum(blocks)
-        if work.before:  # its time is not in that of blocks, so a round may take twice as long: no more blocks than by default
+        if work.before:  # its time is not in that of blocks, so a round may last longer than `round_s`: no more blocks than by default
             policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         with timed_part():
             # A warm-up that never got steady leaves no blocks.
@@ -285,7 +285,7 @@ def take_samples(
                     break  # fewer blocks than wanted, but enough for a result
                 blocks.append(time_block(calls))
     wait_s = time_block.last_waits(len(blocks))
-    min_blocks = policy.min_blocks if is_slow and wait_s else None  # of a slow call so few undisturbed blocks may count alone
+    min_blocks = policy.min_blocks if is_slow and wait_s else None  # so few undisturbed blocks of a slow call are enough to count alone
     return Samples(calls, tuple(blocks), first_call_s, warmup_s, is_settled, wait_s=wait_s, min_blocks=min_blocks)
 
 
@@ -310,7 +310,7 @@ def _warm_up(
         steady: list[float] = []
         if call_s * calls < _SHORT * least_s and calls < MOST_CALLS:
             # The number of calls was computed from slower, cold calls, so now the block is too short: reading the clock takes too large a
-            # part of its time. Start again with blocks of more calls.
+            # part of its time. Start again with more calls a block, and with the window for short blocks.
             calls = _calls_for(call_s, least_s)
             window, blocks = WINDOW, []
         else:

@@ -93,9 +93,10 @@ def serve(
 ) -> None:
     """Answer requests until they end or a device fault leaves this process unfit. With ``rank_process`` it is one of several ranks.
 
-    ``fork`` does a request in a fork and returns its exit code; None if this process never forks. A process that ``stays`` does requests
-    itself, except each hello before it has measured something. A hello starts all accelerators: a fork releases them when it ends, while
-    this process would keep a context on each, which takes memory, and in exclusive mode the device itself.
+    ``requests`` and ``replies`` are file descriptors. ``fork`` does a request in a fork and returns its exit code; None if this process
+    never forks. A process that ``stays`` does requests itself, except each hello before it has measured something. A hello starts all
+    accelerators: a fork releases them when it ends, while this process would keep a context on each, which takes memory, and in exclusive
+    mode the device itself.
     """
     registry.load_builtins()
     # The collector was off during imports, which saves 0.5 s. Frozen modules are left out of later collections: looking through them takes
@@ -172,7 +173,7 @@ def hello(request: HelloRequest) -> Message:
         with suppress(DlbenchError):  # reading the suite reports an unknown name, with its place
             registry.get(name)  # imports the installed package that has it
     torch.set_num_threads(request.threads)
-    set_math("fp32")
+    set_math("fp32")  # as for a case that names no dtype
     return {
         "versions": versions(),
         "parallel": parallelism(),
