@@ -216,7 +216,7 @@ class SeededTraining:
     def __init__(self, network: SeededNetwork, number_format: Format, device: torch.device) -> None:
         """Draw the weights of all seeds, and round them to the format; the momenta begin at 0."""
         self._network, self._format, self._device = network, number_format, device
-        self._generators = [torch.Generator().manual_seed(1 + seed) for seed in range(SEEDS)]
+        self._generators = [torch.Generator().manual_seed(1 + seed) for seed in range(SEEDS)]  # the data are drawn from 0
         rounding_generator = torch.Generator(device).manual_seed(0)  # for stochastic roundings, which draw numbers on the device
         last_index = len(network.shapes) - 1
         self._layers: list[Layer] = []
