@@ -315,8 +315,9 @@ def own_training(
 ) -> Callable[[int], tuple[Tensor, ...]]:
     """Return a function that trains the user's network ``model`` from a seed, on batches of the user's data ``source``.
 
-    The function takes ``steps`` steps. It returns their losses (steps,), the loss on the held-out batches at the end, and for a classifier
-    also the accuracy on these. All seeds draw from the same batches, each in an order of its own.
+    The function takes ``steps`` steps at the learning rate ``rate``; None means that of the network's own optimizer, or else `RATE`. It
+    returns the losses of the steps, (steps,), the loss on the held-out batches at the end, and for a classifier also the accuracy on
+    these. All seeds draw from the same batches, each in an order of its own.
 
     Raises ValueError for data that is missing or too little, and NotImplementedError for a precision that is only emulated.
     """
