@@ -49,7 +49,7 @@ def set_up(name: str, device: str = "cpu", **params: Any) -> Work:
     if params:
         raise UsageError(f"{name} has no parameter '{next(iter(params))}'")
     _, torch_device = find(device)
-    set_math(str(values.get("dtype", "fp32")))
+    set_math(str(values.get("dtype", "fp32")))  # TF32 on or off, as in a run
     torch.manual_seed(0)
-    given = {name: value for name, value in values.items() if value is not None}  # for the others the workload's defaults hold
+    given = {name: value for name, value in values.items() if value is not None}  # for those that are None the workload's defaults hold
     return workload.set_up(torch_device, given)

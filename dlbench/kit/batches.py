@@ -190,13 +190,13 @@ class OwnBatches(BatchSource):
         take, and where the loader fails.
         """
         while True:
-            item = self._next_of_epoch()
-            if item is None:  # the epoch has ended
+            wrapped_item = self._next_of_epoch()
+            if wrapped_item is None:  # the epoch has ended
                 if not self.whole:
                     raise self._error("has ended without a batch; it is gone through once an epoch, so each time has to begin anew")
                 self._epoch = None
                 continue
-            inputs, targets = self._as_network_takes(*item)
+            inputs, targets = self._as_network_takes(*wrapped_item)
             size = len(tensors_of(inputs)[0])
             if self._short_batch:  # another batch has followed it, so it was not the last
                 raise self._error(f"gives a batch of {self._short_batch} before the last of an epoch, and batch={self._batch}")
@@ -227,7 +227,8 @@ class OwnBatches(BatchSource):
         try:
             if self._epoch is not None:
                 return (next(self._epoch),)
-            note_stage(f"it was waiting for {self._name}")  # for the message of a case that is killed meanwhile
+            # For the message of a case that is killed meanwhile. The first item of an epoch may have to wait until workers have started.
+            note_stage(f"it was waiting for {self._name}")
             self._epoch = self._begin_epoch()
             first = (next(self._epoch),)
             note_stage("")
@@ -284,7 +285,7 @@ class LoadedBatches(OwnBatches):
 
         loader = Data("loader", make_loader)
         # All tensors of the data set, labels among them, come as inputs, so a batch has no targets: None and False. The data set itself is
-        # the example of a batch, as only the kinds of its values count.
+        # the example of a batch, as only the kinds of its values count. `make_loader` takes no arguments, so ``workers`` is not used again.
         super().__init__(loader, (data, None), False, device, dtype, order.batch, workers)
 
     def fetch(self) -> Batch:

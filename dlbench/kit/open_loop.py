@@ -62,7 +62,7 @@ def serve(
     """Serve requests in batches until all are done, and return their times.
 
     ``service`` runs a batch of so many requests; ``now`` reads the clock without waiting for the device. The requests of a batch that
-    fails get no finite time, and serving goes on. Raises the error of the last batch if that one failed.
+    fails are never done, and serving goes on. Raises the error of the last batch if that one failed: the service has not recovered then.
     """
     stamps = Stamps(scheduled)
     failure: Exception | None = None

@@ -72,7 +72,8 @@ def _library() -> ctypes.CDLL:
     """
     command = _compiler()
     source = Path(__file__).with_name("binary.c")
-    # The name depends on what made it, as the sides of an A/B share the scratch folder, and so do a run and its continuation.
+    # The name depends on what made it, as the sides of an A/B share the scratch folder, and so do a run and its continuation, in which the
+    # same command may run another compiler.
     origin = [command, os.environ.get("DLBENCH_PID"), source.read_bytes()]
     path = scratch_folder() / f"{zlib.crc32(repr(origin).encode()):08x}.so"
     try:

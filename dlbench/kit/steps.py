@@ -61,7 +61,7 @@ def _count(step: Callable[..., None], network: nn.Module, batch: tuple[Any, ...]
         # update the weights are read once.
         least_bytes = sum(each.nbytes for each in tensors_of(batch[0])) + (update_bytes or _weight_bytes(network))
     has_convolutions = any(isinstance(each, nn.Conv2d) for each in network.modules())
-    # Fast algorithms, such as Winograd's, need that many times fewer operations for a convolution.
+    # Fast algorithms, such as Winograd's, need that many times fewer operations for a convolution. With None, `flops` count as the least.
     least_flops = flops / FASTER_CONVOLUTION if flops and has_convolutions else None
     return {"flops": flops, "least_flops": least_flops, "bytes": moved_bytes, "least_bytes": least_bytes, "unknown": unknown}
 

@@ -114,10 +114,10 @@ def main_output(output: Any) -> Any:
 
 
 def loss_of(network: Network, module: Callable[..., Any], example: Inputs) -> Loss:
-    """Return the loss that a training step minimises, as a function of inputs and targets; ``example``: inputs such as it will get.
+    """Return the loss that a training step minimises, as a function of inputs and targets; ``example``: inputs such as it gets.
 
-    It is the network's own loss function, or else for a classifier cross-entropy, or else the ``loss`` in the network's output. When
-    called, it raises ValueError where there is none of these, or where it is no scalar.
+    ``module`` computes the output of ``network``. The loss is the network's own loss function, or else for a classifier cross-entropy, or
+    else the ``loss`` in the output. When called, the function raises ValueError where there is none of these, or where it is no scalar.
     """
     forward, own_loss = forward_of(module, example), network.loss
     if own_loss and network.takes_targets:

@@ -63,7 +63,8 @@ def initialise(model: nn.Module) -> None:
     The standard deviation is sqrt(gain / fan_in). The gain is 2, because a ReLU that follows halves the variance (He et al. 2015,
     https://arxiv.org/abs/1502.01852, eq. 10). It is 1 for the convolutions of a ResNet.
     """
-    # A batch norm follows each convolution without bias. In a ConvNorm, a ReLU follows the batch norm.
+    # Only convolutions before a batch norm have no bias. Those of Inception are in a ConvNorm, where a ReLU comes next; the others are a
+    # ResNet's.
     convolutions_before_relu = {each.conv for each in model.modules() if isinstance(each, ConvNorm)}
     for layer in model.modules():
         match layer:

@@ -43,7 +43,7 @@ def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"],
         raise ValueError(
             f"buffers of {bytes} bytes would measure the cache; give {least_bytes} at least, {TIMES_THE_CACHE} times its size, or none"
         )
-    if device.type == "cpu":
+    if device.type == "cpu":  # an accelerator refuses what it lacks; a host may promise it, and kill the process that writes there
         refuse_more_than_left(buffer_count * bytes, "its buffers take")
     a, *others = (_buffer(device, bytes // 4) for _ in range(buffer_count))  # a number in fp32 has 4 bytes
 

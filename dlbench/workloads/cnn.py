@@ -144,9 +144,10 @@ def training_work(
 ) -> Work:
     """Return the work of a training step on a batch of inputs and targets.
 
-    ``loss_of`` takes a network and returns its loss, which is a function of inputs and targets. ``items``: samples of the batch.
-    ``passes``: how often the optimizer reads or writes all weights in a step, as in `UPDATE_PASSES`; None where that is unknown.
-    ``labels``: the targets, if the loss is the cross-entropy of logits (batch, classes), else None.
+    ``loss_of`` takes a network and returns its loss, which is a function of inputs and targets. It also gets a copy of the network, on
+    which operations are counted. ``items``: samples of the batch. ``passes``: how often the optimizer reads or writes all weights in a
+    step, as in `UPDATE_PASSES`; None where that is unknown. ``labels``: the targets, if the loss is the cross-entropy of logits
+    (batch, classes), else None.
     """
     network.train()
     device = execution.device

@@ -251,8 +251,8 @@ def use_cpus(cpus: Cpus) -> None:
 def run_for(clock: Clock, sides: Sequence[Step], cpus_of_sides: Sequence[Cpus], seconds: float) -> list[list[float]]:
     """Run all sides at once, each on a thread and CPUs of its own, and return the times in s at which the steps of each side ended.
 
-    Each side runs for ``seconds`` from the end of its first step, and takes two steps at least. A rank without sides takes part because
-    all ranks wait for each other at the clock.
+    Each side runs for ``seconds`` from the end of its first step, and takes two steps at least, which `rates` needs. A rank without
+    sides takes part because all ranks wait for each other at the clock.
     """
     start = Barrier(len(sides) or 1)  # neither a barrier nor a pool may have a size of 0
 

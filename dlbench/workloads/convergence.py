@@ -216,7 +216,7 @@ class SeededTraining:
     def __init__(self, network: SeededNetwork, number_format: Format, device: torch.device) -> None:
         """Draw the weights of all seeds, and round them to the format; the momenta begin at 0."""
         self._network, self._format, self._device = network, number_format, device
-        self._generators = [torch.Generator().manual_seed(1 + seed) for seed in range(SEEDS)]
+        self._generators = [torch.Generator().manual_seed(1 + seed) for seed in range(SEEDS)]  # the data are drawn from 0
         rounding_generator = torch.Generator(device).manual_seed(0)  # for stochastic roundings, which draw numbers on the device
         last_index = len(network.shapes) - 1
         self._layers: list[Layer] = []
@@ -315,8 +315,9 @@ def own_training(
 ) -> Callable[[int], tuple[Tensor, ...]]:
     """Return a function that trains the user's network ``model`` from a seed, on batches of the user's data ``source``.
 
-    The function takes ``steps`` steps. It returns their losses (steps,), the loss on the held-out batches at the end, and for a classifier
-    also the accuracy on these. All seeds draw from the same batches, each in an order of its own.
+    The function takes ``steps`` steps at the learning rate ``rate``; None means that of the network's own optimizer, or else `RATE`. It
+    returns the losses of the steps, (steps,), the loss on the held-out batches at the end, and for a classifier also the accuracy on
+    these. All seeds draw from the same batches, each in an order of its own.
 
     Raises ValueError for data that is missing or too little, and NotImplementedError for a precision that is only emulated.
     """
