@@ -48,6 +48,7 @@ def model_parallel(
     inner = EXPANSION * width  # outputs of the first layer of a block
     if form == "tensor" and inner % ranks:
         raise ValueError(f"{inner} outputs of a layer do not split evenly among {ranks} ranks")
+    # An mlp takes vectors of its width, and gives logits of as many classes.
     sample_shape, classes = ((width,), width) if model == "mlp" else (IMAGE, CLASSES)
     with torch.device("meta"):  # no device has to have memory for the whole network
         network: nn.Module = mlp(width) if model == "mlp" else MODELS[model]()
