@@ -155,17 +155,17 @@ def _pipeline_step(
     # The form `layers` is GPipe with one microbatch: then one device computes after the other.
     schedule_class = Schedule1F1B if form == "1f1b" else ScheduleGPipe
     schedule = schedule_class(pipeline_stage, microbatches, loss_fn=autocast(device, dtype, F.cross_entropy))
-    update = OPTIMIZERS["sgd"](stage.parameters())
+    optimizer = OPTIMIZERS["sgd"](stage.parameters())
 
     def step() -> Tensor | None:
-        update.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         losses: list[Tensor] = []  # on the last rank the schedule adds one for each microbatch
         try:
             schedule.step(*samples, target=labels[0] if labels else None, losses=losses)
         except RuntimeError as error:
             # torch wraps what a stage raises; the worker has to see an out-of-memory error itself.
             raise (error.__cause__ or error) from None
-        update.step()
+        optimizer.step()
         return torch.stack(losses).mean().detach() if losses else None
 
     return step
