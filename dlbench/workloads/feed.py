@@ -103,7 +103,7 @@ def draw_data_set(
     """
     image_bytes = math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES
     sample_bytes = bytes_of_sample(model, example, batch, samples) if model else image_bytes
-    if device.type == "cpu":  # the data set takes memory of the host
+    if device.type == "cpu":  # the data set takes memory of the host, and so do workers and the batches that these hand over
         refuse_too_large(workers, samples, batch, sample_bytes)
     if model:
         return take_apart(draw_batch(device, model, samples, dtype, "nchw"))  # one batch of all samples
@@ -214,7 +214,7 @@ def feed(
             name = "hidden_copy_s" if source == "prefetch" else "transfer_s"
             values[name] = median_time(copy, clock)
         if own_data:
-            values |= time_alone(batches, step, workers, clock)  # this ends the processes that load batches, too
+            values |= time_alone(batches, step, workers, clock)  # it also ends the processes that load batches, as pause does
         else:
             batches.pause()
         return values
@@ -223,7 +223,7 @@ def feed(
 
 
 def refuse_parameters(device: torch.device, model: str | None, source: Source, workers: int, samples: int, width: int, batch: int) -> None:
-    """Raise ValueError for parameters that contradict each other, and NotImplementedError for what the device or the user's data lacks."""
+    """Raise ValueError for parameters that contradict each other, and NotImplementedError for what the device or the source lacks."""
     own_data = find_data(source)
     if own_data and model is None:
         raise ValueError(f"source={source} needs a network that takes its batches; give model=…")

@@ -80,7 +80,7 @@ def matmul(
     kernels: Kernels = "vendor",
 ) -> Work:
     """Multiply m x k by k x n matrices, `batch` of them in one call; m and k are n by default."""
-    take_kernels(kernels, device, dtype)
+    take_kernels(kernels, device, dtype)  # torch uses these until the next case
     m, k = m or n, k or n
     if PRECISIONS[dtype].scaled:
         return with_copies(device, _scaled_work(device, (m, k, n), batch, dtype, cache), copies)
@@ -88,8 +88,8 @@ def matmul(
     a, b = operands(device, (*stack, m, k), (*stack, k, n), dtype=dtype)
     product = Work(
         call=autocast(device, dtype, lambda: a @ b),
-        before=before_call(device, cache),
-        report=lambda clock: _errors(device, dtype, k),
+        before=before_call(device, cache),  # for a cold cache it overwrites what the last call left there
+        report=lambda clock: _errors(device, dtype, k),  # errors depend on k, the length of the sums
         inputs=(a, b),
         items=batch,
         flops=2 * batch * m * n * k,  # m n outputs, each of k multiplies and k adds

@@ -82,6 +82,7 @@ def preprocess(
         refuse_wrong_resizing(decode(files[0]), resize_on, side)
         return {name: seconds * batches_of_call for name, seconds in seconds_of_batch.items()}
 
+    # Threads of one case may wait for each other's CPUs; `own_threads` says so, else the harness would blame other programs.
     uncounted = {"flops": "nobody counts operations of decoding"}
     return Work(call=call, report=report, items=batch * batches_of_call, unknown=uncounted, own_threads=where != "processes")
 

@@ -101,7 +101,7 @@ def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]
         raise NotImplementedError("a CPU computes on host memory, so there is nothing to copy to it")
     call = step.call
     assert call is not None  # noqa: S101  # the work of infer_step has one
-    copied_inputs = [tensor.detach() for tensor in step.inputs] if copies != "none" else []
+    copied_inputs = [tensor.detach() for tensor in step.inputs] if copies != "none" else []  # share the memory of the step's inputs
     requests = [tensor.to("cpu", copy=True) for tensor in copied_inputs]
 
     def serve_batch() -> list[Tensor]:
@@ -193,7 +193,11 @@ def open_loop(
     mode: Switch[InferenceMode] = "eager",
     copies: RequestCopies = "none",
 ) -> Work:
-    """Serve requests that come at a rate, in batches of what waits; find the highest rate within a bound of latency where none is given."""
+    """Serve requests that come at a rate, in batches of what waits; find the highest rate within a bound of latency where none is given.
+
+    `wait_ms`: how long the oldest request waits at most for its batch to fill. `pattern`: number of the random arrivals, which are the same
+    at each rate. `requests`: how many count; by default as many as the percentile and the load need.
+    """
     if wait_ms < 0:
         raise ValueError(f"wait_ms must be 0 or more, not {wait_ms:g}")
     sizes = batch_sizes(batch)

@@ -76,7 +76,7 @@ def storage(
     if access != "mmap" and read_bytes > MOST_READ_BYTES:
         raise NotImplementedError(f"Linux reads {MOST_READ_BYTES} bytes at once at most, and a sample has {read_bytes}; see access=mmap")
     data_bytes = samples * sample_bytes
-    paths = ensure_data_set(scratch_folder(), files, samples, sample_bytes)
+    paths = ensure_data_set(scratch_folder(), files, samples, sample_bytes)  # dlbench has made scratch_folder() in `path`
     file_bytes = data_bytes if files == "one" else sample_bytes
     reads = plan_reads(range(0, file_bytes, read_bytes), read_bytes, on_a_page=access == "direct")
     if order == "random":

@@ -113,14 +113,14 @@ def sustained(step: Work, device: torch.device, seconds: float | None = None) ->
             metered_items.count = items * calls_of_block * blocks  # the parent divides the energy of the window by it
         return summarise_blocks(ends_s, items * calls_of_block, interval_s)
 
-    return replace(step, call=None, before=None, report=None, inputs=(), observe=observe)
+    return replace(step, call=None, before=None, report=None, inputs=(), observe=observe)  # without what belongs to a timed call
 
 
 def summarise_blocks(ends_s: Sequence[float], items: float, interval_s: float) -> dict[str, Reported]:
     """Return the values of a window of blocks, each of ``items`` items.
 
     ``ends_s``: 0, followed by the end of each block, in s from the beginning of the window. So ``ends_s[n]`` is how long the
-    first n blocks took.
+    first n blocks took. ``interval_s``: time for each point of the throughput that is returned as a series.
     """
     blocks = len(ends_s) - 1
     burst_blocks = min(BURST_BLOCKS, blocks)

@@ -81,10 +81,10 @@ def transformer_train_step(
     execution = training_execution(mode, device, dtype, case)
     network = with_random_weights(on_meta(transformer.make)).to(device=device, dtype=storage(dtype))
     inputs_and_targets = on_device(transformer.draw(batch, seq), device, dtype)
-    update = optimizer_of(network, model, OPTIMIZER, implementation, in_graph=mode == "graph")
+    optimizer = optimizer_of(network, model, OPTIMIZER, implementation, in_graph=mode == "graph")
     update_passes = UPDATE_PASSES[OPTIMIZER]  # how often an update goes over the weights: part of the bytes that a step moves
     items = batch * seq
-    return training_work(execution, network, transformer.loss_of, inputs_and_targets, dtype, update, items=items, passes=update_passes)
+    return training_work(execution, network, transformer.loss_of, inputs_and_targets, dtype, optimizer, items=items, passes=update_passes)
 
 
 @workload(tags=("transformer", "inference", "tokens"), values=INFERENCE_VALUES, writes_files=True)

@@ -100,7 +100,7 @@ def _pass_on(sent: Tensor, received: Tensor, ranks: int) -> None:
 def _restore_before_overflow(all_reduce: _Collective, ranks: int) -> Callable[[], object]:
     """Return a function that runs an all-reduce, and from time to time restores its input first.
 
-    It sums in place: each call can multiply the numbers by ``ranks``, and after enough calls they would be infinite.
+    An all-reduce sums in place: each call can multiply the numbers by ``ranks``, and after enough calls they would be infinite.
     """
     original = all_reduce.input.clone()
     most_growth = torch.finfo(original.dtype).max / _LARGEST_DRAWN

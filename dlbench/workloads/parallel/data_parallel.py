@@ -67,7 +67,7 @@ def data_parallel(
     """Train a network on `ranks` devices; `batch` is that of each rank with weak scaling, and of all together with strong scaling."""
     if form != "ddp" and (bucket_mb is not None or gradients != "full" or not synchronise):
         raise ValueError(f"bucket_mb, gradients and synchronise belong to form ddp; leave them out for {form}")
-    if layout != "nchw" and form not in ANY_LAYOUT:  # FSDP2 refuses such weights, and experiments send them as one vector
+    if layout != "nchw" and form not in ANY_LAYOUT:  # FSDP2 refuses such weights, and the one vector of an experiment has no layout
         raise ValueError(f"layout={layout} belongs to the forms {' and '.join(ANY_LAYOUT)}; leave it out for {form}")
     if form != "local" and average_every is not None:
         raise ValueError(f"average_every belongs to form local; leave it out for {form}")

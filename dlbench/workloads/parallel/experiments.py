@@ -111,7 +111,7 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
     optimizer = experiment.optimizer(master_weights)
     cpu_share = [tensor.cpu() for tensor in learner.share]
     cpu_shares_of_all = [_gather(tensor) for tensor in cpu_share]  # on rank 0 the whole batch, elsewhere None
-    gradients_of_all = torch.empty(ranks if is_first else 0, master_weights.numel(), dtype=master_weights.dtype)  # a row a rank
+    gradients_of_all = torch.empty(ranks if is_first else 0, master_weights.numel(), dtype=master_weights.dtype)  # a row for each rank
     mean_gradients = torch.empty_like(master_weights)
     if is_first:
         master_weights.grad = mean_gradients
@@ -150,7 +150,7 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
         learner.compute_gradients()  # warm-up: the first step is slower
         before = learner.mean_loss()
         seconds_of_steps, elapsed_s = _time_steps(run_step, learner, clock, experiment.seconds)
-        replicate()  # for the loss after the last update
+        replicate()  # the last update has not reached the replicas yet, and the loss is theirs
         steps = len(seconds_of_steps)
         values = outcome(before, learner.mean_loss(), steps, steps * ranks * learner.items, elapsed_s)
         for part, seconds_by_step in zip(STEP_PARTS, zip(*seconds_of_steps, strict=True), strict=True):
@@ -190,7 +190,7 @@ def asynchronous(learner: Learner, experiment: Experiment) -> Observe:
     """Return a training with a parameter server on rank 0's CPU; gradients and weights travel as point-to-point messages between CPUs.
 
     No rank waits for another's gradients: the server updates by those of one rank at a time, as they come, and sends new weights back.
-    It uses no gradients that come after the experiment's seconds, so all updates are counted over these seconds.
+    The server uses no gradients that come after the experiment's seconds, so all updates are counted over these seconds.
     """
 
     def observe(clock: Clock) -> dict[str, Reported]:

@@ -49,7 +49,7 @@ class Learner:
     def __init__(
         self, network: nn.Module, loss: Loss, batch: tuple[Inputs, Any], items: int, dtype: Dtype, straggler_percent: int = 0
     ) -> None:
-        """Make the network's parameters views of one vector.
+        """Make the network's parameters and floating-point buffers views of one vector.
 
         ``loss`` takes inputs and targets, runs the network on the inputs and returns the loss. ``items``: size of the rank's batch.
         ``straggler_percent``: by how much a step of this rank is slowed down. Raises NotImplementedError for a precision that scales
@@ -60,7 +60,7 @@ class Learner:
         parameters = list(network.parameters())
         buffers = [buffer for buffer in network.buffers() if buffer.is_floating_point()]
         self.state = torch.cat([tensor.detach().flatten() for tensor in (*parameters, *buffers)])
-        """The weights, followed by the floating-point buffers, such as batch statistics."""
+        """The weights, followed by the floating-point buffers, such as batch statistics: `average` takes the mean of both."""
         self.weights = self.state[: sum(parameter.numel() for parameter in parameters)]
         self.gradients = torch.zeros_like(self.weights)
         _make_views(parameters, buffers, self.state, self.gradients)

@@ -48,6 +48,7 @@ def model_parallel(
     inner = EXPANSION * width  # outputs of the first layer of a block
     if form == "tensor" and inner % ranks:
         raise ValueError(f"{inner} outputs of a layer do not split evenly among {ranks} ranks")
+    # An mlp takes vectors of its width, and gives logits of as many classes.
     sample_shape, classes = ((width,), width) if model == "mlp" else (IMAGE, CLASSES)
     with torch.device("meta"):  # no device has to have memory for the whole network
         network: nn.Module = mlp(width) if model == "mlp" else MODELS[model]()
@@ -154,17 +155,17 @@ def _pipeline_step(
     # The form `layers` is GPipe with one microbatch: then one device computes after the other.
     schedule_class = Schedule1F1B if form == "1f1b" else ScheduleGPipe
     schedule = schedule_class(pipeline_stage, microbatches, loss_fn=autocast(device, dtype, F.cross_entropy))
-    update = OPTIMIZERS["sgd"](stage.parameters())
+    optimizer = OPTIMIZERS["sgd"](stage.parameters())
 
     def step() -> Tensor | None:
-        update.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         losses: list[Tensor] = []  # on the last rank the schedule adds one for each microbatch
         try:
             schedule.step(*samples, target=labels[0] if labels else None, losses=losses)
         except RuntimeError as error:
             # torch wraps what a stage raises; the worker has to see an out-of-memory error itself.
             raise (error.__cause__ or error) from None
-        update.step()
+        optimizer.step()
         return torch.stack(losses).mean().detach() if losses else None
 
     return step
