@@ -91,20 +91,19 @@ class WorkerPool:
         needed: dict[tuple[str | None, str], Side] = {}
         for task in filter(self._uses_shared_process, tasks):
             needed[task.side.name, process_for(task.case, self.settings.isolation, self.signatures)] = task.side
-        missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
+        missing = [
+            ((each, *key), side)
+            for each in range(number, number + rounds_ahead)
+            for key, side in needed.items()
+            if (each == number or key[1] == "cpu") and (each, *key) not in self._workers  # "cpu" is the process that forks
+        ]
+        of_this_round = [each for each in missing if each[0][0] == number]
         # The caller waits for all processes that it starts. Those of later rounds start only if this round waits for its own anyway.
         # While processes of the handshake are left, this round takes them. They are ready, and later ones would only delay it.
-        if not missing or self.first_workers:
-            return missing
-        later = [
-            ((later_number, name, process), side)
-            for later_number in range(number + 1, number + rounds_ahead)
-            for (name, process), side in needed.items()
-            if process == "cpu"  # the one that forks
-        ]
+        if not of_this_round or self.first_workers:
+            return of_this_round
         # Each of those that start together keeps a CPU busy.
-        room = max(0, min(self.settings.threads, MOST_AT_ONCE) - len(missing))
-        return missing + later[:room]
+        return missing[: max(len(of_this_round), min(self.settings.threads, MOST_AT_ONCE))]
 
     def _uses_shared_process(self, task: Task) -> bool:
         """Whether a task is measured in a process that serves all cases of a round, and not in one that is started for it alone."""

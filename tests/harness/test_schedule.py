@@ -358,6 +358,17 @@ def test_as_many_processes_of_later_rounds_start_beside_that_of_a_round_as_there
     assert (counted, [process.usable for process in made]) == (there, [False] * ROUNDS)
 
 
+def test_a_process_that_waits_for_a_later_round_is_not_started_again_where_each_round_starts_one_for_an_accelerator(monkeypatch):
+    made, side = [Process()], Side({"cpu": None, "cuda:0": None})
+    monkeypatch.setattr(pool, "WorkerProcess", lambda *_: made.append(Process()) or made[-1])
+    with pool_of(64, made[0]) as workers:
+        for number in range(ROUNDS):
+            tasks = [Task(made_up.case(device=device), side) for device in ("cpu", "cuda:0")]
+            with workers.processes_of_round(number, tasks, ROUNDS - number, training=False):
+                pass
+    assert (len(made), {process.usable for process in made}) == (2 * ROUNDS, {False})
+
+
 def test_instances_of_a_try_end_before_the_next_one_of_the_search_is_measured(monkeypatch):
     monkeypatch.setattr(pool, "RankGroup", Group)
     there = []
