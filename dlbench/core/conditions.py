@@ -141,7 +141,7 @@ class RoundState:
 
     round: Count
     seconds: Quantity
-    """Time from before the round's processes started until they were gone."""
+    """Time of the round from when its processes were ready until its last case had ended."""
     other_cpus: Quantity | None = None
     """CPUs that other processes kept busy, on average, of those that this process may run on; None where that is unknown."""
     stolen_cpus: Quantity | None = None

@@ -31,7 +31,7 @@ def _sustained_figures(records: Sequence[Sustained]) -> Iterator[Figure]:
     for step, role in product(records, roles):
         values = series(step.row, role)
         name = brief(step.row.key) + (": clock" if role == "clock" else "")
-        points += curve(step.row, name, [value / values[0] for value in values])
+        points += curve(step.row, name, [value / values[0] for value in values if values[0]])  # some drivers tell a clock of zero
     yield figure(
         "Sustained throughput and clock",
         "Throughput and the device's clock over their first values, in the course of the window.",

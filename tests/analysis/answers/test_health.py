@@ -85,6 +85,10 @@ def test_the_onset_is_the_last_time_that_throughput_was_near_its_burst(asked, po
     assert rows_of(answer, STEADY)[0]["sustained.onset_s"] == onset_s
 
 
+def test_a_series_that_begins_at_zero_has_no_curve(asked):
+    assert asked(of_series((0.0, *[1.0] * 7)), workloads=made_up.SUSTAINED)["health"]["figures"] == []
+
+
 def test_a_workload_of_others_need_report_no_series(asked):
     declared = made_up.SUSTAINED["sustained_training"]
     values = [each for each in declared["values"] if each["name"] != "items_per_s"]
