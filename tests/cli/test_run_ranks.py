@@ -280,7 +280,9 @@ def test_what_cannot_be_started_on_several_machines_is_a_sentence(tmp_path, tran
     def start(words):
         variable, *arguments = words.split()
         variables = {**OF_TORCHRUN, "MASTER_PORT": port, **dict([variable.split("=")])}
-        return front_door.refusal(shared_hosts.dlbench(*arguments, cwd=tmp_path, variables=variables)).replace(port, "PORT")
+        done = shared_hosts.dlbench(*arguments, cwd=tmp_path, variables=variables)
+        assert (done.code, done.out, "Traceback" in done.err) == (2, "", False)
+        return done.err.replace(port, "PORT")
 
     transcript("no-several-machines", 7, start)
 
