@@ -195,8 +195,9 @@ def open_loop(
 ) -> Work:
     """Serve requests that come at a rate, in batches of what waits; find the highest rate within a bound of latency where none is given.
 
-    `wait_ms`: how long the oldest request waits at most for its batch to fill. `pattern`: number of the random arrivals, which are the same
-    at each rate. `requests`: how many count; by default as many as the percentile and the load need.
+    `wait_ms`: how long the oldest request waits at most for its batch to fill. `pattern`: selects the random
+    gaps between arrivals; all rates get the same ones, only shorter or longer. `requests`: how many count, after those that warm up; by
+    default as many as the percentile and the load need.
     """
     if wait_ms < 0:
         raise ValueError(f"wait_ms must be 0 or more, not {wait_ms:g}")

@@ -155,10 +155,11 @@ def _texts_by_heading(rows: Sequence[Row], shared: Collection[str]) -> dict[str,
 
     A column with nothing to show has no cells, or only empty ones. ``shared`` is as in `case_columns`.
     """
-    several = names.several_runs(rows)
-    labels = [names.device_label(row, several) for row in rows]
+    several_runs = names.several_runs(rows)
+    labels = [names.device_label(row, several_runs) for row in rows]  # with the name of the run if there are several
     files = [row.file for row in rows]
-    is_each_run_one_file = files == [row.case.run for row in rows]  # else the files of one machine count as one run
+    # A run is a file, whose name the label has already, or all files of a machine, which a column of its own then tells apart.
+    is_each_run_one_file = files == [row.case.run for row in rows]
     spreads = list(map(sentences.spread, rows))
     kinds = {kind for kind, _ in spreads if kind}
     # Heading of the column of spreads. If rows have several kinds, a cell of another kind than the heading begins with its kind.

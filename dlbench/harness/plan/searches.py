@@ -122,7 +122,7 @@ class RateSearch(Search):
         allowed, resolution = TARGETS[percentile]  # the share of requests that may miss the bound, and the gap that ends the search
 
         def try_rate(rate: float) -> bool:
-            """Note the verdict on a rate, and return whether it holds: whether it keeps the bound."""
+            """Note the verdict on a rate, from which ``state.highest`` follows, and return whether it holds: whether it keeps the bound."""
             state.verdicts[rate] = self._verdict_on(rate, tries, allowed)
             return state.verdicts[rate] is RateVerdict.HOLDS
 
@@ -140,7 +140,7 @@ class RateSearch(Search):
             try_rate(rounded(between))
         if highest := state.highest:
             latencies = []
-            for share in CURVE:  # at each a single run, which has the number 1
+            for share in CURVE:  # at each a single run, number 1; "that" is the highest rate, which the reason names first
                 reported = self._reported(tries, f"at {share:.0%} of that: ", rounded(share * highest), 1)
                 latencies.append(reported[percentile])
             state.curve = None if None in latencies else tuple(latencies)  # an overload has no latencies
