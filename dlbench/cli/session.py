@@ -154,7 +154,7 @@ def _header(plan: Plan, tasks: Sequence[Task], settings: RunSettings, sides: Jso
         header |= {"sides": sides, "order": BALANCED}
     else:
         header["workloads"] = plan.declarations()
-    if plan.hello["user"]:  # what the user's own files define, such as networks; not a name
+    if plan.hello["user"]:  # what the user's own files define, such as networks; not the user's name
         header["user"] = plan.hello["user"]
     if machines := tasks[0].side.machines:  # a run on several machines has one side, that of all tasks
         header["machines"] = [each.environment for each in machines]

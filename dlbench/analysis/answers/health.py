@@ -213,7 +213,7 @@ class Trouble(NamedTuple):
     verdict: str = ""
     """Verdict on the machine, of the first sign only."""
     about: str = ""
-    """The case, file or device that the verdict is about."""
+    """What stands beside the verdict: the case or file that it is about, or else the share of a peak or the ratio to a reference."""
     is_usability: bool = False
     """Whether the verdict is the `usability`, which a screen shows elsewhere."""
 
@@ -309,9 +309,10 @@ def _judge(health: Health, results: Results) -> Trouble:
     first = health.trouble[0]
     measured = plural(len(first.tried), "case")
     if unusable := rows_by_sign.get("not usable"):
-        is_every_run_unusable = all(row.flag.not_usable for row in first.tried)
-        unusable_files = dict.fromkeys(row.file for row in unusable)
-        about = _peak_or_reference(health) if is_every_run_unusable else few(unusable_files, 1)
+        if all(row.flag.not_usable for row in first.tried):
+            about = _peak_or_reference(health)  # where it is all files, none needs to be named
+        else:
+            about = few(dict.fromkeys(row.file for row in unusable), 1)
         return first._replace(verdict=usability(results), about=about, is_usability=True)
     for sign in _GRAVE:
         if rows := rows_by_sign.get(sign):

@@ -119,9 +119,9 @@ def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
         return (case.case, *_value_texts(value), "", word(case))  # p is empty: its column is about times
     base_s, new_s = times_s(case)
     change, interval, p = "", "", ""
-    if shown := case.shown:
+    if shown := case.shown:  # the test that the row shows; None if the times could not be tested
         change = units.relative_change(shown.change)
-        interval = span(shown.change_interval) if shown.change_interval else "too few"
+        interval = span(shown.change_interval) if shown.change_interval else "too few"  # rounds for an interval
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= _LEAST_P else f"<{_LEAST_P}"
     return (case.case, _time(case.base, base_s), _time(case.new, new_s), change, interval, p, word(case))
 

@@ -174,7 +174,8 @@ class MeasuringProcess:
                             has_begun, deadline = True, time.monotonic() + deadline_s
                     case {"stage": stage}:
                         channel.stage = stage
-                    # A single process may send more than one, and the last counts. Not all ranks do, so the first of each rank counts.
+                    # A single process may send several, and the last counts. Of several ranks only some may send another one. So the first
+                    # of each counts: these are of the same point of the case, and are combined.
                     case {"timed": timed} if self._size == 1 or not channel.timed:
                         channel.timed = convert(Reply, timed)
                     case {"window": mark} if window:

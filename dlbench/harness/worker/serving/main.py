@@ -225,7 +225,10 @@ def _prepare(request: MeasureRequest, rank_process: RankProcess | None) -> tuple
 
 
 def _measure_case(unmeasured: Measurement, request: MeasureRequest, rank_process: RankProcess | None) -> Reply:
-    """Set a case up, time it, and add all columns to ``unmeasured``. Raises Unmeasurable, or whatever torch or the workload raises."""
+    """Set a case up, time it, and return a reply whose measurement is a copy of ``unmeasured`` with all columns.
+
+    ``unmeasured`` itself gets its limit of memory alone. Raises Unmeasurable, or whatever torch or the workload raises.
+    """
     case = request.case
     backend, device, clock = _prepare(request, rank_process)
     give_scratch(request.scratch)
@@ -242,8 +245,8 @@ def _measure_case(unmeasured: Measurement, request: MeasureRequest, rank_process
         deadline = begun_s + request.policy.timeout_s
         work = workload.set_up(device, case.params)
         setup_s = clock.now() - begun_s
-        # Set-up takes more memory than a call where it tries cuDNN's algorithms or a compiler's kernels, so its peak must not count there.
-        # It counts for a graph, which is given the memory of its calls in set-up.
+        # With `cudnn_benchmark` set-up tries cuDNN's algorithms, and a compiler tries kernels. Both take memory that no call takes, so the
+        # peak of such a set-up must not count. That of any other counts: a graph, for example, takes the memory of its calls in set-up.
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
         result = replace(unmeasured, status=Status.OK, **work.counts(case))
