@@ -118,7 +118,7 @@ def summarise(
         energy=energy_of(counted, _reason("energy", measurements), _reason("telemetry", measurements)),
         flag=_flags(rounds, case_rounds, time, circumstances, doubt, target),
         declared=declared,
-        # If no round is ok, the row shows times of failed ones, but has no `rounds`: these are what comparisons are made from.
+        # Comparisons are made from `rounds`. If no round is ok, the row shows times of failed ones, but its `rounds` are empty.
         rounds=case_rounds if any(each.status is Status.OK for each in counted) else CaseRounds(),
         profile=profile and profile.scaled_to(time.median_s or 0.0, on_cpu=on_cpu),
         not_profiled=_reason("profile", measurements),

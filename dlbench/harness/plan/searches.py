@@ -347,9 +347,9 @@ class SpeedSearch(Search):
     def _next_values(self, tries: Tries) -> Params | None:
         """Return the values to try next; None where the search has ended.
 
-        It is a coordinate ascent: from the first candidate of each parameter on, change one parameter of the fastest try so far, until no
-        change makes it faster. A parameter that is searched last, such as a mode of compilation, has its first candidate in each try that
-        changes start from. From a try with another one, all changes of the other parameters would be tried a second time.
+        It is a coordinate ascent: begin with the first candidate of each parameter, then change one parameter of a base, the fastest try so
+        far, until no change makes it faster. Only a try with the first candidate of each parameter that is searched last, such as a mode of
+        compilation, can be the base. With a second mode in the base, all changes of the other parameters would be tried again in that mode.
         """
         tried = [self.values(each.case) for each in tries]
         # The first try names no number of threads or instances, so it has all cores in one process.
