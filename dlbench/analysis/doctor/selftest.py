@@ -144,8 +144,8 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
     """
     programs = _sort_programs(measured)
     copies = programs.copies
-    # With fewer rounds the test by pairs, which needs the most, could not be significant on its own. It has the weight 1, and the tests of
-    # each program together have the weight `PAIRED_SHARES`.
+    # All tests of a suite share `LEVEL` by their weights. Those of one program have the weight `PAIRED_SHARES` together, of which its test
+    # by pairs has 1. No test needs more rounds than that one: with fewer than these it could not be significant on its own.
     needed = rounds_for_gate(PAIRED_SHARES * len(copies), LEVEL, least=1, paired=True)
     if programs.fewest_rounds < needed:
         found = f"none could be made of {plural(programs.fewest_rounds, 'round')}"

@@ -18,18 +18,20 @@ from dlbench.core.store import read_header
 
 
 def merged(results: Results) -> Results:
-    """Return results in which the files of one place are one: ``case.run`` is the name of the place, and ``case.file`` the file.
+    """Return results in which the files of one place, a machine with its software, are one.
 
-    Of a case in several files one row counts, see `_best_rows`. The sides of an A/B, and files that do not record their machine and
-    software, stay apart. Ceilings are those of the place. Results of one file, or merged already, stay as they are.
+    In their rows ``case.run`` is the name of the place, and ``case.file`` the file. Of a case in several files one row counts, see
+    `_best_rows`. The sides of an A/B, and files that do not record their machine and software, stay apart. Ceilings are those of the
+    place. Results of one file, or merged already, stay as they are.
     """
     if results.unmerged is not None or len(results.environments) < 2:
         return results
     place_of = place_names(results.environments)
     rows = [_with_place(row, place_of) for row in _best_rows(results, place_of)]
-    # A place keeps the environment that comes last: that of the file which records most of it, of several such the newest.
+    # A place has the environment of the file that records most of it; `knowledge` puts the newer of two equal ones later.
     poorest_first = sorted(place_of, key=lambda file: knowledge(results.environments[file]))
-    richest = {place_of[file]: results.environments[file] for file in poorest_first}
+    richest = {place_of[file]: results.environments[file] for file in poorest_first}  # a later file replaces an earlier one
+    # In the order in which the places first appear, each with the name of its place as key of its machine.
     environments = {place: keyed(richest[place], place) for place in dict.fromkeys(place_of.values())}
     return replace(
         results,
